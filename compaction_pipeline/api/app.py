@@ -18,8 +18,8 @@ from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
-from compaction_pipeline.api.security import Guard
-from compaction_pipeline.api.wrong_tokens import WrongTokens
+from compaction_pipeline.api.security import Guard, unknown_token
+from compaction_pipeline.api.wrong_tokens import AnswerWrongTokens, WrongTokens
 from compaction_pipeline.bootstrap import Services
 
 VERSION_PREFIX = "/api/v1"
@@ -43,7 +43,9 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     )
     answer_with_problems(app)
     complete_document(app)
-    guard = Guard(services.keep_tokens, RateLimit(services.own_clock), WrongTokens(services.own_clock))
+    wrong = WrongTokens(services.own_clock)
+    app.add_middleware(AnswerWrongTokens, wrong=wrong, answer=unknown_token(), paths=(VERSION_PREFIX, "/metrics"))
+    guard = Guard(services.keep_tokens, RateLimit(services.own_clock), wrong)
     bodies = Bodies(guard.count_bytes)
     optimizers = services.serve_optimizers
     app.include_router(health_routes(services.check_ready, services.own_clock))

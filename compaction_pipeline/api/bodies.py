@@ -31,6 +31,7 @@ SLOWEST_SECONDS = 30.0
 _LARGE_BYTES = 64 * 1024
 """A body of at most this size is read at once. Larger ones wait for a place."""
 _PARSED_AT_ONCE = 2
+"""So many small bodies are parsed at a time. Of the large ones it is one, because what they become is much larger than they are."""
 _MOST_ERRORS_LOOKED_AT = 1_000
 """pydantic makes the list of all errors in one piece, during which nothing else runs. Of more errors, only the number is told."""
 _JSON = "application/json"
@@ -46,7 +47,7 @@ class Bodies:
         """`count_bytes` counts the bytes of a body for the limit of its token, and raises when the token has sent too many."""
         self._count_bytes = count_bytes
         self._large = LargeBodies()
-        self._parsing = CapacityLimiter(_PARSED_AT_ONCE)
+        self._parsing, self._parsing_large = CapacityLimiter(_PARSED_AT_ONCE), CapacityLimiter(1)
 
     def of(self, kind: type[T], who: Sender, bounds: BodyBounds) -> Callable[..., Awaitable[T]]:
         """Return a dependency that answers the body as a value of this kind. `who` is the dependency that says who sends it."""
@@ -88,7 +89,8 @@ class Bodies:
             raise BodyError(408, f"the body must arrive within {SLOWEST_SECONDS:g} s") from None
         if _announced(request) is None:
             self._count_bytes(token, len(text))
-        return await to_thread.run_sync(_checked, text, bounds, parse, limiter=self._parsing)
+        limiter = self._parsing_large if len(text) > _LARGE_BYTES else self._parsing
+        return await to_thread.run_sync(_checked, text, bounds, parse, limiter=limiter)
 
 
 def body_of(kind: type) -> dict[str, Any]:

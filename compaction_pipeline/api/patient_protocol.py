@@ -26,10 +26,11 @@ A client that sends them byte by byte gets no more time.
 MOST_HEADER_BYTES = 16 * 1024
 """The request line and all headers may have this size."""
 MOST_HEADERS = 100
-MOST_CHUNKS = 2_000
-"""A body may come in so many chunks. Each one is handled in the event loop, however small it is."""
-MOST_UNREAD_BYTES = 8 * 1024 * 1024
-"""So many bytes of a body may come after its answer. They are thrown away, so that the client can read why its body was not wanted."""
+FREE_CHUNKS, CHUNK_BYTES = 64, 1024
+"""Each chunk of a body is handled in the event loop, however small it is. So after the first ones, chunks have this size on average."""
+MOST_UNREAD_BYTES, MOST_UNREAD_BYTES_OF_UNKNOWN = 8 * 1024 * 1024, 256 * 1024
+"""So many bytes of a body may come after its answer. They are thrown away, so that the client can read why its body was not wanted. Fewer
+may come from whoever has shown no valid token."""
 KNOWN = "compaction_known"
 """The key of the scope's state under which the application finds what it calls when the request has a valid token."""
 
@@ -40,6 +41,7 @@ class _BoundedConnection(h11.Connection):
     hint = 400
     """The status that fits the last error."""
     _chunks = 0
+    _body_bytes = 0
 
     def next_event(self) -> Any:
         try:
@@ -48,14 +50,15 @@ class _BoundedConnection(h11.Connection):
             self.hint = error.error_status_hint
             raise
         if isinstance(event, h11.Request):
-            self._chunks = 0
+            self._chunks = self._body_bytes = 0
             size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
             if size > MOST_HEADER_BYTES or len(event.headers) > MOST_HEADERS:
                 self.hint = 431
                 raise h11.RemoteProtocolError("too many headers")
-        elif isinstance(event, h11.Data) and event.chunk_start:
-            self._chunks += 1
-            if self._chunks > MOST_CHUNKS:
+        elif isinstance(event, h11.Data):
+            self._chunks += event.chunk_start
+            self._body_bytes += len(event.data)
+            if self._chunks > FREE_CHUNKS + self._body_bytes // CHUNK_BYTES:
                 self.hint = 400
                 raise h11.RemoteProtocolError("too many chunks")
         return event
@@ -67,6 +70,7 @@ class HeaderDeadline(H11Protocol):
     conn: _BoundedConnection
     _deadline: asyncio.TimerHandle | None = None
     _unread_bytes = 0
+    _is_known = False
 
     def __init__(self, *given: Any, connections: Connections, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -86,7 +90,7 @@ class HeaderDeadline(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             # The next request on this connection begins, or a body goes on after its answer.
             self._unread_bytes += len(data)
-            if self._unread_bytes > MOST_UNREAD_BYTES:
+            if self._unread_bytes > (MOST_UNREAD_BYTES if self._is_known else MOST_UNREAD_BYTES_OF_UNKNOWN):
                 self.transport.abort()
             elif self._deadline is None:
                 self._begin()
@@ -98,7 +102,7 @@ class HeaderDeadline(H11Protocol):
         if self.cycle is not before:
             # The headers are here, and the request has begun.
             self._end()
-            self._unread_bytes = 0
+            self._unread_bytes, self._is_known = 0, False
             self._connections.unknown(self, self._host)
             # The task of the request has not begun to run.
             self.scope["state"][KNOWN] = self._known
@@ -139,10 +143,15 @@ class HeaderDeadline(H11Protocol):
             most = f"{MOST_HEADER_BYTES // 1024} KiB in at most {MOST_HEADERS} headers"
             return 431, "The headers are too large", f"a request may have {most}, its first line included; send fewer or shorter ones"
         rule = "the bytes break a rule of HTTP/1.1; see that a header is not sent twice and has a value that it may have"
-        return 400, "The request breaks a rule", f"{msg.rstrip('. ')}: {rule}, and that a body comes in at most {MOST_CHUNKS:,} chunks"
+        return (
+            400,
+            "The request breaks a rule",
+            f"{msg.rstrip('. ')}: {rule}, and that the chunks of a body have {CHUNK_BYTES} bytes or more",
+        )
 
     def _known(self) -> None:
         """Learn that the request has a valid token."""
+        self._is_known = True
         if not self.transport.is_closing():
             self._connections.gone(self)
 

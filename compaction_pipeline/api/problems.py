@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 """The content type of every answer that is an error."""
+NOT_DONE = "The request failed"
 _NO_PAGE = "there is no such page: /docs lists those that there are"
 
 _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
@@ -127,7 +128,7 @@ def answer_with_problems(app: FastAPI) -> None:
         )
         # The framework knows no more about a path that no route has.
         detail = _NO_PAGE if (error.status_code, error.detail) == (404, "Not Found") else str(error.detail)
-        return problem(error.status_code, "The request failed", detail, code.value, headers=error.headers)
+        return problem(error.status_code, NOT_DONE, detail, code.value, headers=error.headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:

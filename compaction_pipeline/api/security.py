@@ -8,23 +8,32 @@ from math import ceil
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from compaction_pipeline.api.patient_protocol import KNOWN
+from compaction_pipeline.api.problems import NOT_DONE, problem
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.wrong_tokens import WrongTokens
 from compaction_pipeline.core.access.rate import BYTES_OF_ONE, MOST_AT_ONCE, PER_SECOND
 from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 
 _BEARER = HTTPBearer(auto_error=False, description="A token, `id.secret`. `compaction-pipeline token add` issues one.")
 
+_BEARER_WANTED = {"WWW-Authenticate": "Bearer"}
 _READING = ("GET", "HEAD")
 _LOOKS_AT_ONCE = 4
 """So many tokens are looked up in the state database at a time."""
 _NO_TOKEN = "send the header 'Authorization: Bearer id.secret' with a token that `compaction-pipeline token add` issued"
 _UNKNOWN_TOKEN = "the token is not known here, or somebody revoked it: issue another one with `compaction-pipeline token add`"
+
+
+def unknown_token() -> Response:
+    """The answer to a token that is not known."""
+    return problem(401, NOT_DONE, _UNKNOWN_TOKEN, ErrorCode.NO_ACCESS.value, headers=_BEARER_WANTED)
+
 
 Caller = Callable[..., AsyncIterator[Token]]
 
@@ -78,7 +87,7 @@ class Guard:
 
     async def _known(self, given: HTTPAuthorizationCredentials | None) -> Token:
         if given is None:
-            raise HTTPException(401, _NO_TOKEN, {"WWW-Authenticate": "Bearer"})
+            raise HTTPException(401, _NO_TOKEN, _BEARER_WANTED)
         text = given.credentials
         token = None
         if not self._wrong.has(text):
@@ -86,7 +95,7 @@ class Guard:
             if token is None:
                 self._wrong.add(text)
         if token is None:
-            raise HTTPException(401, _UNKNOWN_TOKEN, {"WWW-Authenticate": "Bearer"})
+            raise HTTPException(401, _UNKNOWN_TOKEN, _BEARER_WANTED)
         return token
 
     def _count(self, token: Token, requests: int) -> None:

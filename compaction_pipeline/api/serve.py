@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import resource
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
 
 _BACKLOG = 512
+_SWITCH_SECONDS = 0.001
 _MOST_FILES = 65_536
 """A server of many optimizers needs more open connections than a process mostly may have."""
 
@@ -99,6 +101,8 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     """
     check_listening(listening)
     _raise_file_limit()
+    # A thread that works on a large body gives way to the event loop after this time. Python's default is 5 ms, many times a request.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
     app = http_app(services, ticking(services.run_ticks, tables=ticks))
     server = uvicorn.Server(server_config(app, listening))

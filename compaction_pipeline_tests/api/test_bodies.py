@@ -205,3 +205,12 @@ def test_a_body_that_is_no_json_is_a_clear_problem(served: Served) -> None:
         answer = served.client.post(REGISTER, headers=headers, content=body)
         assert (answer.status_code, answer.json()["key"]) == (422, "body")
         assert answer.json()["detail"].startswith(("the body is not JSON: ", "body: this route needs a body"))
+
+
+def test_a_remembered_wrong_token_gets_the_same_answer_as_at_first_and_health_needs_none(served: Served) -> None:
+    first, again = (served.ask("GET", "/api/v1/groups", "0123.4567") for _ in range(2))
+    assert (first.status_code, first.json(), first.headers["www-authenticate"]) == (401, again.json(), "Bearer")
+    assert (again.status_code, again.headers) == (401, first.headers)
+    assert served.ask("GET", "/metrics", "0123.4567").status_code == 401
+    assert served.ask("GET", "/health/live", "0123.4567").status_code == 200
+    assert served.ask("GET", "/openapi.json", "0123.4567").status_code == 200

@@ -10,7 +10,7 @@ import pytest
 
 from compaction_pipeline.api import connections
 from compaction_pipeline.api.connections import MOST_UNFINISHED, MOST_UNFINISHED_OF_ONE, MOST_UNKNOWN, Connections
-from compaction_pipeline.api.patient_protocol import MOST_CHUNKS, MOST_HEADERS
+from compaction_pipeline.api.patient_protocol import FREE_CHUNKS, MOST_HEADERS
 from compaction_pipeline.api.problems import Problem
 from compaction_pipeline.api.serve import Listening, check_listening
 from compaction_pipeline.core.access.token import Role
@@ -121,15 +121,17 @@ def test_headers_are_bounded_in_size_and_number(served: Served) -> None:
             assert b"200 OK" in answer_on(other)
 
 
-def test_a_body_of_very_many_chunks_is_refused(served: Served) -> None:
+def test_a_body_of_many_small_chunks_is_refused(served: Served) -> None:
     start = f"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {served.token(Role.OPTIMIZER)}\r\n"
     head = f"{start}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     with listening(served) as port:
-        told = problem_on(port, head.encode() + b"1\r\n \r\n" * (MOST_CHUNKS + 1))
-        assert (told.status, f"at most {MOST_CHUNKS:,} chunks" in told.detail) == (400, True)
+        told = problem_on(port, head.encode() + b"1\r\n \r\n" * (FREE_CHUNKS + 1))
+        assert (told.status, "chunks of a body have 1024 bytes or more" in told.detail) == (400, True)
+        large = b"".join(b"400\r\n" + b" " * 0x400 + b"\r\n" for _ in range(FREE_CHUNKS - 1))
+        assert problem_on(port, head.replace("Host", "Connection: close\r\nHost").encode() + large + b"0\r\n\r\n").status == 422
         # Chunks that come after the answer to a request without a token are not handled without end either.
         with connected(port, b"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n") as nobody:
             assert answer_on(nobody).startswith(b"HTTP/1.1 401")
-            nobody.sendall(b"1\r\n \r\n" * (MOST_CHUNKS + 1))
+            nobody.sendall(b"1\r\n \r\n" * (FREE_CHUNKS + 1))
             while answer_on(nobody):
                 pass

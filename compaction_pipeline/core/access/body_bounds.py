@@ -27,8 +27,8 @@ table's target size. The smallest one that this bound is made for is 1 MiB: then
 get a position delete each, and 128 new data files are written. With paths of 180 characters and 100 columns such a report, without
 what a footer tells (sizes, counts, bounds and split offsets), has 0.86 MB. `test_body_bounds.py` measures it.
 """
-REPORT = BodyBounds(4 * LARGEST_REPORT_BYTES, 300_000)
-COMMIT_REPORT = BodyBounds(512 * _KIB, 50_000)
+REPORT = BodyBounds(4 * LARGEST_REPORT_BYTES, 240_000)
+COMMIT_REPORT = BodyBounds(512 * _KIB, 20_000)
 """`compaction_pipeline.reports` cuts its reports to this size."""
 TOUCH = BodyBounds(256 * _KIB, 5_000)
 OTHER = BodyBounds(64 * _KIB, 5_000)
