@@ -245,7 +245,7 @@ class Services(Foundations):
         from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 
         # A worker only measures how long something takes, and an optimizer has no state database that could tell the time.
-        clock = self._own_clock
+        clock = self.own_clock
         return WorkOnQueue(queue, self._engine, clock, heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds), in_threads)
 
     @cached_property

@@ -65,8 +65,8 @@ def no_step(step: str) -> None:
 class Foundations:
     """The parts of one process, built on first use. `close` frees everything that was opened.
 
-    `clock` is the clock of the state database, so that processes of different hosts mean the same time. Tests give a clock of their own,
-    which then goes for everything.
+    `clock` is the clock of the state database, so that processes of different hosts mean the same time. `own_clock` is that of this host,
+    for times that no other process sees: it never waits for the database. Tests give a clock of their own, which then goes for everything.
     """
 
     settings: Settings
@@ -81,9 +81,13 @@ class Foundations:
     """The URL that optimizers on this host reach this server by; "" when this process is no server."""
 
     def __post_init__(self) -> None:
-        self._own_clock = self.clock
+        self.own_clock = self.clock
         if self.clock is utc_now:
             self.clock = self._state_time
+
+    def check_ready(self, within: timedelta) -> None:
+        """Raise StorageUnavailable when no write transaction of the state database begins within this time."""
+        self._stores.begin_write(within)
 
     def _state_time(self) -> datetime:
         """The time that the processes on one state database share."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -23,6 +23,7 @@ from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.attempts import AfterAttempt, Tries, after_attempt, lost_text, timed_out_text
 from compaction_pipeline.core.queue.group import QueueFull, QueueOrder, QueueRoom, ResourceGroup, unknown_group
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.order import in_place_of, priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import allowed
@@ -98,7 +99,15 @@ class FakeState:
 def fake_stores() -> Stores:
     """One store for each port, all on one empty state."""
     state = FakeState()
-    tasks, optimizers = FakeTaskStore(state), FakeOptimizerStore(state.groups)
+    tasks, optimizers, tokens = FakeTaskStore(state), FakeOptimizerStore(state.groups), FakeTokenStore()
+
+    def may_claim(optimizer_id: str, token_id: str) -> bool:
+        optimizer, token = optimizers.optimizer(optimizer_id), tokens.token(token_id)
+        family = (token, token and token.parent_id and tokens.token(token.parent_id))
+        usable = all(each.revoked_at is None and each.blocked_at is None for each in family if each)
+        return token is not None and usable and optimizer is not None and optimizer.state is OptimizerState.RUNNING
+
+    tasks.may_claim = may_claim
     return Stores(
         FakeCatalogStore(state),
         FakeTableReader(state),
@@ -114,7 +123,7 @@ def fake_stores() -> Stores:
         FakeNodeKeyStore(state),
         optimizers,
         FakeGroupStore(state.groups, optimizers, tasks.open_in),
-        FakeTokenStore(),
+        tokens,
         FakeQueueReader(FakeTaskStore(state), FakeTaskStore(state)._is_paused),
         FakeReportStore(state),
         FakeWatcherStore(),
@@ -410,6 +419,7 @@ class FakeFileStore:
 class FakeTaskStore:
     def __init__(self, state: FakeState | None = None) -> None:
         self._state = state or FakeState()
+        self.may_claim: Callable[[str, str], bool] = lambda optimizer_id, token_id: False
 
     def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[str], now: datetime, room: QueueRoom | None = None) -> bool:
         with self._state.lock:
@@ -542,9 +552,18 @@ class FakeTaskStore:
             return task
 
     def poll_many(
-        self, queue: str, owner: str, now: datetime, lease: timedelta, most: int, turns: Sequence[TableIdentifier] = ()
+        self,
+        queue: str,
+        owner: str,
+        now: datetime,
+        lease: timedelta,
+        most: int,
+        turns: Sequence[TableIdentifier] = (),
+        token_id: str | None = None,
     ) -> Sequence[CompactionTask]:
         with self._state.lock:
+            if token_id is not None and not self.may_claim(owner, token_id):
+                return ()
             polled = (self.poll(queue, owner, now, lease, None, turns) for _ in range(most))
             return tuple(task for task in polled if task is not None)
 

@@ -7,16 +7,19 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
 
-from compaction_pipeline.api.body_limit import BodyLimit
+from compaction_pipeline.api.bodies import Bodies
+from compaction_pipeline.api.docs_pages import add_docs
 from compaction_pipeline.api.groups import group_routes
 from compaction_pipeline.api.health import health_routes
 from compaction_pipeline.api.insight import insight_routes
 from compaction_pipeline.api.metrics import metrics_route
+from compaction_pipeline.api.openapi import complete_document
 from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
-from compaction_pipeline.api.security import Guard
+from compaction_pipeline.api.security import Guard, unknown_token
+from compaction_pipeline.api.wrong_tokens import AnswerWrongTokens, WrongTokens
 from compaction_pipeline.bootstrap import Services
 
 VERSION_PREFIX = "/api/v1"
@@ -35,18 +38,25 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
         version=services.version,
         description="Merges the small files of Apache Iceberg tables. `api/ROUTES.md` explains every route.",
         lifespan=lifespan,
+        # `add_docs` serves these pages.
+        openapi_url=None,
     )
     answer_with_problems(app)
-    app.add_middleware(BodyLimit)
-    guard = Guard(services.keep_tokens, RateLimit(services.clock))
+    complete_document(app)
+    wrong = WrongTokens(services.own_clock)
+    app.add_middleware(AnswerWrongTokens, wrong=wrong, answer=unknown_token(), paths=(VERSION_PREFIX, "/metrics"))
+    guard = Guard(services.keep_tokens, RateLimit(services.own_clock), wrong)
+    bodies = Bodies(guard.count_bytes)
     optimizers = services.serve_optimizers
-    app.include_router(health_routes(services.read_tasks.queue_counts))
+    app.include_router(health_routes(services.check_ready, services.own_clock))
     app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, services.keep_tokens, guard))
-    app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard), prefix=VERSION_PREFIX)
-    app.include_router(steering_routes(optimizers, guard), prefix=VERSION_PREFIX)
-    app.include_router(group_routes(services.manage_groups, services.read_queues, services.read_containers, guard), prefix=VERSION_PREFIX)
-    app.include_router(report_routes(services.take_reports, guard), prefix=VERSION_PREFIX)
+    app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard, bodies), prefix=VERSION_PREFIX)
+    app.include_router(steering_routes(optimizers, guard, bodies), prefix=VERSION_PREFIX)
+    groups = group_routes(services.manage_groups, services.read_queues, services.read_containers, guard, bodies)
+    app.include_router(groups, prefix=VERSION_PREFIX)
+    app.include_router(report_routes(services.take_reports, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX
     )
+    add_docs(app)
     return app

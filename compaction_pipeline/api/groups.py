@@ -8,11 +8,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
+from compaction_pipeline.api.bodies import Bodies, body_of
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
+from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.insight.group_value import container_value, group_value
 from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.queue.container import ContainerKind
 from compaction_pipeline.core.queue.group import DEFAULT_CAPACITY, EXTERNAL, MOST_CAPACITY, CompactionQueue, QueueOrder, ResourceGroup
 from compaction_pipeline.services.insight.read_queues import ReadQueues
 from compaction_pipeline.services.queue.manage_groups import ManageGroups
@@ -48,21 +51,65 @@ class GroupChange(BaseModel):
     properties: _Properties | None = None
 
 
-def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadContainers, guard: Guard) -> APIRouter:
+class GroupAnswer(BaseModel):
+    """A group. Secrets of its properties are hidden. `problem` and `warning` are there only when there is one."""
+
+    group: str
+    capacity: int
+    order: QueueOrder
+    container: str
+    properties: dict[str, str]
+    problem: str = ""
+    warning: str = ""
+
+
+class QueueAnswer(BaseModel):
+    """A queue: its tasks by what becomes of them, and who works on them. `free` is negative after the capacity was made smaller.
+
+    `order`, `capacity` and `free` are null for a queue whose group does not exist.
+    """
+
+    group: str
+    order: QueueOrder | None
+    capacity: int | None
+    free: int | None
+    waiting: int
+    merging: int
+    failed: int
+    merged: int
+    paused: int
+    refused_reports: int
+    oldest_wait_seconds: float | None
+    optimizers: int
+    slots: int
+
+
+class ContainerAnswer(BaseModel):
+    """A container. Secrets of its properties are hidden."""
+
+    container: str
+    kind: ContainerKind
+    properties: dict[str, str]
+
+
+def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadContainers, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1` about groups, their queues and containers."""
     routes = APIRouter(tags=["groups"], responses=ANSWERS)
-    reader, admin = [Depends(guard.needs(Role.READER))], [Depends(guard.needs())]
+    needs_admin = guard.needs()
+    reader, admin = [Depends(guard.needs(Role.READER))], [Depends(needs_admin)]
+    group_body = bodies.of(GroupBody, needs_admin, body_bounds.OTHER)
+    change_body = bodies.of(GroupChange, needs_admin, body_bounds.OTHER)
 
     def changed(group: ResourceGroup) -> Any:
         return plain(group_value(group, warning=groups.warning(group)))
 
-    @routes.get("/groups", dependencies=reader)
+    @routes.get("/groups", dependencies=reader, response_model=list[GroupAnswer], response_model_exclude_unset=True)
     def all_groups() -> list[Any]:
         """All groups, by name. One whose container fails to start optimizers has a `problem`."""
         problems = queues.start_problems()
         return [plain(group_value(group, problems.get(group.name))) for group in groups.groups()]
 
-    @routes.get("/groups/{name}", dependencies=reader)
+    @routes.get("/groups/{name}", dependencies=reader, response_model=GroupAnswer, response_model_exclude_unset=True)
     def one_group(name: str) -> Any:
         """One group."""
         return plain(group_value(groups.group(name), queues.start_problems().get(name)))
@@ -72,14 +119,27 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
         """The command line that runs an optimizer of this group by hand. It names a file with the token, and never the token."""
         return list(containers.command(name))
 
-    @routes.post("/groups", status_code=201, dependencies=admin)
-    def add(body: GroupBody) -> Any:
+    @routes.post(
+        "/groups",
+        status_code=201,
+        dependencies=admin,
+        openapi_extra=body_of(GroupBody),
+        response_model=GroupAnswer,
+        response_model_exclude_unset=True,
+    )
+    def add(body: GroupBody = Depends(group_body)) -> Any:
         """Make a group. The answer has a `warning` when a part of it is useless, or when this server does not know its container."""
         group = ResourceGroup(body.group, body.container, body.properties, CompactionQueue(body.capacity, body.order))
         return changed(groups.add(group))
 
-    @routes.patch("/groups/{name}", dependencies=admin)
-    def change(name: str, body: GroupChange) -> Any:
+    @routes.patch(
+        "/groups/{name}",
+        dependencies=admin,
+        openapi_extra=body_of(GroupChange),
+        response_model=GroupAnswer,
+        response_model_exclude_unset=True,
+    )
+    def change(name: str, body: GroupChange = Depends(change_body)) -> Any:
         """Change a group. Tasks that are in its queue already stay there."""
         old = groups.group(name)
         queue = CompactionQueue(body.capacity or old.queue.capacity, body.order or old.queue.order)
@@ -91,13 +151,13 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
         """Delete a group that no table, catalog, open task or live optimizer belongs to."""
         groups.delete(name)
 
-    @routes.get("/queues", dependencies=reader)
+    @routes.get("/queues", dependencies=reader, response_model=list[QueueAnswer])
     def all_queues() -> list[Any]:
         """All queues, by name: what waits and runs there, how full they are, and who works on them."""
         found = queues.queues()
         return [plain(found.value(work)) for work in found.all_works]
 
-    @routes.get("/containers", dependencies=admin)
+    @routes.get("/containers", dependencies=admin, response_model=list[ContainerAnswer])
     def all_containers() -> list[Any]:
         """The containers that this server knows, by name. The file on its host describes them, and no request changes it."""
         return [plain(container_value(container)) for container in containers.containers()]

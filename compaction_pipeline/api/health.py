@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter
 from pydantic import BaseModel
 
 from compaction_pipeline.api.problems import ANSWERS
+from compaction_pipeline.core.errors import CompactionError, StorageUnavailable
+
+WITHIN = timedelta(seconds=2)
+"""A server is ready when a write transaction of the state database begins within this time."""
+SHARED = timedelta(seconds=1)
+"""Whoever asks so soon after somebody else gets the same answer."""
 
 
 class Health(BaseModel):
@@ -16,9 +25,44 @@ class Health(BaseModel):
     ok: bool = True
 
 
-def health_routes(look: Callable[[], object]) -> APIRouter:
-    """`/health/live` and `/health/ready`, which need no token. `look` raises StorageUnavailable when the state database does not answer."""
+class Readiness:
+    """Asks the state database whether it takes writes, at most one question at a time."""
+
+    def __init__(self, check_ready: Callable[[timedelta], None], clock: Callable[[], datetime]) -> None:
+        self._check_ready = check_ready
+        self._clock = clock
+        self._limiter = CapacityLimiter(1)
+        self._asking: asyncio.Task[CompactionError | None] | None = None
+        self._answered_at: datetime | None = None
+
+    async def check(self) -> None:
+        """Raise CompactionError when the server is not ready."""
+        if self._answered_at is not None and self._clock() - self._answered_at >= SHARED:
+            self._asking = self._answered_at = None
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        try:
+            # A database that is out of reach may take longer to say so. The question goes on, and the next ones wait for its answer.
+            problem = await asyncio.wait_for(asyncio.shield(self._asking), WITHIN.total_seconds() + 0.5)
+        except asyncio.TimeoutError:
+            raise StorageUnavailable(f"the state database has not answered within {WITHIN.total_seconds():g} s; see that it runs") from None
+        if problem is not None:
+            raise problem
+
+    async def _ask(self) -> CompactionError | None:
+        try:
+            await to_thread.run_sync(self._check_ready, WITHIN, limiter=self._limiter)
+        except CompactionError as error:
+            return error
+        finally:
+            self._answered_at = self._clock()
+        return None
+
+
+def health_routes(check_ready: Callable[[timedelta], None], clock: Callable[[], datetime]) -> APIRouter:
+    """`/health/live` and `/health/ready`, which need no token. `check_ready` raises StorageUnavailable when nothing can be written."""
     routes = APIRouter(tags=["health"], responses={503: ANSWERS[503]})
+    readiness = Readiness(check_ready, clock)
 
     @routes.get("/health/live")
     async def live() -> Health:
@@ -26,9 +70,9 @@ def health_routes(look: Callable[[], object]) -> APIRouter:
         return Health()
 
     @routes.get("/health/ready")
-    def ready() -> Health:
-        """The state database answers too."""
-        look()
+    async def ready() -> Health:
+        """A write transaction of the state database begins within 2 s. The answer is shared for 1 s."""
+        await readiness.check()
         return Health()
 
     return routes

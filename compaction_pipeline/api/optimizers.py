@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Body, Depends, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from compaction_pipeline.api.bodies import Bodies, body_of, first_errors
+from compaction_pipeline.api.openapi import plain_answer
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.api.waiting_polls import WaitingPolls
 from compaction_pipeline.api.wire import strictly
+from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
@@ -30,7 +33,9 @@ from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 MOST_WAIT_SECONDS = 30.0
 MOST_SLOTS = 1_024
 _POLLS_AT_ONCE = 8
-"""So many polls look at the state database at a time. Heartbeats and reports have threads of their own, so polls never delay them."""
+"""So many polls look at the state database at a time."""
+_OTHERS_AT_ONCE = 16
+"""So many heartbeats and reports do. They have threads of their own, so polls never delay them, and people who look never do either."""
 _ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
 _Name = Annotated[str, Field(max_length=200)]
 _Why = Annotated[str, Query(max_length=LONGEST_WHY)]
@@ -102,10 +107,10 @@ class Completed(BaseModel):
     status: TaskStatus
 
 
-def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Guard) -> APIRouter:
+def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1` that optimizers use."""
     routes = APIRouter(tags=["optimizers"], responses=ANSWERS)
-    polls = CapacityLimiter(_POLLS_AT_ONCE)
+    polls, others = CapacityLimiter(_POLLS_AT_ONCE), CapacityLimiter(_OTHERS_AT_ONCE)
 
     async def waits(group: str) -> bool:
         return await to_thread.run_sync(optimizers.waits, group, limiter=polls)
@@ -113,79 +118,100 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     waiting = WaitingPolls(waits)
     worker = guard.needs(Role.OPTIMIZER)
 
-    def itself(optimizer_id: str, token: Token = Depends(worker)) -> str:
-        """Return the optimizer id of the path. Refuses a caller whose token does not speak for it."""
+    async def itself(optimizer_id: str, token: Token = Depends(worker)) -> Token:
+        """Return the token of the caller. Refuses a caller whose token does not speak for the optimizer of the path."""
         if token.role is not Role.ADMIN and token.optimizer_id != optimizer_id:
             raise HTTPException(
                 403, f"this token does not belong to optimizer {optimizer_id!r}; use the one that its registration answered"
             )
-        return optimizer_id
+        return token
 
-    @routes.post("/optimizers", status_code=201)
-    def register(body: RegisterBody, token: Token = Depends(worker)) -> Registered:
-        """Register an optimizer. It gets an id and a token of its own."""
+    async def newcomer(token: Token = Depends(worker)) -> Token:
+        """Return the token of the caller. Refuses one with which nobody may register."""
         if token.optimizer_id is not None:
             raise HTTPException(403, "this token belongs to a registered optimizer; register with the token that a person issued")
-        blocked = HTTPException(
-            403,
-            f"token {token.token_id} is blocked, because reports of its optimizers could not be true: find out why, then run "
-            f"`compaction-pipeline token allow {token.token_id}` on the server's host",
-        )
         if token.blocked_at is not None:
-            raise blocked
-        optimizer = optimizers.register(Registration(**body.model_dump()))
-        own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
-        if tokens.is_blocked(token.token_id):
-            # It was blocked meanwhile, before the new optimizer belonged to it.
-            optimizers.end_all([optimizer.optimizer_id], "its token was blocked")
-            raise blocked
-        return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())
+            raise _blocked(token)
+        return token
 
-    @routes.post("/optimizers/{optimizer_id}/touch")
-    def touch(body: TouchBody, optimizer_id: str = Depends(itself)) -> TouchAnswer:
-        """Say that the optimizer is there, and renew the leases of its attempts."""
-        touched = optimizers.touch(optimizer_id, [AttemptId(attempt) for attempt in body.running])
-        return TouchAnswer(**{**asdict(touched), "lost": list(touched.lost)})
-
-    @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment])
-    async def poll(request: Request, body: PollBody, optimizer_id: str = Depends(itself)) -> Response:
-        """Take waiting tasks of the optimizer's group. The answer holds secrets: the properties that open the tables' files."""
-        taken = await _taken(optimizers, waiting, polls, request, optimizer_id, body)
-        if taken is None:
-            return Response(status_code=499)
-        return Response(_ASSIGNMENTS.dump_json(taken), media_type="application/json", headers={"Cache-Control": "no-store"})
-
-    @routes.post("/attempts/{attempt_id}/complete", openapi_extra=_body_of(MergeResult))
-    def complete(attempt_id: str, body: Annotated[Any, Body()], token: Token = Depends(worker)) -> Completed:
-        """Report how an attempt ended. The report is checked before it is believed."""
+    async def holder(token: Token = Depends(worker)) -> Token:
+        """Return the token of the caller. Refuses one that is no optimizer's own."""
         if token.optimizer_id is None:
             raise HTTPException(403, "only the optimizer that holds an attempt reports it; use the token that its registration answered")
-        return Completed(status=optimizers.complete(token.optimizer_id, AttemptId(attempt_id), _result(body)))
+        return token
 
-    @routes.delete("/optimizers/{optimizer_id}", status_code=204)
-    def leave(failed: bool = False, why: _Why = "", optimizer_id: str = Depends(itself)) -> None:
+    register_body = bodies.of(RegisterBody, newcomer, body_bounds.OTHER)
+    touch_body = bodies.of(TouchBody, itself, body_bounds.TOUCH)
+    poll_body = bodies.of(PollBody, itself, body_bounds.OTHER)
+    report = bodies.read_by(_result, holder, body_bounds.REPORT)
+
+    @routes.post("/optimizers", status_code=201, openapi_extra=body_of(RegisterBody))
+    async def register(response: Response, body: RegisterBody = Depends(register_body), token: Token = Depends(newcomer)) -> Registered:
+        """Register an optimizer. It gets an id and a token of its own."""
+        response.headers["Cache-Control"] = "no-store"
+        return await to_thread.run_sync(_registered, optimizers, tokens, body, token, limiter=others)
+
+    @routes.post("/optimizers/{optimizer_id}/touch", openapi_extra=body_of(TouchBody), dependencies=[Depends(itself)])
+    async def touch(optimizer_id: str, body: TouchBody = Depends(touch_body)) -> TouchAnswer:
+        """Say that the optimizer is there, and renew the leases of its attempts."""
+        running = [AttemptId(attempt) for attempt in body.running]
+        touched = await to_thread.run_sync(optimizers.touch, optimizer_id, running, limiter=others)
+        return TouchAnswer(**{**asdict(touched), "lost": list(touched.lost)})
+
+    @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment], openapi_extra=body_of(PollBody))
+    async def poll(request: Request, optimizer_id: str, body: PollBody = Depends(poll_body), token: Token = Depends(itself)) -> Response:
+        """Take waiting tasks of the optimizer's group. The answer holds secrets: the properties that open the tables' files."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + body.wait_seconds
+        take = partial(optimizers.poll, optimizer_id, body.poll_id, body.free_slots, token.token_id)
+        while True:
+            taken = await to_thread.run_sync(take, limiter=polls)
+            left = until - clock()
+            if taken or left <= 0:
+                break
+            group = await to_thread.run_sync(optimizers.group_of, optimizer_id, limiter=polls)
+            await waiting.wait(group, left)
+            if await request.is_disconnected():
+                # Nobody would get the tasks that the next look might claim.
+                return Response(status_code=499)
+            await guard.check_again(request)
+        answer = await to_thread.run_sync(_ASSIGNMENTS.dump_json, taken, limiter=polls)
+        return Response(answer, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+    @routes.post("/attempts/{attempt_id}/complete", openapi_extra=body_of(MergeResult))
+    async def complete(attempt_id: str, result: MergeResult = Depends(report), token: Token = Depends(holder)) -> Completed:
+        """Report how an attempt ended. The report is checked before it is believed."""
+        assert token.optimizer_id is not None
+        take = partial(optimizers.complete, token.optimizer_id, AttemptId(attempt_id), result)
+        return Completed(status=await to_thread.run_sync(take, limiter=others))
+
+    @routes.delete("/optimizers/{optimizer_id}", status_code=204, dependencies=[Depends(itself)])
+    async def leave(optimizer_id: str, failed: bool = False, why: _Why = "") -> None:
         """End an optimizer. Its tasks wait again at once. With `failed`, an error ended it, which `why` tells, and its attempts count as
         failed."""
-        optimizers.leave(optimizer_id, failed=failed, error=why)
+        await to_thread.run_sync(partial(optimizers.leave, optimizer_id, failed=failed, error=why), limiter=others)
 
     return routes
 
 
-def steering_routes(optimizers: ServeOptimizers, guard: Guard) -> APIRouter:
+def steering_routes(optimizers: ServeOptimizers, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1` by which people steer optimizers."""
-    routes = APIRouter(tags=["optimizers"], responses=ANSWERS, dependencies=[Depends(guard.needs())])
+    admin = guard.needs()
+    routes = APIRouter(tags=["optimizers"], responses=ANSWERS, dependencies=[Depends(admin)])
+    nothing = plain_answer(type(None), status=202)
+    level_body = bodies.of(LogLevelBody, admin, body_bounds.OTHER)
 
     @routes.post("/optimizers/{optimizer_id}/drain", status_code=204)
     def drain(optimizer_id: str) -> None:
         """Let an optimizer take no more tasks, and end after those that it has."""
         optimizers.drain(optimizer_id)
 
-    @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202)
-    def log_level(optimizer_id: str, body: LogLevelBody) -> None:
+    @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202, openapi_extra=body_of(LogLevelBody), responses=nothing)
+    def log_level(optimizer_id: str, body: LogLevelBody = Depends(level_body)) -> None:
         """Let the log of an optimizer show messages of this level and worse ones. It learns it at its next heartbeat."""
         optimizers.set_log_level(optimizer_id, body.level)
 
-    @routes.post("/optimizers/{optimizer_id}/stack", status_code=202)
+    @routes.post("/optimizers/{optimizer_id}/stack", status_code=202, responses=nothing)
     def stack(optimizer_id: str) -> None:
         """Let an optimizer write the stacks of its threads into its log. It learns it at its next heartbeat."""
         optimizers.ask_for_stacks(optimizer_id)
@@ -193,23 +219,22 @@ def steering_routes(optimizers: ServeOptimizers, guard: Guard) -> APIRouter:
     return routes
 
 
-async def _taken(
-    optimizers: ServeOptimizers, waiting: WaitingPolls, polls: CapacityLimiter, request: Request, optimizer_id: str, body: PollBody
-) -> Sequence[Assignment] | None:
-    """The tasks that a poll gets, after it waited for them. None when the client has gone meanwhile."""
-    clock = asyncio.get_running_loop().time
-    until = clock() + body.wait_seconds
-    take = partial(optimizers.poll, optimizer_id, body.poll_id, body.free_slots)
-    while True:
-        taken = await to_thread.run_sync(take, limiter=polls)
-        left = until - clock()
-        if taken or left <= 0:
-            return taken
-        group = await to_thread.run_sync(optimizers.group_of, optimizer_id, limiter=polls)
-        await waiting.wait(group, left)
-        if await request.is_disconnected():
-            # Nobody would get the tasks that the next look might claim.
-            return None
+def _registered(optimizers: ServeOptimizers, tokens: KeepTokens, body: RegisterBody, token: Token) -> Registered:
+    optimizer = optimizers.register(Registration(**body.model_dump()))
+    own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
+    if tokens.is_blocked(token.token_id):
+        # It was blocked meanwhile, before the new optimizer belonged to it.
+        optimizers.end_all([optimizer.optimizer_id], "its token was blocked")
+        raise _blocked(token)
+    return Registered(optimizer_id=optimizer.optimizer_id, token=own.text, heartbeat_seconds=HEARTBEAT.total_seconds())
+
+
+def _blocked(token: Token) -> HTTPException:
+    return HTTPException(
+        403,
+        f"token {token.token_id} is blocked, because reports of its optimizers could not be true: find out why, then run "
+        f"`compaction-pipeline token allow {token.token_id}` on the server's host",
+    )
 
 
 def _result(body: object) -> MergeResult:
@@ -223,13 +248,8 @@ def _result(body: object) -> MergeResult:
         raise ConfigError(f"the report is no MergeResult: outputs: {', '.join(sorted(told))}: the server reads this from the files")
     try:
         result: MergeResult = strictly(MergeResult, body)
-    except (ValidationError, ValueError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
-        where = ".".join(str(part) for part in first["loc"]) or "body"
-        raise ConfigError(f"the report is no MergeResult: {where}: {first['msg']}") from None
+    except ValidationError as error:
+        raise ConfigError(f"the report is no MergeResult: {first_errors(error)}") from None
+    except ValueError as error:
+        raise ConfigError(f"the report is no MergeResult: body: {error}") from None
     return result
-
-
-def _body_of(kind: type) -> dict[str, Any]:
-    """The schema of a body that the route reads itself."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": TypeAdapter(kind).json_schema()}}}}

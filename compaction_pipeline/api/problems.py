@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -22,10 +21,13 @@ from compaction_pipeline.core.errors import (
     StorageUnavailable,
     TableRefused,
 )
+from compaction_pipeline.core.words import printable
 
 log = logging.getLogger(__name__)
 
-_MEDIA_TYPE = "application/problem+json"
+MEDIA_TYPE = "application/problem+json"
+"""The content type of every answer that is an error."""
+NOT_DONE = "The request failed"
 _NO_PAGE = "there is no such page: /docs lists those that there are"
 
 _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
@@ -37,6 +39,23 @@ _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
     (StorageUnavailable, 503, "A database, catalog or store did not answer"),
     (CompactionError, 500, "Failed"),
 )
+
+
+class BodyError(Exception):
+    """A body that its route cannot take. `key` names the part that is wrong."""
+
+    def __init__(self, status: int, detail: str, key: str | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.key = key
+
+
+_BODY_TITLES = {
+    408: "The body is too slow",
+    413: "The body is too large",
+    415: "The body is not JSON",
+}
 
 
 class Problem(BaseModel):
@@ -66,6 +85,7 @@ ANSWERS: dict[int | str, dict[str, object]] = {
         (415, "The body is not JSON"),
         (422, "The body is not understood, or not accepted"),
         (429, "The token has made too many requests"),
+        (431, "The headers are too large"),
         (503, "A database, catalog or store did not answer"),
     )
 }
@@ -77,23 +97,26 @@ def problem(
 ) -> JSONResponse:
     """Return an answer that is an error."""
     body = Problem(title=title, status=status, detail=detail, reason_code=reason_code, key=key).model_dump(exclude_none=True)
-    return JSONResponse(body, status, dict(headers or {}), _MEDIA_TYPE)
+    return JSONResponse(body, status, dict(headers or {}), MEDIA_TYPE)
 
 
 def answer_with_problems(app: FastAPI) -> None:
-    """Let each error of the application become a problem, and let its OpenAPI document say so."""
-    _document_problems(app)
+    """Let each error of the application become a problem."""
 
     @app.exception_handler(CompactionError)
     async def of_ours(request: Request, error: CompactionError) -> JSONResponse:
         status, title = next((status, title) for kind, status, title in _STATUSES if isinstance(error, kind))
         return problem(status, title, str(error), error.code.value)
 
+    @app.exception_handler(BodyError)
+    async def of_body(request: Request, error: BodyError) -> JSONResponse:
+        title = _BODY_TITLES.get(error.status, "The request is not understood")
+        return problem(error.status, title, error.detail, ErrorCode.INVALID_INPUT.value, error.key)
+
     @app.exception_handler(RequestValidationError)
     async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Parameters of the path and of the query. `Bodies` checks the bodies.
         first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            return problem(422, "The request is not understood", _no_json(error, first), ErrorCode.INVALID_INPUT.value, "body")
         key = ".".join(str(part) for part in first["loc"])
         # The wrong value is not repeated, because it may hold a secret.
         return problem(422, "The request is not understood", f"{key}: {first['msg']}", ErrorCode.INVALID_INPUT.value, key)
@@ -105,33 +128,11 @@ def answer_with_problems(app: FastAPI) -> None:
         )
         # The framework knows no more about a path that no route has.
         detail = _NO_PAGE if (error.status_code, error.detail) == (404, "Not Found") else str(error.detail)
-        return problem(error.status_code, "The request failed", detail, code.value, headers=error.headers)
+        return problem(error.status_code, NOT_DONE, detail, code.value, headers=error.headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        # Both are as the client wrote them.
+        log.error("%s %s failed", printable(request.method, 20), printable(request.scope["path"]), exc_info=error)
         detail = "the server failed in a way that nobody foresaw; its log has the details; please report this"
         return problem(500, "Failed", detail, ErrorCode.UNEXPECTED.value)
-
-
-def _no_json(error: RequestValidationError, first: Mapping[str, Any]) -> str:
-    """Where a body stops being JSON. Its text is not repeated, because it may hold a secret."""
-    text, position = str(error.body), int(first["loc"][-1])
-    line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
-    return f"the body is not JSON: {first['ctx']['error']} at line {line}, column {column}; correct it, and send it again"
-
-
-def _document_problems(app: FastAPI) -> None:
-    """Give the errors in the OpenAPI document their media type. FastAPI writes them with that of the route's good answer."""
-    written = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            for routes in written()["paths"].values():
-                for route in routes.values():
-                    for status, answer in route["responses"].items():
-                        if int(status) >= 400 and "content" in answer:
-                            answer["content"] = {_MEDIA_TYPE: next(iter(answer["content"].values()))}
-        return written()
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -20,11 +20,11 @@ class RateLimit:
         self._lock = Lock()
         self._left: dict[str, Allowance] = {}
 
-    def take(self, token_id: str) -> float:
-        """Count a request of a token. Return for how many seconds its holder must wait instead; 0 when the request is allowed."""
+    def take(self, token_id: str, requests: int = 1) -> float:
+        """Count requests of a token. Return for how many seconds its holder must wait instead; 0 when they are allowed."""
         now = self._clock()
         with self._lock:
-            self._left[token_id], wait = after_request(self._left.get(token_id), now)
+            self._left[token_id], wait = after_request(self._left.get(token_id), now, requests)
             if len(self._left) >= MOST_REMEMBERED:
                 self._left = {token: left for token, left in self._left.items() if not is_full(left, now)}
         return wait

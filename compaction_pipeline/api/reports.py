@@ -9,8 +9,10 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from compaction_pipeline.api.bodies import Bodies, body_of
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
+from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.tables.commit_report import MOST_PARTITIONS, CommitReport
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -48,13 +50,15 @@ class CommitAnswer(BaseModel):
     why: str
 
 
-def report_routes(take_reports: TakeReports, guard: Guard) -> APIRouter:
+def report_routes(take_reports: TakeReports, guard: Guard, bodies: Bodies) -> APIRouter:
     """The route below `/api/v1` that writers use."""
-    routes = APIRouter(tags=["writers"], responses=ANSWERS, dependencies=[Depends(guard.needs(Role.WRITER))])
+    writer = guard.needs(Role.WRITER)
+    routes = APIRouter(tags=["writers"], responses=ANSWERS, dependencies=[Depends(writer)])
+    commit_body = bodies.of(CommitBody, writer, body_bounds.COMMIT_REPORT)
     limiter = CapacityLimiter(_REPORTS_AT_ONCE)
 
-    @routes.post("/tables/{table}/commits")
-    async def report_commit(table: Annotated[str, Path(max_length=2_000)], body: CommitBody) -> CommitAnswer:
+    @routes.post("/tables/{table}/commits", openapi_extra=body_of(CommitBody))
+    async def report_commit(table: Annotated[str, Path(max_length=2_000)], body: CommitBody = Depends(commit_body)) -> CommitAnswer:
         """Report a commit that has landed, so that its table is looked at within seconds. Nothing is planned from the report itself."""
         added: Counter[str] = Counter()
         for one in body.added:

@@ -1,52 +1,109 @@
-"""Finds out who calls, and refuses a caller that may not use the route or that calls too often."""
+"""Finds out who calls, and refuses a caller that may not use the route or that asks for too much."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from math import ceil
 from typing import Annotated
 
-from fastapi import Depends, HTTPException, Request
+from anyio import CapacityLimiter, to_thread
+from fastapi import Depends, HTTPException, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from compaction_pipeline.api.patient_protocol import KNOWN
+from compaction_pipeline.api.problems import NOT_DONE, problem
 from compaction_pipeline.api.rate_limit import RateLimit
-from compaction_pipeline.core.access.rate import PER_SECOND
+from compaction_pipeline.api.wrong_tokens import WrongTokens
+from compaction_pipeline.core.access.rate import BYTES_OF_ONE, MOST_AT_ONCE, PER_SECOND
 from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 
 _BEARER = HTTPBearer(auto_error=False, description="A token, `id.secret`. `compaction-pipeline token add` issues one.")
 
+_BEARER_WANTED = {"WWW-Authenticate": "Bearer"}
 _READING = ("GET", "HEAD")
+_LOOKS_AT_ONCE = 4
+"""So many tokens are looked up in the state database at a time."""
 _NO_TOKEN = "send the header 'Authorization: Bearer id.secret' with a token that `compaction-pipeline token add` issued"
 _UNKNOWN_TOKEN = "the token is not known here, or somebody revoked it: issue another one with `compaction-pipeline token add`"
 
 
-class Guard:
-    """Checks the token of each request."""
+def unknown_token() -> Response:
+    """The answer to a token that is not known."""
+    return problem(401, NOT_DONE, _UNKNOWN_TOKEN, ErrorCode.NO_ACCESS.value, headers=_BEARER_WANTED)
 
-    def __init__(self, tokens: KeepTokens, limit: RateLimit) -> None:
+
+Caller = Callable[..., AsyncIterator[Token]]
+
+
+class Guard:
+    """Checks the token of each request. Nothing of a request's body is read before."""
+
+    def __init__(self, tokens: KeepTokens, limit: RateLimit, wrong: WrongTokens) -> None:
         self._tokens = tokens
         self._limit = limit
+        self._wrong = wrong
+        self._looks = CapacityLimiter(_LOOKS_AT_ONCE)
+        self._at_once: Counter[str] = Counter()
 
-    def needs(self, *roles: Role) -> Callable[..., Token]:
+    def needs(self, *roles: Role) -> Caller:
         """Return a dependency that answers the token of the caller, who needs one of these roles. An admin may use every route.
 
-        A request that may change something counts for the token's limit.
+        A request that may change something counts for the token's limit. The request counts as served until its answer is sent.
         """
 
-        def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> Token:
-            token = None if given is None else self._tokens.check(given.credentials)
-            if token is None:
-                hint = _NO_TOKEN if given is None else _UNKNOWN_TOKEN
-                raise HTTPException(401, hint, {"WWW-Authenticate": "Bearer"})
-            wait = self._limit.take(token.token_id) if request.method not in _READING else 0
-            if wait:
-                seconds = ceil(wait)
-                detail = f"this token has made too many requests: at most {PER_SECOND:g} in a second; send it again in {seconds} s"
-                raise HTTPException(429, detail, {"Retry-After": str(seconds)})
+        async def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> AsyncIterator[Token]:
+            token = await self._known(given)
+            if request.method not in _READING:
+                self._count(token, 1)
             if token.role is not Role.ADMIN and token.role not in roles:
                 needed = " or ".join(role.value for role in (*roles, Role.ADMIN))
                 raise HTTPException(403, f"this needs a token of the role {needed}, but the given one has the role {token.role.value}")
-            return token
+            if self._at_once[token.token_id] >= MOST_AT_ONCE:
+                detail = f"{MOST_AT_ONCE} requests of this token are being answered, and more may not be; send it again in 1 s"
+                raise HTTPException(429, detail, {"Retry-After": "1"})
+            self._at_once[token.token_id] += 1
+            known: Callable[[], None] | None = request.scope.get("state", {}).get(KNOWN)
+            if known is not None:
+                known()
+            try:
+                yield token
+            finally:
+                self._at_once[token.token_id] -= 1
+                if not self._at_once[token.token_id]:
+                    del self._at_once[token.token_id]
 
         return caller
+
+    def count_bytes(self, token: Token, length: int) -> None:
+        """Count the bytes of a body for the limit of its token. Raises HTTPException when it has sent too much."""
+        self._count(token, length // BYTES_OF_ONE)
+
+    async def check_again(self, request: Request) -> None:
+        """Raise HTTPException when the token of a request that waited is no longer valid."""
+        await self._known(await _BEARER(request))
+
+    async def _known(self, given: HTTPAuthorizationCredentials | None) -> Token:
+        if given is None:
+            raise HTTPException(401, _NO_TOKEN, _BEARER_WANTED)
+        text = given.credentials
+        token = None
+        if not self._wrong.has(text):
+            token = await to_thread.run_sync(self._tokens.check, text, limiter=self._looks)
+            if token is None:
+                self._wrong.add(text)
+        if token is None:
+            raise HTTPException(401, _UNKNOWN_TOKEN, _BEARER_WANTED)
+        return token
+
+    def _count(self, token: Token, requests: int) -> None:
+        wait = self._limit.take(token.token_id, requests) if requests else 0
+        if wait:
+            seconds = ceil(wait)
+            detail = (
+                f"this token has made too many requests: at most {PER_SECOND:g} in a second, and each {BYTES_OF_ONE // 1024} KiB of a body "
+                f"count as one; send it again in {seconds} s"
+            )
+            raise HTTPException(429, detail, {"Retry-After": str(seconds)})

@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
 
 from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.connections import Connections, Network
 from compaction_pipeline.api.patient_protocol import HeaderDeadline
 from compaction_pipeline.api.ticking import ticking
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
 
+_BACKLOG = 512
+_SWITCH_SECONDS = 0.001
+_MOST_FILES = 65_536
+"""A server of many optimizers needs more open connections than a process mostly may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where the service listens. `tls_cert` and `tls_key` are files in PEM; `behind_proxy` says that a proxy of yours does TLS."""
+    """Where the service listens. `tls_cert` and `tls_key` are files in PEM; `behind_proxy` is the address, or the network, from which
+    a proxy of yours connects that does TLS."""
 
     host: str
     port: int
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    behind_proxy: bool = False
+    behind_proxy: str | None = None
+
+    @property
+    def proxy(self) -> Network | None:
+        """Where the proxy's connections come from; None without a proxy. Raises ConfigError."""
+        if self.behind_proxy is None:
+            return None
+        try:
+            return ipaddress.ip_network(self.behind_proxy, strict=False)
+        except ValueError:
+            raise ConfigError(
+                f"--behind-proxy is {self.behind_proxy!r} but must be the address from which your proxy connects, for example 10.0.0.7, or "
+                "its network, for example 10.0.0.0/24"
+            ) from None
 
     @property
     def url(self) -> str:
@@ -42,10 +66,11 @@ def check_listening(listening: Listening) -> None:
     for option, path in (("--tls-cert", listening.tls_cert), ("--tls-key", listening.tls_key)):
         if path is not None and not path.is_file():
             raise ConfigError(f"{option} is {path}, but there is no such file; give a file in PEM")
-    if listening.tls_cert is None and not listening.behind_proxy and not _is_loopback(listening.host):
+    proxy = listening.proxy
+    if listening.tls_cert is None and proxy is None and not _is_loopback(listening.host):
         raise ConfigError(
             f"--host is {listening.host}, which other hosts can reach, and answers hold the credentials of your storage: give --tls-cert "
-            "and --tls-key, or --behind-proxy when a proxy of yours does TLS"
+            "and --tls-key, or --behind-proxy=ADDRESS when a proxy of yours does TLS and connects from this address"
         )
 
 
@@ -75,6 +100,9 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     Raises ConfigError.
     """
     check_listening(listening)
+    _raise_file_limit()
+    # A thread that works on a large body gives way to the event loop after this time. Python's default is 5 ms, many times a request.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
     app = http_app(services, ticking(services.run_ticks, tables=ticks))
     server = uvicorn.Server(server_config(app, listening))
@@ -90,7 +118,9 @@ def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
     """How uvicorn serves the application."""
     return uvicorn.Config(
         app,
-        http=HeaderDeadline,
+        http=cast(Any, partial(HeaderDeadline, connections=Connections(listening.proxy))),
+        # `X-Forwarded-For` is what anybody writes.
+        proxy_headers=False,
         # There are no websockets. Without this, an upgrade would leave the protocol that has deadlines.
         ws="none",
         host=listening.host,
@@ -102,8 +132,17 @@ def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
         server_header=False,
         # A waiting poll takes up to half a minute; it is cut off instead.
         timeout_graceful_shutdown=5,
-        limit_concurrency=2_000,
+        # So many connections are taken in one go, before anything else is done.
+        backlog=_BACKLOG,
     )
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _is_loopback(host: str) -> bool:

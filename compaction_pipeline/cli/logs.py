@@ -8,8 +8,20 @@ import sys
 from copy import copy
 
 from compaction_pipeline.cli.output import Verbosity
+from compaction_pipeline.core.words import printable
 
 _LOG_LEVEL = "COMPACTION_LOG_LEVEL"
+
+
+class SafeFormatter(logging.Formatter):
+    """Writes no control character, whoever wrote the text: names of tables, paths, ids and errors come from others.
+
+    Only the first line of a record begins at the margin, so no text can look like a record of its own.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *others = super().format(record).split("\n")
+        return "\n".join([printable(first, len(first)), *(f"    {printable(line, len(line))}" for line in others)])
 
 
 class _StderrHandler(logging.Handler):
@@ -32,9 +44,11 @@ class _StderrHandler(logging.Handler):
 def log_to_stderr(verbosity: Verbosity) -> None:
     """Write our log to stderr from now on, at the level that `verbosity` asks for."""
     handler = _StderrHandler(verbosity)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     ours = logging.getLogger("compaction_pipeline")
     ours.handlers[:] = [handler]
+    # The server of `serve` writes warnings and errors alone, and stacks of what failed.
+    logging.getLogger("uvicorn").handlers[:] = [handler]
     ours.setLevel(_level(verbosity))
     logging.getLogger().removeFilter(_is_news)
     if verbosity is not Verbosity.VERBOSE:

@@ -6,12 +6,12 @@ unless the writer asks for that.
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 import requests
@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 MOST_PARTITIONS = 1_000
 """The server takes so many partitions with one report."""
+MOST_BYTES = 512 * 1024
+"""The server takes a report of this size. Of a larger one, the partitions with the fewest files are left out."""
 _TIMEOUT = (5, 15)
 _TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _LONGEST_PAUSE = 10.0
@@ -69,13 +71,8 @@ class CommitReporter:
 
         With `must_arrive`, a report that did not arrive raises ReportError. Without it, the log gets a warning.
         """
-        largest = sorted((added or {}).items(), key=lambda item: -item[1])[:MOST_PARTITIONS]
-        body = {
-            "snapshot_id": snapshot_id,
-            "sequence_number": sequence_number,
-            "added": [{"partition": partition, "files": files} for partition, files in largest],
-        }
         try:
+            body = _body(snapshot_id, sequence_number, added or {})
             return self._delivered(f"{self._url}/api/v1/tables/{quote(table, safe='')}/commits", body)
         except Exception as error:
             # Whatever went wrong: a hint must not end the work of the writer that gives it.
@@ -84,12 +81,14 @@ class CommitReporter:
             log.warning("commit %s of table %s not reported: %s", snapshot_id, table, error)
             return None
 
-    def _delivered(self, url: str, body: Mapping[str, Any]) -> Answer:
-        failure = ""
+    def _delivered(self, url: str, body: bytes) -> Answer:
+        failure, headers = "", {"Content-Type": "application/json"}
         for number in range(self._tries):
             pause = min(_LONGEST_PAUSE, 2.0**number) * random.uniform(0.5, 1)
             try:
-                answer = requests.post(url, json=body, auth=self._authorized, timeout=_TIMEOUT, allow_redirects=False, verify=self._verify)
+                answer = requests.post(
+                    url, body, headers=headers, auth=self._authorized, timeout=_TIMEOUT, allow_redirects=False, verify=self._verify
+                )
             except requests.RequestException as error:
                 failure = f"the server did not answer: {error}"
             else:
@@ -108,6 +107,18 @@ class CommitReporter:
         # A header alone would be replaced by what ~/.netrc holds for the host.
         request.headers["Authorization"] = f"Bearer {self._token}"
         return request
+
+
+def _body(snapshot_id: int, sequence_number: int, added: Mapping[str, int]) -> bytes:
+    """Return a report in JSON, with as many of the partitions that got the most files as the server takes."""
+    largest = sorted(added.items(), key=lambda item: -item[1])[:MOST_PARTITIONS]
+    while True:
+        told = [{"partition": partition, "files": files} for partition, files in largest]
+        body = json.dumps({"snapshot_id": snapshot_id, "sequence_number": sequence_number, "added": told}).encode()
+        if len(body) <= MOST_BYTES:
+            return body
+        # Names have different lengths, so how many fit is found by trying.
+        largest = largest[: len(largest) * 9 // 10]
 
 
 def _asked_pause(answer: requests.Response) -> float:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, func, insert, select
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.group import QueueOrder
+from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
@@ -62,6 +63,22 @@ def next_pending(
         if len(taken) >= most:
             break
     return list(taken.values())[:most]
+
+
+def may_claim(connection: Connection, optimizer_id: str, token_id: str) -> bool:
+    """Return whether an optimizer may have tasks by this token. It cannot end before this transaction does.
+
+    Whoever revokes or blocks a token ends its optimizers after that, and gives back what they hold. So this transaction either sees the
+    token as it is then, or has claimed its tasks before they are given back.
+    """
+    optimizer, token = schema.optimizer.c, schema.token.c
+    state = select(optimizer.state).where(optimizer.optimizer_id == optimizer_id).with_for_update(read=True)
+    if connection.execute(state).scalar() is not OptimizerState.RUNNING:
+        return False
+    issuer = schema.token.alias()
+    own = select(token.revoked_at, token.blocked_at, issuer.c.revoked_at, issuer.c.blocked_at).where(token.token_id == token_id)
+    row = connection.execute(own.outerjoin_from(schema.token, issuer, issuer.c.token_id == token.parent_id)).first()
+    return row is not None and all(ended is None for ended in row)
 
 
 def claim(connection: Connection, rows: Sequence[Row[Any]], owner: str, now: datetime, lease: timedelta) -> list[CompactionTask]:

@@ -62,7 +62,7 @@ def open_state(url: str, *, make_folder: bool = False) -> Engine:
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """A transaction that only reads. All its statements see the database at one moment."""
-    with _reachable(engine), engine.connect() as connection:
+    with reachable(engine), engine.connect() as connection:
         if engine.dialect.name == "postgresql":
             # By default, each statement of PostgreSQL sees the newest data. A transaction of SQLite always sees one moment.
             connection = connection.execution_options(isolation_level="REPEATABLE READ")
@@ -73,7 +73,7 @@ def reading(engine: Engine) -> Iterator[Connection]:
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes. It is applied whole, or not at all."""
-    with _reachable(engine), _one_writer(engine), engine.connect() as connection:
+    with reachable(engine), _one_writer(engine), engine.connect() as connection:
         connection = connection.execution_options(**{_WRITES: True})
         with connection.begin():
             yield connection
@@ -223,7 +223,8 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 @contextmanager
-def _reachable(engine: Engine) -> Iterator[None]:
+def reachable(engine: Engine) -> Iterator[None]:
+    """Turn what the driver raises when the database does not answer into StorageUnavailable, until the block ends."""
     try:
         yield
     except (IntegrityError, ProgrammingError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 
 from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
@@ -27,6 +28,7 @@ from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
 from compaction_pipeline.storage.optimizers import SqlOptimizerStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
 from compaction_pipeline.storage.queues import SqlQueueReader
+from compaction_pipeline.storage.readiness import begin_write
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.reports import SqlReportStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
@@ -40,8 +42,9 @@ from compaction_pipeline.storage.watchers import SqlWatcherStore
 class Stores:
     """One store for each port.
 
-    `close` closes the database's connections. `upgraded` is true when opening migrated an older database. `now` is the database's own
-    clock. It is None for SQLite, because all processes that share its file run on one host and have the same clock.
+    `begin_write` begins an empty write transaction within a time, or raises StorageUnavailable. `close` closes the database's connections.
+    `upgraded` is true when opening migrated an older database. `now` is the database's own clock. It is None for SQLite, because all
+    processes that share its file run on one host and have the same clock.
     """
 
     catalogs: CatalogStore
@@ -62,6 +65,7 @@ class Stores:
     queues: QueueReader
     reports: ReportStore
     watchers: WatcherStore
+    begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
     now: Callable[[], datetime] | None = None
@@ -95,6 +99,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlQueueReader(engine),
         SqlReportStore(engine),
         SqlWatcherStore(engine),
+        partial(begin_write, engine),
         engine.dispose,
         upgraded,
         DatabaseClock(engine).now if engine.dialect.name == "postgresql" else None,

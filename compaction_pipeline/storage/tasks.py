@@ -24,7 +24,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, EndReason, Merge
 from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.claims import claim, next_pending
+from compaction_pipeline.storage.claims import claim, may_claim, next_pending
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import locked_group
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
@@ -130,9 +130,16 @@ class SqlTaskStore:
         return found[0] if found else None
 
     def poll_many(
-        self, queue: str, owner: str, now: datetime, lease: timedelta, most: int, turns: Sequence[TableIdentifier] = ()
+        self,
+        queue: str,
+        owner: str,
+        now: datetime,
+        lease: timedelta,
+        most: int,
+        turns: Sequence[TableIdentifier] = (),
+        token_id: str | None = None,
     ) -> Sequence[CompactionTask]:
-        return self._polled(queue, owner, now, lease, most, None, turns)
+        return self._polled(queue, owner, now, lease, most, None, turns, token_id)
 
     def _polled(
         self,
@@ -143,12 +150,15 @@ class SqlTaskStore:
         most: int,
         task_ids: Sequence[TaskId] | None,
         turns: Sequence[TableIdentifier],
+        token_id: str | None = None,
     ) -> Sequence[CompactionTask]:
         with reading(self._engine) as connection:
             # Most polls find nothing. They must not wait for the write lock, of which SQLite has only one.
             if not next_pending(connection, queue, task_ids):
                 return ()
         with writing(self._engine) as connection:
+            if token_id is not None and not may_claim(connection, owner, token_id):
+                return ()
             rows = next_pending(connection, queue, task_ids, turns, most, locked=True)
             return tuple(claim(connection, rows, owner, now, lease))
 

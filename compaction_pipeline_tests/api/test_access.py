@@ -102,13 +102,6 @@ def test_an_optimizer_that_merges_by_other_rules_is_told_what_to_install(served:
     assert f"install compaction-pipeline {served.house.services.version}" in answer.json()["detail"]
 
 
-def test_a_body_that_is_too_large_is_not_read(served: Served) -> None:
-    token = served.token(Role.OPTIMIZER)
-    answer = served.ask("POST", "/api/v1/optimizers", token, content=b"x" * (8 * 1024 * 1024 + 1))
-    assert (answer.status_code, answer.json()["detail"]) == (413, "a body may have at most 8 MiB")
-    assert answer.headers["content-type"] == "application/problem+json"
-
-
 def test_a_secret_stands_in_no_answer_of_the_state(served: Served) -> None:
     text = served.token(Role.ADMIN)
     secret = text.partition(".")[2]

@@ -84,7 +84,7 @@ def test_a_body_that_is_no_json_says_where(served: Served) -> None:
     token, path = served.token(Role.WRITER), path_of(table.identifier)
     as_json = {"Authorization": f"Bearer {token}", "Content-Type": "application/json; charset=utf-8"}
     answer = served.client.post(path, headers=as_json, content='{"snapshot_id": 1,\n  snapshot: 2}')
-    says = "the body is not JSON: Expecting property name enclosed in double quotes at line 2, column 3; correct it, and send it again"
+    says = "the body is not JSON: key must be a string at line 2 column 3; correct it, and send it again"
     assert (answer.status_code, answer.json()["detail"], answer.json()["key"]) == (422, says, "body")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import threading
@@ -12,11 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 import uvicorn
-from starlette.types import Message
 
-from compaction_pipeline.api import patient_protocol
+from compaction_pipeline.api import bodies, patient_protocol
 from compaction_pipeline.api.app import http_app
-from compaction_pipeline.api.body_limit import BodyLimit
 from compaction_pipeline.api.problems import Problem
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.serve import Listening, server_config
@@ -141,21 +138,13 @@ def test_what_is_no_http_is_refused(served: Served, sent: bytes) -> None:
             assert b"200 OK" in answer_on(other)
 
 
-def test_a_body_that_does_not_come_is_answered_with_408() -> None:
-    sent: list[Message] = []
-
-    async def nothing(*_: object) -> None:
-        raise AssertionError("the application is not asked")
-
-    async def receive() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError("nothing comes")
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    asyncio.run(BodyLimit(nothing, slowest_seconds=0.01)({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send))
-    assert sent[0]["status"] == 408
+def test_a_body_that_does_not_come_is_answered_with_408(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "SLOWEST_SECONDS", 0.05)
+    head = f"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {served.token(Role.OPTIMIZER)}\r\n"
+    with listening(served) as port:
+        sent = head + "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+        with connected(port, sent.encode()) as slow:
+            assert answer_on(slow).startswith(b"HTTP/1.1 408")
 
 
 def test_a_token_that_asks_too_often_waits_and_others_do_not(served: Served) -> None:

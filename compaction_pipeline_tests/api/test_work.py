@@ -288,6 +288,39 @@ def test_a_poll_that_waits_gets_a_task_that_comes_meanwhile(served: Served) -> N
     assert [assignment["task"]["task_id"] for [assignment] in answers] == [task_id]
 
 
+def test_a_poll_gets_no_task_after_its_token_was_revoked_while_it_waited(served: Served) -> None:
+    worker = served.registered()
+    optimizers, tokens = served.house.services.serve_optimizers, served.house.services.keep_tokens
+    waits = optimizers.waits
+
+    def revoked(group: str) -> bool:
+        # A task comes, and before the waiting poll looks for it, somebody revokes the token, and has not ended the optimizer yet.
+        planned(served)
+        tokens.revoke(worker.token.partition(".")[0])
+        return waits(group)
+
+    body = {"poll_id": "p", "wait_seconds": 30}
+    with mock.patch.object(optimizers, "waits", revoked):
+        answer = served.ask("POST", f"/api/v1/optimizers/{worker.optimizer_id}/poll", worker.token, json=body)
+    assert answer.status_code == 401
+    assert served.house.services.read_tasks.queue_counts().pending == 1
+
+
+def test_nothing_is_claimed_with_a_token_that_is_revoked_between_its_check_and_the_claim(served: Served) -> None:
+    planned(served)
+    worker = served.registered()
+    services = served.house.services
+    poll_many = services.serve_tasks.poll_many
+
+    def revoked(*given: Any) -> Any:
+        services.keep_tokens.revoke(worker.token.partition(".")[0])
+        return poll_many(*given)
+
+    with mock.patch.object(services.serve_tasks, "poll_many", revoked):
+        assert worker.poll() == []
+    assert services.read_tasks.queue_counts().pending == 1
+
+
 def test_an_optimizer_that_leaves_gives_its_tasks_back_at_once(served: Served) -> None:
     [task_id] = planned(served)
     worker = served.registered()

@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import Stores
@@ -116,3 +118,29 @@ def test_tasks_stay_when_the_other_group_does_not_exist(stores: Stores) -> None:
     with pytest.raises(NotFoundError, match="'heavy' does not exist"):
         stores.tasks.move_to_queue(TABLE, "heavy")
     assert stores.tasks.task("t1").queue == "default"
+
+
+def test_a_claim_asks_for_the_optimizer_and_its_token(stores: Stores) -> None:
+    stores.tasks.insert([example("t1"), example("t2")], [], NOW)
+    stores.optimizers.add(Optimizer("o1", "default", "host", "1", "1", 2, NOW, NOW))
+    issued = Token("issued", "a person's", Role.OPTIMIZER, NOW, "00", "ab")
+    for token in (issued, replace(issued, token_id="own", parent_id="issued", optimizer_id="o1"), replace(issued, token_id="admin")):
+        stores.tokens.add(token)
+
+    def taken(token_id: str, optimizer_id: str = "o1", most: int = 1) -> list[str]:
+        found = stores.tasks.poll_many("default", optimizer_id, NOW, LEASE, most, (), token_id)
+        return [task.task_id for task in found]
+
+    assert taken("unknown") == taken("own", "another") == []
+    assert taken("own") == ["t1"]
+    stores.tokens.block("issued", NOW)
+    assert taken("own") == []
+    stores.tokens.allow("issued", NOW)
+    stores.tokens.revoke("admin", NOW)
+    assert taken("admin") == []
+    stores.optimizers.move("o1", [OptimizerState.RUNNING], OptimizerState.DRAINING, "it was asked to end")
+    assert taken("own") == []
+    stores.optimizers.move("o1", [OptimizerState.DRAINING], OptimizerState.RUNNING, "")
+    stores.tokens.revoke("issued", NOW)
+    assert taken("own") == []
+    assert stores.tasks.task("t2").status is TaskStatus.PENDING

@@ -170,7 +170,7 @@ def test_a_port_that_another_process_has_is_refused_before_anything_is_done(desk
     assert answer["error"].startswith(f"--port is {port}, but nobody can listen there on 127.0.0.1 (Address already in use): give another")
     assert list(desk.folder.rglob("*.token")) == []
     assert "--host is nowhere.invalid, which has no address" in desk.type(
-        "serve", "--host", "nowhere.invalid", "--behind-proxy"
+        "serve", "--host", "nowhere.invalid", "--behind-proxy", "10.0.0.7"
     ).output.replace("\n", " ")
 
 

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from compaction_pipeline.core.access.body_bounds import COMMIT_REPORT, marks_in
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.tables import commit_report
 from compaction_pipeline.reports import Answer, CommitReporter, ReportError
+from compaction_pipeline.reports.client import MOST_BYTES, MOST_PARTITIONS
 from compaction_pipeline_tests.optimizer.test_client import serving
 from compaction_pipeline_tests.services.house import House
 
@@ -102,6 +105,18 @@ def test_a_server_that_is_busy_is_asked_again_after_the_time_that_it_names() -> 
     assert pauses == [3, 10]
     assert len(set(got)) == 1
     assert json.loads(got[0]) == {"snapshot_id": 5, "sequence_number": 7, "added": [{"partition": "day=1", "files": 2}]}
+
+
+def test_a_report_is_cut_to_what_the_server_takes() -> None:
+    assert (COMMIT_REPORT.most_bytes, commit_report.MOST_PARTITIONS) == (MOST_BYTES, MOST_PARTITIONS)
+    added = {f"name={'ü' * 300}{number:04}": number for number in range(1_100)}
+    with answering([(200, {}, ACCEPTED)]) as (url, got):
+        assert CommitReporter(url, "t").report_commit("lake.db.t", 1, 0, added) == Answer(True, "so")
+    [sent] = got
+    assert MOST_BYTES * 0.8 < len(sent) <= MOST_BYTES
+    assert marks_in(sent) <= COMMIT_REPORT.most_marks
+    kept = [one["files"] for one in json.loads(sent)["added"]]
+    assert kept == list(range(1_099, 1_099 - len(kept), -1))
 
 
 def test_a_server_that_never_answers_ends_after_a_few_tries() -> None:

@@ -133,3 +133,20 @@ def test_a_process_that_stands_still_in_a_transaction_blocks_others_only_for_a_w
 def test_a_text_that_postgresql_cannot_store_is_a_mistake_of_the_caller(postgres_url: str) -> None:
     with pytest.raises(ConfigError, match="NUL"):
         open_stores(postgres_url).tokens.token("a\0b")
+
+
+def test_a_write_begins_or_says_why_not(state_url: str, tmp_path: Path) -> None:
+    within = timedelta(milliseconds=50)
+    stores = open_stores(state_url, upgrade=True)
+    stores.begin_write(within)
+    if state_url.startswith("sqlite"):
+        (tmp_path / "state.db").rename(tmp_path / "gone.db")
+        with pytest.raises(StorageUnavailable, match=r"takes no writes: unable to open database file \(waited for 0\.05 s\)"):
+            stores.begin_write(within)
+        assert not (tmp_path / "state.db").exists()
+    else:
+        read_only = open_stores(f"{state_url}&options=-c%20default_transaction_read_only%3Don")
+        with pytest.raises(StorageUnavailable, match="takes no writes: it is read-only"):
+            read_only.begin_write(within)
+        read_only.close()
+    stores.close()

@@ -94,7 +94,12 @@ def serve(
     port: int = typer.Option(8787, "--port", min=1, max=65_535, help="The port to listen on."),
     tls_cert: Path | None = typer.Option(None, "--tls-cert", help="The certificate, in PEM."),
     tls_key: Path | None = typer.Option(None, "--tls-key", help="The key of the certificate, in PEM."),
-    behind_proxy: bool = typer.Option(False, "--behind-proxy", help="A proxy of yours does TLS, so plain HTTP is allowed on any address."),
+    behind_proxy: str | None = typer.Option(
+        None,
+        "--behind-proxy",
+        metavar="ADDRESS",
+        help="A proxy of yours does TLS and connects from this address or network, so plain HTTP is allowed on any address.",
+    ),
     ticks: bool = typer.Option(
         True, help="Also refresh, plan and commit tables here, and clean up once a day, as the sensors and jobs of Dagster do."
     ),
@@ -128,7 +133,7 @@ def serve(
 
 
 def _need_server_extra() -> None:
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
+    missing = [name for name in ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client") if find_spec(name) is None]
     if missing:
         raise ConfigError(f"`serve` needs {', '.join(missing)}: install 'compaction-pipeline[server]'")
 

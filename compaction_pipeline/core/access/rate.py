@@ -1,4 +1,4 @@
-"""How many requests a token may make: a bucket that fills steadily, and from which each request takes one."""
+"""How many requests a token may make: a bucket that fills steadily, and from which each request takes one, and each part of a body too."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ PER_SECOND = 100.0
 """A token may make so many requests in a second on average."""
 BURST = 300.0
 """It may make so many at once after a pause."""
+BYTES_OF_ONE = 64 * 1024
+"""Each so many bytes of a body take as much as a request."""
+MOST_AT_ONCE = 64
+"""So many requests of a token are answered at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +23,16 @@ class Allowance:
     at: datetime
 
 
-def after_request(before: Allowance | None, now: datetime) -> tuple[Allowance, float]:
-    """Return what is left after a request, and for how many seconds the caller must wait instead; 0 when the request is allowed.
+def after_request(before: Allowance | None, now: datetime, requests: int = 1) -> tuple[Allowance, float]:
+    """Return what is left after so many requests, and for how many seconds the caller must wait instead; 0 when they are allowed.
 
-    `before` is None for a token that made no request lately. A request that is not allowed takes nothing.
+    `before` is None for a token that made no request lately. Requests that are not allowed take nothing. `requests` is at most BURST.
     """
     passed = max((now - before.at).total_seconds(), 0.0) if before is not None else 0.0
     left = min(BURST, before.requests + passed * PER_SECOND) if before is not None else BURST
-    if left < 1:
-        return Allowance(left, now), (1 - left) / PER_SECOND
-    return Allowance(left - 1, now), 0.0
+    if left < requests:
+        return Allowance(left, now), (requests - left) / PER_SECOND
+    return Allowance(left - requests, now), 0.0
 
 
 def is_full(allowance: Allowance, now: datetime) -> bool:

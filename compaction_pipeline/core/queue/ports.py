@@ -93,10 +93,11 @@ class TaskQueue(Protocol):
 class ServedQueue(TaskQueue, Protocol):
     """The server's side of a `TaskQueue`. It also hands out several tasks at once, and tells what a worker holds."""
 
-    def poll_many(self, owner: str, queue: str, most: int) -> Sequence[Assignment | EndedAttempt]:
+    def poll_many(self, owner: str, queue: str, most: int, token_id: str | None = None) -> Sequence[Assignment | EndedAttempt]:
         """Claim up to `most` Pending tasks for `owner`, as so many polls would one after the other.
 
-        Returns none when no task waits, or when `owner` has given its attempts back. Raises StorageUnavailable.
+        Returns none when no task waits, when `owner` has given its attempts back, or when it may not have tasks any more: `token_id` is
+        the token of the poll, as `TaskStore.poll_many` says. Raises StorageUnavailable.
         """
 
     def held(self, owner: str) -> Sequence[CompactionTask]:
@@ -180,9 +181,20 @@ class TaskStore(Protocol):
         """
 
     def poll_many(
-        self, queue: str, owner: str, now: datetime, lease: timedelta, most: int, turns: Sequence[TableIdentifier] = ()
+        self,
+        queue: str,
+        owner: str,
+        now: datetime,
+        lease: timedelta,
+        most: int,
+        turns: Sequence[TableIdentifier] = (),
+        token_id: str | None = None,
     ) -> Sequence[CompactionTask]:
-        """Claim up to `most` tasks of a queue in one transaction, as so many polls would one after the other."""
+        """Claim up to `most` tasks of a queue in one transaction, as so many polls would one after the other.
+
+        With `token_id`, the transaction also asks whether `owner` is a RUNNING optimizer, and whether this token may still be used: neither
+        it nor the token that it was issued for is revoked or blocked. Otherwise it claims nothing.
+        """
 
     def first_waiting(
         self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()

@@ -172,13 +172,16 @@ class ServeOptimizers:
         """Return the group of a live optimizer. Raises NotFoundError."""
         return self._live(optimizer_id).group
 
-    def poll(self, optimizer_id: str, poll_id: str, slots: int) -> Sequence[Assignment]:
-        """Claim up to `slots` tasks of the optimizer's group. A repeated poll id gets the same answer. Raises NotFoundError."""
+    def poll(self, optimizer_id: str, poll_id: str, slots: int, token_id: str) -> Sequence[Assignment]:
+        """Claim up to `slots` tasks of the optimizer's group. A repeated poll id gets the same answer. Raises NotFoundError.
+
+        Nothing is claimed when `token_id`, the token of the poll, was revoked or blocked meanwhile.
+        """
         # A client that was not answered in time repeats its poll while the first one may still run.
         with self._polling.of(optimizer_id):
-            return self._poll(optimizer_id, poll_id, slots)
+            return self._poll(optimizer_id, poll_id, slots, token_id)
 
-    def _poll(self, optimizer_id: str, poll_id: str, slots: int) -> Sequence[Assignment]:
+    def _poll(self, optimizer_id: str, poll_id: str, slots: int, token_id: str) -> Sequence[Assignment]:
         optimizer = self._live(optimizer_id)
         if poll_id and poll_id == optimizer.poll_id:
             held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
@@ -188,7 +191,7 @@ class ServeOptimizers:
             return ()
         most = min(slots, optimizer.parallelism)
         taken: list[Assignment] = []
-        while len(taken) < most and (polled := self._queue.poll_many(optimizer_id, optimizer.group, most - len(taken))):
+        while len(taken) < most and (polled := self._queue.poll_many(optimizer_id, optimizer.group, most - len(taken), token_id)):
             taken += [each for each in polled if isinstance(each, Assignment)]
         if taken:
             self._optimizers.note_poll(optimizer_id, poll_id, [assignment.attempt_id for assignment in taken])

@@ -114,10 +114,10 @@ class ServeTasks:
                 return handed_out[0]
         return None
 
-    def poll_many(self, owner: str, queue: str, most: int) -> Sequence[Assignment | EndedAttempt]:
+    def poll_many(self, owner: str, queue: str, most: int, token_id: str | None = None) -> Sequence[Assignment | EndedAttempt]:
         while tables := self._tasks.next_tables(queue, most, self._turns(queue)):
             access = {table: self._access(owner, table) for table in tables}
-            claimed = self._claimed(owner, lambda: self._tasks.poll_many(queue, owner, self._clock(), LEASE, most, self._turns(queue)))
+            claimed = self._claimed(owner, lambda: self._claimed_many(owner, queue, most, token_id))
             if not claimed:
                 return ()
             handed_out = self._handed_out(owner, claimed, access)
@@ -266,6 +266,9 @@ class ServeTasks:
     def _claimed_one(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None) -> Sequence[CompactionTask]:
         task = self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids, self._turns(queue))
         return () if task is None else (task,)
+
+    def _claimed_many(self, owner: str, queue: str, most: int, token_id: str | None) -> Sequence[CompactionTask]:
+        return self._tasks.poll_many(queue, owner, self._clock(), LEASE, most, self._turns(queue), token_id)
 
     def _renew(self, task: CompactionTask) -> None:
         if not self._tasks.renew([task.current_attempt_id], self._clock(), LEASE):

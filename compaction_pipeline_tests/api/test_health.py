@@ -1,0 +1,73 @@
+"""Ready means that the state database takes writes."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from compaction_pipeline.api import health
+from compaction_pipeline.api.health import Readiness
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.builders import NOW
+
+
+def test_a_server_whose_database_is_locked_is_alive_and_not_ready(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "WITHIN", timedelta(seconds=0.05))
+    path = make_url(served.house.services.settings.state_database_url).database
+    assert served.ask("GET", "/health/ready").json() == {"ok": True}
+    with closing(sqlite3.connect(str(path), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        served.house.pass_time(1)
+        locked = served.ask("GET", "/health/ready")
+        assert (locked.status_code, locked.json()["reason_code"]) == (503, "UNAVAILABLE")
+        assert "database is locked (waited for 0.05 s)" in locked.json()["detail"]
+        assert served.ask("GET", "/health/live").status_code == 200
+    # The answer is shared for a second.
+    assert served.ask("GET", "/health/ready").status_code == 503
+    served.house.pass_time(1)
+    assert served.ask("GET", "/health/ready").status_code == 200
+
+
+def test_many_who_ask_share_one_question() -> None:
+    asked: list[timedelta] = []
+    now = [NOW]
+    readiness = Readiness(asked.append, lambda: now[0])
+
+    async def scene() -> None:
+        await asyncio.gather(*(readiness.check() for _ in range(100)))
+        await readiness.check()
+        assert asked == [health.WITHIN]
+        now[0] += health.SHARED
+        await readiness.check()
+        assert len(asked) == 2
+
+    asyncio.run(scene())
+
+
+def test_a_database_that_does_not_answer_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "WITHIN", timedelta(seconds=-0.45))
+    answers, asked = threading.Event(), []
+
+    def check(within: timedelta) -> None:
+        asked.append(within)
+        assert answers.wait(60)
+
+    readiness = Readiness(check, lambda: NOW)
+
+    async def scene() -> None:
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable, match="has not answered"):
+                await readiness.check()
+        assert len(asked) == 1
+        answers.set()
+        assert readiness._asking is not None
+        await readiness._asking
+
+    asyncio.run(scene())
