@@ -27,6 +27,7 @@ from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
 from compaction_pipeline.core.tables.asset_key import asset_key_text
+from compaction_pipeline.core.tables.catalog_properties import nearest_key
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
@@ -193,7 +194,7 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
     for key in properties.ignored:
         table.add_row(escape(key), "ignored", "a property of Amoro that has no effect here")
     for key in properties.unknown:
-        table.add_row(escape(key), "[yellow]unknown[/]", "there is no such property; is it a typing mistake?")
+        table.add_row(escape(key), "[yellow]unknown[/]", f"there is no such property; do you mean {nearest_key(key)}?")
     for key, reason in not_honoured.items():
         table.add_row(escape(key), "[yellow]no effect[/]", escape(reason))
     return table
