@@ -155,7 +155,8 @@ def tables_table(tables: Iterable[TableOverview]) -> Table:
     table = _table("tables", "table", "health", *_FIGURES, "why")
     for item in tables:
         notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
-        mode = " (observed only)" if item.observe else " (paused)" if item.paused else ""
+        modes = [word for word, holds in (("observed only", item.observe), ("paused", item.paused)) if holds]
+        mode = f" ({', '.join(modes)})" if modes else ""
         figures = _figures(item.metrics) if item.is_read else ("–",) * len(_FIGURES)
         table.add_row(escape(str(item.table)) + mode, _health(item.health), *figures, escape("; ".join(notes)))
     return table

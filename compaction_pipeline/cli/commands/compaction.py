@@ -30,6 +30,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.snapshot_properties import snapshot_properties
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.insight.overview import TableOverview
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -86,7 +87,9 @@ def plan(
         request = _request(session, identifier, kind, where)
         made = session.services.compact_table.explain(identifier, request)
         _must_be_valid(session, made)
-        session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, request))
+        overview = session.services.read_tables.table(identifier).overview
+        value = {**_plan_value(identifier, made), "paused": overview.paused, "observe": overview.observe}
+        session.output.answer(value, *_left_alone(overview), *_plan_rendered(made, request))
     raise typer.Exit(exit_code_of_plan(made))
 
 
@@ -205,6 +208,14 @@ def _before(session: Session, table: TableIdentifier) -> TableBefore:
         # The table is unknown, or the state database is down. The reason of the answer says so already.
         return TableBefore()
     return TableBefore(overview.snapshot_id, overview.metrics, overview.paused)
+
+
+def _left_alone(table: TableOverview) -> list[str]:
+    """Say for a person why nobody does what a plan shows."""
+    alone = [f"{table.table} is {PAUSED}"] if table.paused else []
+    if table.observe:
+        alone.append(f"catalog {table.table.catalog} is only observed: `compact` does nothing before it is added again without --observe")
+    return alone
 
 
 def _own_rendered(records: Sequence[CompactionRecord], following: Following) -> list[RenderableType]:
