@@ -179,6 +179,11 @@ def steering_routes(optimizers: ServeOptimizers, guard: Guard) -> APIRouter:
         """Let an optimizer take no more tasks, and end after those that it has."""
         optimizers.drain(optimizer_id)
 
+    @routes.post("/optimizers/{optimizer_id}/cancel", status_code=204)
+    def cancel(optimizer_id: str) -> None:
+        """End an optimizer now, whether or not it can be reached. Its tasks wait again at once."""
+        optimizers.cancel(optimizer_id)
+
     @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202)
     def log_level(optimizer_id: str, body: LogLevelBody) -> None:
         """Let the log of an optimizer show messages of this level and worse ones. It learns it at its next heartbeat."""

@@ -313,6 +313,17 @@ class ServeOptimizers:
             self._queue.give_back(optimizer_id, EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
         return tuple(ended)
 
+    def cancel(self, optimizer_id: str) -> None:
+        """End an optimizer now, whether or not its process can be reached. Its tasks wait again at once. Raises NotFoundError.
+
+        Its own token is no longer accepted, so a process that still runs stops its merges and ends at its next request.
+        """
+        for token in self._tokens.tokens():
+            if token.optimizer_id == optimizer_id:
+                self._tokens.revoke(token.token_id, self._clock())
+        if not self.end_all([optimizer_id], "a person canceled it"):
+            raise _gone(optimizer_id)
+
     def lose_silent(self) -> Sequence[str]:
         """Mark as LOST the optimizers that were silent for a minute, and those that never registered, and return their ids.
 
