@@ -138,8 +138,10 @@ def test_the_tasks_of_a_canceled_optimizer_wait_at_once_and_it_cannot_go_on(serv
     [attempt] = services.stores.tasks.attempts(task_id)
     assert (attempt.end_reason, attempt.reason) == (EndReason.INTERRUPTED, f"optimizer {worker.optimizer_id}: a person canceled it")
     for path, body in (("touch", {"running": []}), ("poll", {"poll_id": "p2"})):
-        assert served.ask("POST", f"/api/v1/optimizers/{worker.optimizer_id}/{path}", worker.token, json=body).status_code == 401
-    assert worker.complete(assignment["task"]["attempt_id"], merged(assignment)).status_code == 401
+        answer = served.ask("POST", f"/api/v1/optimizers/{worker.optimizer_id}/{path}", worker.token, json=body)
+        # With "not found" it would register anew.
+        assert (answer.status_code, "a person canceled" in answer.text) == (400, True)
+    assert worker.complete(assignment["task"]["attempt_id"], merged(assignment)).status_code == 409
     # Another one takes the task, and nobody cancels the first one a second time.
     assert len(served.registered().poll()) == 1
     post(served, f"/api/v1/optimizers/{worker.optimizer_id}/cancel", 404)
