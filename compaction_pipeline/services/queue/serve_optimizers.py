@@ -146,8 +146,8 @@ class ServeOptimizers:
         """Note that an optimizer is there, and renew the leases of the attempts that it names.
 
         An attempt that the optimizer holds, but does not name although it was claimed a while ago, is ended here. Either the answer to the
-        poll was lost, or the optimizer no longer knows of the attempt. Raises NotFoundError, StorageUnavailable, and ConfigError when a person
-        canceled it.
+        poll was lost, or the optimizer no longer knows of the attempt. Raises NotFoundError, StorageUnavailable, and ConfigError when a
+        person canceled it.
         """
         optimizer = self._optimizers.touch(optimizer_id, self._clock())
         if optimizer is None:
