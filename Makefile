@@ -52,7 +52,7 @@ $(STAMP): uv.lock pyproject.toml setup.py
 	  "$$python" -m venv --clear $(VENV)/uv; $(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'; \
 	fi; \
 	echo "Installing the locked dependencies …"; \
-	UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --frozen --quiet --python $(BIN)/python
+	UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --frozen --quiet --compile-bytecode --python $(BIN)/python
 	@touch $@
 
 .PHONY: set-up

@@ -97,7 +97,7 @@ class Services(Foundations):
     def check_catalog(self) -> CheckCatalog:
         from compaction_pipeline.services.tables.check_catalog import CheckCatalog
 
-        return CheckCatalog(self._scan, self._committer)
+        return CheckCatalog(self._scan, lambda table: self._committer.check_writable(table))
 
     @cached_property
     def pause_tables(self) -> PauseTables:

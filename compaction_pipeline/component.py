@@ -12,6 +12,7 @@ from pydantic import Field
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
+from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier, catalog_name
 from compaction_pipeline.defs.choices import Choices, choose
 from compaction_pipeline.settings import Settings
@@ -112,6 +113,8 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         if self.asset_owners is not None:
             settings["asset_owners"] = ",".join(self.asset_owners)
         catalogs = tuple(DeclaredCatalog(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs)
+        for catalog in catalogs:
+            check_catalog_properties(catalog.name, catalog.properties)
         return Choices(settings, catalogs, {TableIdentifier.parse(table): _levels(table, key) for table, key in self.asset_keys.items()})
 
 

@@ -194,8 +194,8 @@ class FakeTableReader:
         known = sorted(self._state.tables.values(), key=lambda known: known.table)
         return tuple(one for one in known if catalog in (None, one.table.catalog))
 
-    def with_uuid(self, catalog: str, table_uuid: str) -> Sequence[KnownTable]:
-        states = self.states(catalog)
+    def with_uuid(self, table_uuid: str) -> Sequence[KnownTable]:
+        states = self.states()
         return tuple(one for one in states if one.index.loaded is not None and one.index.loaded.table_uuid == table_uuid)
 
     def seen(self) -> Mapping[TableIdentifier, str | None]:

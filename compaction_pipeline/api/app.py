@@ -20,6 +20,8 @@ from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
 from compaction_pipeline.api.security import Guard, unknown_token
 from compaction_pipeline.api.wrong_tokens import AnswerWrongTokens, WrongTokens
+from compaction_pipeline.api.tables import table_routes
+from compaction_pipeline.api.tasks import task_routes
 from compaction_pipeline.bootstrap import Services
 
 VERSION_PREFIX = "/api/v1"
@@ -58,5 +60,8 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX
     )
+    app.include_router(task_routes(services.read_tasks, services.steer_tasks, guard), prefix=VERSION_PREFIX)
+    tables = table_routes(services.read_tables, services.plan_tables, services.compact_table, services.pause_tables, guard)
+    app.include_router(tables, prefix=VERSION_PREFIX)
     add_docs(app)
     return app

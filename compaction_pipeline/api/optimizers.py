@@ -206,6 +206,11 @@ def steering_routes(optimizers: ServeOptimizers, guard: Guard, bodies: Bodies) -
         """Let an optimizer take no more tasks, and end after those that it has."""
         optimizers.drain(optimizer_id)
 
+    @routes.post("/optimizers/{optimizer_id}/cancel", status_code=204)
+    def cancel(optimizer_id: str) -> None:
+        """End an optimizer now, whether or not it can be reached. Its tasks wait again at once."""
+        optimizers.cancel(optimizer_id)
+
     @routes.post("/optimizers/{optimizer_id}/log-level", status_code=202, openapi_extra=body_of(LogLevelBody), responses=nothing)
     def log_level(optimizer_id: str, body: LogLevelBody = Depends(level_body)) -> None:
         """Let the log of an optimizer show messages of this level and worse ones. It learns it at its next heartbeat."""

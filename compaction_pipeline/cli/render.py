@@ -27,6 +27,7 @@ from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
 from compaction_pipeline.core.tables.asset_key import asset_key_text
+from compaction_pipeline.core.tables.catalog_properties import nearest_key
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
@@ -154,7 +155,8 @@ def tables_table(tables: Iterable[TableOverview]) -> Table:
     table = _table("tables", "table", "health", *_FIGURES, "why")
     for item in tables:
         notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
-        mode = " (observed only)" if item.observe else " (paused)" if item.paused else ""
+        modes = [word for word, holds in (("observed only", item.observe), ("paused", item.paused)) if holds]
+        mode = f" ({', '.join(modes)})" if modes else ""
         figures = _figures(item.metrics) if item.is_read else ("–",) * len(_FIGURES)
         table.add_row(escape(str(item.table)) + mode, _health(item.health), *figures, escape("; ".join(notes)))
     return table
@@ -193,7 +195,7 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
     for key in properties.ignored:
         table.add_row(escape(key), "ignored", "a property of Amoro that has no effect here")
     for key in properties.unknown:
-        table.add_row(escape(key), "[yellow]unknown[/]", "there is no such property; is it a typing mistake?")
+        table.add_row(escape(key), "[yellow]unknown[/]", f"there is no such property; do you mean {nearest_key(key)}?")
     for key, reason in not_honoured.items():
         table.add_row(escape(key), "[yellow]no effect[/]", escape(reason))
     return table

@@ -48,7 +48,7 @@ def run_live(options: DemoOptions) -> None:
             processes.check()
             if not announced and ui_answers(options):
                 announced = True
-                watch.say(f"\nOpen {options.address}: look at the asset table_health, and then launch a partition of compacted_files.\n")
+                watch.say(f"\nOpen {options.health_page} to see how the tables stand; its links launch compactions.\n")
             if time.monotonic() - shown >= _SHOW_SECONDS:
                 watch.show(clock_title(datetime.now()))
                 shown = time.monotonic()

@@ -45,7 +45,9 @@ def run_once(options: DemoOptions) -> int:
         register_catalog(services, options)
         with Processes() as processes:
             start_dagster(processes, options)
-            watch.say(f"Dagster is starting at {options.address}, and its log is {options.logs / 'dagster.log'}")
+            watch.say(
+                f"Dagster is starting, {options.health_page} shows how the tables stand, and its log is {options.logs / 'dagster.log'}"
+            )
             start_service(processes, options)
             left = wait_until_quiet(
                 lambda: work_left(services, options),

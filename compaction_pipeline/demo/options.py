@@ -65,6 +65,11 @@ class DemoOptions:
         return f"http://127.0.0.1:{self.port}"
 
     @property
+    def health_page(self) -> str:
+        """The page to look at first: the asset `table_health`. Dagster's own first page shows runs."""
+        return f"{self.address}/assets/table_health"
+
+    @property
     def server_address(self) -> str:
         """The HTTP service, which runs only beside optimizers."""
         return f"http://127.0.0.1:{self.server_port}"

@@ -83,6 +83,7 @@ class HttpTaskQueue:
         self._lost: set[AttemptId] = set()
         self._poll_id = _new_poll_id()
         self._inspection = Inspection()
+        self._refused: ConfigError | None = None
         self.drains = threading.Event()
         """This is set when no further task is to be taken, because the server or a person asked for it."""
         self.why_drains = ""
@@ -104,7 +105,10 @@ class HttpTaskQueue:
         log.info("registered as %s in group %s", self._optimizer_id, self._registration.group)
 
     def touch(self) -> None:
-        """Say that this optimizer is there, and learn which attempts it has lost. Raises StorageUnavailable."""
+        """Say that this optimizer is there, and learn which attempts it has lost.
+
+        Raises StorageUnavailable, and ConfigError when the server takes nothing from this optimizer any more: all attempts are lost then.
+        """
         with self._lock:
             optimizer_id, running = self._optimizer_id, sorted(self._running)
         try:
@@ -112,6 +116,11 @@ class HttpTaskQueue:
         except NotFoundError as error:
             self._anew(optimizer_id, error)
             return
+        except ConfigError as error:
+            with self._lock:
+                self._refused = error
+                self._lost.update(self._running)
+            raise
         with self._lock:
             self._lost.update(AttemptId(attempt) for attempt in answer["lost"])
         self._inspection.heard(answer)
@@ -128,7 +137,12 @@ class HttpTaskQueue:
             self._fetched.clear()
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
-        """Return whether a task can be taken now. The server may already have claimed it for this optimizer."""
+        """Return whether a task can be taken now. The server may already have claimed it for this optimizer.
+
+        Raises ConfigError when the server takes nothing from this optimizer any more.
+        """
+        if self._refused is not None:
+            raise self._refused
         # The server keeps the answer to the last poll only, so the slots poll one after the other.
         with self._polling:
             return bool(self._fetched) or (not self.drains.is_set() and self._fetch())

@@ -78,6 +78,8 @@ table_state = Table(
     Column("paused", Boolean, nullable=False, server_default=false()),
     # It changes with every change of the table's nodes, whoever makes it: by it, readers notice that they must read the nodes again.
     Column("nodes_version", String, nullable=False, server_default=""),
+    # A first look at a table asks whether it is known under another name.
+    Index("compaction_table_uuid", "table_uuid"),
 )
 
 # Switches of the whole program. A switch that has no row is off.

@@ -42,9 +42,8 @@ class SqlTableReader:
         with reading(self._engine) as connection:
             return tuple(sorted(map(known_table, connection.execute(query)), key=lambda known: known.table))
 
-    def with_uuid(self, catalog: str, table_uuid: str) -> Sequence[KnownTable]:
-        columns = schema.table_state.c
-        query = select(schema.table_state).where(columns.catalog == catalog, columns.table_uuid == table_uuid)
+    def with_uuid(self, table_uuid: str) -> Sequence[KnownTable]:
+        query = select(schema.table_state).where(schema.table_state.c.table_uuid == table_uuid)
         with reading(self._engine) as connection:
             return tuple(sorted(map(known_table, connection.execute(query)), key=lambda known: known.table))
 

@@ -54,7 +54,9 @@ def known_names(served: Served) -> Mapping[str, str]:
     [assignment] = worker.poll()
     record = "a record of which nobody knows"
     attempt = assignment["task"]["attempt_id"]
-    return {"optimizer_id": worker.optimizer_id, "attempt_id": attempt, "table": str(table.identifier), "record_id": record}
+    task = assignment["task"]["task_id"]
+    names = {"optimizer_id": worker.optimizer_id, "attempt_id": attempt, "task_id": task}
+    return {**names, "table": str(table.identifier), "record_id": record}
 
 
 @pytest.mark.parametrize("role", [None, *Role])

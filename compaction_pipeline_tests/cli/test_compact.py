@@ -167,7 +167,11 @@ def test_an_observed_catalog_is_planned_and_never_compacted(desk: Desk) -> None:
     table = desk.table(files=12)
     desk.add_catalog("--observe")
     before = table.refresh().metadata_location
-    assert desk.json("plan", TABLE)["tasks"]
+    plan = desk.json("plan", TABLE)
+    assert plan["tasks"]
+    assert (plan["paused"], plan["observe"]) == (False, True)
+    shown = desk.type("plan", TABLE).stdout
+    assert shown.startswith("catalog lake is only observed: `compact` does nothing before it is added again without --observe\n")
     assert desk.json("compact", TABLE, "--dry-run")["tasks"] == 2
     answer = desk.json("compact", TABLE, code=4)
     assert "only observed" in answer["reason"]
@@ -184,6 +188,8 @@ def test_a_paused_table_waits_for_resume(desk: Desk) -> None:
     answer = desk.json("compact", TABLE, code=4)
     assert "paused" in answer["reason"]
     assert (answer["paused"], answer["reason_code"]) == (True, "PAUSED")
+    assert f"{TABLE} is paused: `compact` does nothing before `resume`\n" in desk.type("plan", TABLE).stdout
+    assert f"{TABLE} (paused)" in desk.type("table", "show", TABLE).stdout
     assert desk.type("resume", TABLE).exit_code == 0
     answer = desk.json("compact", TABLE)
     assert (answer["committed"], answer["paused"]) == (2, False)
@@ -197,6 +203,7 @@ def test_a_refused_table_says_why(desk: Desk) -> None:
     assert answer["error"] == answer["reason"]
     assert answer["committed"] == 0
     assert desk.json("table", "show", TABLE)["health"] == "REFUSED"
+    assert "not read yet" not in desk.type("table", "list").stderr
     assert desk.type("plan", TABLE).exit_code == 4
 
 
@@ -209,12 +216,11 @@ def test_a_property_out_of_bounds_is_bad_input_and_stops_that_table_only(desk: D
     assert desk.json("compact", "lake.shop.devices")["committed"] == 2
 
 
-def test_a_property_out_of_bounds_of_the_catalog_says_so(desk: Desk) -> None:
-    desk.table(files=12)
-    desk.add_catalog("-p", "table.self-optimizing.fragment-ratio=1")
-    said = desk.json("compact", TABLE, code=2)["error"]
-    assert said.startswith("lake.shop.orders: 'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31; the catalog sets it")
-    assert "-p table.self-optimizing.fragment-ratio=…: `catalog remove lake`, then `catalog add lake` with a right value" in said
+def test_a_property_out_of_bounds_of_the_catalog_keeps_it_from_being_added(desk: Desk) -> None:
+    refused = desk.add_catalog("-p", "table.self-optimizing.fragment-ratio=1")
+    assert refused.exit_code == 2
+    assert "'table.self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31" in refused.stderr
+    assert desk.json("catalog", "list") == []
 
 
 def test_a_missing_data_file_fails_at_once_and_says_which(desk: Desk) -> None:

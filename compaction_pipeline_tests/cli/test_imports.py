@@ -49,3 +49,11 @@ def test_a_command_that_only_reads_the_state_imports_no_table_library(desk: Desk
     modules = imported(*arguments)
     assert "sqlalchemy" in modules
     assert modules & {*_HEAVY, "alembic"} == set()
+
+
+def test_no_command_that_looks_at_a_catalog_imports_spark_or_what_commits(desk: Desk) -> None:
+    desk.table()
+    desk.add_catalog()
+    modules = imported("doctor")
+    assert "pyiceberg" in modules
+    assert modules & {"pyspark", "py4j", "dagster", "alembic", "compaction_pipeline.iceberg.commit"} == set()

@@ -124,11 +124,18 @@ def test_optimizers_are_listed_asked_and_drained(desk: Desk) -> None:
     assert (listed["optimizer_id"], listed["state"], listed["log_level"]) == (one, "DRAINING", "DEBUG")
     assert listed["stack_request"]
     assert "a host" in desk.type("optimizer", "list", COLUMNS="200").stdout
-    services.serve_optimizers.leave(one)
+    assert f"{one} is canceled; its tasks wait again" in desk.type("optimizer", "cancel", one).stdout
     services.close()
     assert desk.json("optimizer", "list") == []
     assert [each["state"] for each in desk.json("optimizer", "list", "--all")] == ["ENDED"]
-    for command in (["stack", one], ["logs", one, "--level", "DEBUG"], ["drain", one], ["logs", one], ["logs", one, "--level", "loud"]):
+    for command in (
+        ["stack", one],
+        ["logs", one, "--level", "DEBUG"],
+        ["drain", one],
+        ["cancel", one],
+        ["logs", one],
+        ["logs", one, "--level", "loud"],
+    ):
         assert desk.type("optimizer", *command).exit_code == 2
 
 

@@ -71,6 +71,7 @@ def test_the_component_brings_no_executor_into_the_project_of_somebody_else(tmp_
         ({"asset_prefix": "a//b"}, "attribute 'asset_prefix' of CompactionPipeline is 'a//b' but must be levels of letters"),
         ({"asset_owners": ["data"]}, "attribute 'asset_owners' of CompactionPipeline is 'data' but must be team:name"),
         ({"catalogs": [{"name": "a.b", "properties": {}}]}, "catalog name 'a.b' must be letters"),
+        ({"catalogs": [{"name": "a", "properties": {"table.self-optimizing.qota": "x"}}]}, "catalog 'a': there is no property"),
     ],
 )
 def test_an_attribute_that_breaks_its_rule_is_named_with_the_rule(tmp_path: Path, attributes: object, said: str) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.defs.keys import TABLE_HEALTH
 from compaction_pipeline.demo.options import child_environment, read_options
 from compaction_pipeline.demo.processes import check_port
 
@@ -55,3 +57,10 @@ def test_no_setting_of_the_persons_own_tables_reaches_the_demo() -> None:
     assert environment["PATH"] == "/bin"
     assert environment["COMPACTION_HOME"] == str(options.home)
     assert environment["COMPACTION_SENSOR_INTERVAL_SECONDS"] == "5"
+
+
+def test_the_page_to_look_at_first_is_that_of_the_asset(tmp_path: Path) -> None:
+    options = read_options({"COMPACTION_DEMO_HOME": str(tmp_path), "PORT": "3001"})
+    # No variable of the program reaches Dagster here, so its assets have no prefix.
+    assert "COMPACTION_ASSET_PREFIX" not in child_environment(options, {"COMPACTION_ASSET_PREFIX": "ours"})
+    assert options.health_page == f"http://127.0.0.1:3001/assets/{'/'.join(TABLE_HEALTH.path)}"

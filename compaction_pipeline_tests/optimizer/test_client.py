@@ -156,6 +156,20 @@ def test_a_worker_that_registers_anew_stops_the_merges_of_its_former_life(house:
         assert taken_by(queue).attempt_id != running.attempt_id
 
 
+def test_a_canceled_worker_stops_its_merges_and_does_not_register_anew(house: House) -> None:
+    plan(house, "a")
+    with serving(house) as port:
+        queue = queue_at(house, port)
+        attempt = taken_by(queue).attempt_id
+        house.services.serve_optimizers.cancel(queue.optimizer_id)
+        with pytest.raises(ConfigError, match="a person canceled optimizer"):
+            queue.touch()
+        assert queue.renew([attempt]) == ()
+        with pytest.raises(ConfigError, match="a person canceled optimizer"):
+            queue.waits(None)
+    assert house.services.serve_optimizers.optimizers(live=True) == ()
+
+
 def test_a_worker_that_drains_takes_nothing_and_says_goodbye(house: House) -> None:
     with serving(house) as port:
         plan(house, "a")

@@ -11,9 +11,11 @@ import pytest
 
 from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionType, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
 from compaction_pipeline.defs.launch_links import Place, links_by_purpose
 from compaction_pipeline.services.planning.plan_tables import Planned
@@ -49,6 +51,22 @@ def test_a_catalog_that_is_observed_from_now_on_gets_no_commit_of_older_work(hou
     assert services.read_records.newest() == ()
     services.explore_catalogs.declare([DeclaredCatalog("lake", entry.properties, observe=False)])
     assert len(list(services.tick_tables.commit_due())) == 1
+
+
+def test_a_tick_judges_the_nodes_of_an_observed_catalog_once_and_plans_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(tmp_path, observe=True)
+    table = house.fragmented()
+    services = house.services
+    services.compact_table.refresh(table.identifier)
+    for _ in range(2):
+        [(_, planned)] = services.tick_tables.plan_due([table.identifier], timedelta(seconds=20))
+        assert planned.plan.reason.code is PlanReasonCode.OBSERVED
+        assert services.stores.tasks.tasks() == ()
+        [node] = services.read_status.status().worst
+        assert (node.health, node.type) == (HealthStatus.WAITING, CompactionType.MINOR)
+        assert node.reason == "12 small data files, and 12 make a MINOR due; the catalog is only observed"
+        # The files of a node that did not change are not read again.
+        monkeypatch.setattr(services.plan_tables._parts, "parts", None)
 
 
 def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> None:

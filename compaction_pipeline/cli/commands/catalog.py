@@ -11,6 +11,7 @@ from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import AccessDenied
 from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.core.tables.catalog_properties import without_effect
 from compaction_pipeline.core.tables.table import CatalogEntry, catalog_name
 from compaction_pipeline.core.words import count_text
 
@@ -52,6 +53,8 @@ def add(
         except AccessDenied as error:
             # This process may still have access to other tables of the catalog.
             session.output.say(f"warning: catalog {name} is registered, but its storage denies access: {error}")
+        for sentence in without_effect(entry.properties):
+            session.output.say(f"warning: {sentence}")
         mode = "only observed: no table is changed" if observe else "compacted from now on"
         namespaces = {table.namespace for table in tables}
         counts = f"{count_text(len(tables), 'table')} in {count_text(len(namespaces), 'namespace')}"

@@ -30,6 +30,8 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.snapshot_properties import snapshot_properties
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.insight.overview import TableOverview
+from compaction_pipeline.core.insight.plan_value import plan_value
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -86,7 +88,9 @@ def plan(
         request = _request(session, identifier, kind, where)
         made = session.services.compact_table.explain(identifier, request)
         _must_be_valid(session, made)
-        session.output.answer(_plan_value(identifier, made), *_plan_rendered(made, request))
+        overview = session.services.read_tables.table(identifier).overview
+        value = {**plan_value(identifier, made), "paused": overview.paused, "observe": overview.observe}
+        session.output.answer(value, *_left_alone(overview), *_plan_rendered(made, request))
     raise typer.Exit(exit_code_of_plan(made))
 
 
@@ -140,7 +144,7 @@ def _compacted(
         made = session.services.compact_table.explain(table, request)
         _must_be_valid(session, made)
         first = [f"{table} is {PAUSED}"] if before.paused else []
-        answer = dry_run_answer(str(table), made, before, _plan_value(table, made))
+        answer = dry_run_answer(str(table), made, before, plan_value(table, made))
         return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request)]
     settings = session.services.settings
     compact_table = session.services.compact_table
@@ -207,6 +211,14 @@ def _before(session: Session, table: TableIdentifier) -> TableBefore:
     return TableBefore(overview.snapshot_id, overview.metrics, overview.paused)
 
 
+def _left_alone(table: TableOverview) -> list[str]:
+    """Say for a person why nobody does what a plan shows."""
+    alone = [f"{table.table} is {PAUSED}"] if table.paused else []
+    if table.observe:
+        alone.append(f"catalog {table.table.catalog} is only observed: `compact` does nothing before it is added again without --observe")
+    return alone
+
+
 def _own_rendered(records: Sequence[CompactionRecord], following: Following) -> list[RenderableType]:
     rendered: list[RenderableType] = []
     for record in records:
@@ -230,42 +242,3 @@ def _plan_rendered(made: CompactionPlan, request: PlanRequest) -> list[Renderabl
     if others:
         rendered.append(f"{count_text(others, 'other node')} not asked for")
     return [*rendered, made.reason.text]
-
-
-def _plan_value(table: TableIdentifier, made: CompactionPlan) -> dict[str, object]:
-    planned = {task.node for task in made.tasks}
-    return {
-        "table": str(table),
-        "code": made.reason.code.value,
-        "reason": made.reason.text,
-        "tasks": [
-            {
-                "node": str(task.node),
-                "type": task.type.value,
-                "action": task.action.value,
-                "input_files": task.files_read,
-                "input_bytes": task.input_bytes,
-                "delete_files": len(task.deletes),
-                "predicted_files": task.predicted_files,
-                "predicted_bytes": task.predicted_bytes,
-                "group": task.group or None,
-            }
-            for task in made.tasks
-        ],
-        "nodes": [
-            {
-                "node": str(verdict.node),
-                "type": verdict.type.value if verdict.type is not None else None,
-                "planned": verdict.node in planned,
-                "code": verdict.reason.code.value,
-                "reason": verdict.reason.text,
-                "data_files": verdict.metrics.data_files,
-                "small_files": verdict.metrics.small_files,
-                "delete_files": verdict.metrics.delete_files,
-            }
-            for verdict in made.verdicts
-        ],
-        "predicted_files": made.predicted_files,
-        "predicted_delete_files": made.predicted_delete_files,
-        "predicted_bytes": made.predicted_bytes,
-    }

@@ -129,6 +129,21 @@ def drain(context: typer.Context, optimizer_id: str = _ID) -> None:
 
 
 @optimizers.command(epilog=GLOBAL_HELP)
+def cancel(context: typer.Context, optimizer_id: str = _ID) -> None:
+    """End an optimizer now, whether or not it can be reached. Its tasks wait again at once, and another optimizer takes them.
+
+    A process that still runs stops its merges and ends at its next heartbeat, with exit code 2. `drain` lets it finish its tasks first.
+
+    Examples:
+
+      compaction-pipeline optimizer cancel optimizer-3f0c2b7a9d1e
+    """
+    with Session(context) as session:
+        session.services.serve_optimizers.cancel(optimizer_id)
+        session.output.answer({"optimizer_id": optimizer_id, "canceled": True}, f"{optimizer_id} is canceled; its tasks wait again")
+
+
+@optimizers.command(epilog=GLOBAL_HELP)
 def logs(
     context: typer.Context,
     optimizer_id: str = _ID,

@@ -11,7 +11,7 @@ from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.insight.task_value import task_value
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 
@@ -106,26 +106,6 @@ def status(context: typer.Context) -> None:
             queue_line(now.queue),
             f"{now.due} of {count_text(now.nodes, 'node')} due; {unsettled}",
         )
-
-
-def task_value(task: CompactionTask) -> dict[str, object]:
-    """One task as JSON. Its lists of files are left out."""
-    return {
-        "task": task.task_id,
-        "table": str(task.table),
-        "node": str(task.work.node),
-        "type": task.work.type.value,
-        "action": task.work.action.value,
-        "status": task.status.value,
-        "attempt": task.attempt,
-        "owner": task.owner,
-        "started_at": plain(task.started_at),
-        "input_files": task.work.files_read,
-        "input_bytes": task.work.input_bytes,
-        "delete_files": len(task.work.deletes),
-        "reason": task.reason,
-        "record": task.record_id,
-    }
 
 
 def _dictionary(value: object) -> dict[str, object]:

@@ -18,6 +18,8 @@ from compaction_pipeline.cli.render import findings_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.insight.masking import masked_text
+from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import count_text
 
 _SPARK = (4, 1)
@@ -86,7 +88,7 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
         return masked_text(settings.state_database_url)
 
     def catalogs() -> Mapping[str, Probe]:
-        return {entry.name: _catalog(session, entry.name, write_check) for entry in services.list_catalogs.entries()}
+        return {entry.name: _catalog(session, entry, write_check) for entry in services.list_catalogs.entries()}
 
     return Probes(
         python=sys.version_info[:3],
@@ -102,9 +104,11 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
     )
 
 
-def _catalog(session: Session, name: str, write_check: bool) -> Probe:
+def _catalog(session: Session, entry: CatalogEntry, write_check: bool) -> Probe:
     def probe() -> str:
-        tables = session.services.check_catalog.check(name, write_check)
+        # Older versions took any property.
+        check_catalog_properties(entry.name, entry.properties)
+        tables = session.services.check_catalog.check(entry.name, write_check)
         done = "read and written" if write_check else "read"
         return count_text(len(tables), "table") + (f"; the files of {tables[0]} can be {done}" if tables else "")
 

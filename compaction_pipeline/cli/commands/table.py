@@ -19,6 +19,7 @@ from compaction_pipeline.cli.render import (
     tasks_table,
 )
 from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import NO_CATALOG, NodeOverview, TableOverview
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
@@ -72,7 +73,8 @@ def list_(
         values = [{**table_value(item), **({"refresh_error": errors.get(item.table)} if refresh else {})} for item in found]
         nothing = "no tables: no registered catalog lists one" if session.services.list_catalogs.entries() else NO_CATALOG
         session.output.answer(values, tables_table(found) if found else nothing)
-        unread = sum(not item.is_read for item in found)
+        # A refused table is read again and again, and its reason stands in the table.
+        unread = sum(not item.is_read and item.health is not HealthStatus.REFUSED for item in found)
         if unread and not refresh:
             session.output.say(f"{count_text(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
     if failed or (refresh and explored.failed):

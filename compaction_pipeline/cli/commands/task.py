@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
-from compaction_pipeline.cli.commands.record import task_value
 from compaction_pipeline.cli.render import task_times, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.insight.task_value import whole_value
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -62,7 +61,7 @@ def show(context: typer.Context, task: str = typer.Argument(help="The task's id.
     """
     with Session(context) as session:
         found, attempts = session.services.read_tasks.task(TaskId(task))
-        value = {**whole_value(found), "attempts": [plain(attempt) for attempt in attempts]}
+        value = whole_value(found, attempts)
         session.output.answer(value, tasks_table([found], "task", {found.task_id: attempts}), task_times(found))
 
 
@@ -96,19 +95,6 @@ def cancel(
     """
     with Session(context) as session:
         _answer(session, session.services.steer_tasks.cancel([TaskId(each) for each in task], running=running))
-
-
-def whole_value(task: CompactionTask) -> dict[str, object]:
-    """The JSON value of a task with its attempts in figures, and all its times."""
-    return {
-        **task_value(task),
-        "queue": task.queue,
-        "failures": task.failures,
-        "losses": task.losses,
-        "max_attempts": task.max_attempts,
-        "reason_code": plain(task.end_reason),
-        **{name: plain(moment) for name, moment in task.times.items()},
-    }
 
 
 def _answer(session: Session, changed: Sequence[CompactionTask]) -> None:

@@ -18,6 +18,7 @@ from compaction_pipeline.core.insight.open_tasks import open_tasks_text, waits_f
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.keyed.stores import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import asset_key_of, properties_or_defaults
@@ -173,6 +174,8 @@ def _node_health(node: NodeState, state: KnownTable, observe: bool, tasks: OpenT
     health = node_health(node.verdict, state.refusal, node.failing)
     if state.refusal is None and state.problem is not None:
         return Health(HealthStatus.WAITING, state.problem)
+    if node.verdict is None and health.status is HealthStatus.WAITING and state.paused:
+        return Health(health.status, f"no plan has looked at it yet: `plan {state.table}` shows what would be done; paused")
     if node.verdict is None and health.status is HealthStatus.WAITING and observe:
         return Health(health.status, f"the catalog is only observed, so nothing is done: `plan {state.table}` shows what would be done")
     in_work = tasks.are_any and _is_in_work(node, health)
@@ -239,6 +242,8 @@ def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[Node
     if state.whole is None:
         if state.index.last_read is not None:
             return Health(HealthStatus.WAITING, "the table changed since its files were read; the next tick reads them again")
+        if isinstance(state.index.state, Reading):
+            return Health(HealthStatus.WAITING, "its files are being read; the next tick, or `table list --refresh`, goes on")
         return Health(HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them")
     if tasks.are_any and not _is_locked(state) and not any(node.health is HealthStatus.FAILING for node in nodes):
         return _health_of_tasks(state, catalog, tasks)
@@ -282,8 +287,8 @@ def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[N
         if status in (HealthStatus.DUE, HealthStatus.WAITING) and reason is not None and reason.code in SETTLED:
             # The last plan found nothing to do, and a node has changed since then.
             return Health(status, named)
-        if status is HealthStatus.WAITING and reason is not None and reason.code is PlanReasonCode.PLANNED:
-            # The plan's reason names its tasks, and not what the node waits for.
+        if status is HealthStatus.WAITING and reason is not None and reason.code in (PlanReasonCode.PLANNED, PlanReasonCode.OBSERVED):
+            # The plan's reason names its tasks, or that the catalog is only observed, and not what the node waits for.
             return Health(status, named)
     # The last plan may say that open tasks hold the files of nodes. There are none any more.
     if reason is None or reason.code is PlanReasonCode.FILES_IN_USE or _is_over(reason.code, state, catalog):
@@ -294,14 +299,12 @@ def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[N
 def _is_over(code: PlanReasonCode, state: KnownTable, catalog: CatalogEntry) -> bool:
     """Return whether the cause of a stored reason was removed since the plan.
 
-    For PAUSED and INVALID_PROPERTY the answer is True: the caller has looked at the present pause and properties before, and would have
-    shown them.
+    For PAUSED, INVALID_PROPERTY and BEING_READ the answer is True: the caller has looked at the present pause, properties and index
+    before, and would have shown them. OBSERVED holds nothing back where no node is due.
     """
-    if code is PlanReasonCode.OBSERVED:
-        return not catalog.observe
     if code is PlanReasonCode.DISABLED:
         return _is_enabled(state, catalog)
-    return code in (PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY)
+    return code in (PlanReasonCode.OBSERVED, PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY, PlanReasonCode.BEING_READ)
 
 
 def _commit_problem(state: KnownTable) -> str:

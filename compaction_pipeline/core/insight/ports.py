@@ -29,8 +29,8 @@ class TableReader(Protocol):
     def state(self, table: TableIdentifier) -> KnownTable:
         """Return what is known of a table. Raises NotFoundError when it is unknown."""
 
-    def with_uuid(self, catalog: str, table_uuid: str) -> Sequence[KnownTable]:
-        """Return the known tables of a catalog whose newest loaded metadata has this uuid, sorted by identifier."""
+    def with_uuid(self, table_uuid: str) -> Sequence[KnownTable]:
+        """Return the known tables of all catalogs whose newest loaded metadata has this uuid, sorted by identifier."""
 
     def nodes(self, table: TableIdentifier | None = None, only: Collection[TableNode] | None = None) -> Sequence[NodeState]:
         """Return the nodes of a table, or of all tables, sorted by key. `only` limits the answer to these nodes of the table."""

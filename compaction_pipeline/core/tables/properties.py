@@ -106,9 +106,9 @@ class TableProperties:
 
 
 # The code of keyed tables reads these: `core/tables/keyed/` has `creation.py`, `transactions.py` and `changes.py`.
-_OF_KEYED_TABLES = ("compaction.upsert", "compaction.transaction.timeout", "compaction.sink.")
-_PREFIXES = ("self-optimizing.", "compaction.")
-_CATALOG_PREFIX = "table."
+OF_KEYED_TABLES = ("compaction.upsert", "compaction.transaction.timeout", "compaction.sink.")
+PREFIXES = ("self-optimizing.", "compaction.")
+CATALOG_PREFIX = "table."
 WRITE_TARGET_KEY = "write.target-file-size-bytes"
 
 
@@ -118,7 +118,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     Raises ConfigError for the first property that `stops` and breaks its rule: it names table, key, value and rule, and says who set
     the value and how to correct it.
     """
-    inherited = {key.removeprefix(_CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(_CATALOG_PREFIX)}
+    inherited = {key.removeprefix(CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(CATALOG_PREFIX)}
     merged = {**inherited, **table}
     # Each property has its own type, and its reader returns a value of that type.
     values: dict[str, Any] = {}
@@ -143,7 +143,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     if values["delta_rewrite"] and values.get("amoros_switch", True):
         raise ConfigError(_amoro_may_compact(of))
     known = {item.key for item in PROPERTIES}
-    ours = [key for key in merged if key.startswith(_PREFIXES) and key not in known and not key.startswith(_OF_KEYED_TABLES)]
+    ours = [key for key in merged if key.startswith(PREFIXES) and key not in known and not key.startswith(OF_KEYED_TABLES)]
     ignored = tuple(sorted([key for key in ours if key in AMORO_KEYS_NOT_HONOURED] + without_effect))
     unknown = tuple(sorted(key for key in ours if key not in AMORO_KEYS_NOT_HONOURED))
     return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))
@@ -173,40 +173,48 @@ def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str])
 
 def group_of(table: Mapping[str, str], catalog: Mapping[str, str]) -> str:
     """Return the resource group that a table belongs to, whatever its other properties are. The name may break its rule."""
-    return table.get(GROUP_KEY, catalog.get(_CATALOG_PREFIX + GROUP_KEY, DEFAULT_GROUP)).strip()
+    return table.get(GROUP_KEY, catalog.get(CATALOG_PREFIX + GROUP_KEY, DEFAULT_GROUP)).strip()
 
 
 def asset_key_of(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier) -> tuple[tuple[str, ...], str | None]:
     """Return the levels of the asset key that a table names, and a sentence when its value is bad. Other bad properties do not matter."""
     own = ASSET_KEY in table
-    text = table[ASSET_KEY] if own else catalog.get(_CATALOG_PREFIX + ASSET_KEY)
+    text = table[ASSET_KEY] if own else catalog.get(CATALOG_PREFIX + ASSET_KEY)
     if text is None:
         return (), None
     try:
         return asset_key_levels(text), None
     except ValueError:
-        return (), _broken(ASSET_KEY, repr(text), ASSET_KEY_RULE, own, of)
+        return (), _broken(ASSET_KEY, f"{text!r} but must be {ASSET_KEY_RULE}", own, of)
+
+
+def value_of(item: Property, text: str) -> object:
+    """Return the value that a text gives a property. Raises ValueError with the text and the rule that it breaks."""
+    try:
+        value = item.read(text)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} but must be {item.rule}") from None
+    if not item.holds(value):
+        raise ValueError(f"{text} but must be {item.rule}")
+    return value
 
 
 def _value(item: Property, key: str, text: str, own: bool, of: TableIdentifier | None) -> object:
     try:
-        value = item.read(text)
-    except (ValueError, OverflowError):
-        raise ConfigError(_broken(key, repr(text), item.rule, own, of)) from None
-    if not item.holds(value):
-        raise ConfigError(_broken(key, text, item.rule, own, of))
-    return value
+        return value_of(item, text)
+    except ValueError as error:
+        raise ConfigError(_broken(key, str(error), own, of)) from None
 
 
-def _broken(key: str, text: str, rule: str, own: bool, of: TableIdentifier | None) -> str:
+def _broken(key: str, what: str, own: bool, of: TableIdentifier | None) -> str:
     """Return the message for a bad value. `own` is True when the table sets it, False when its catalog does."""
     which = f"{of}: " if of is not None else ""
-    broken = f"{which}'{key}' is {text} but must be {rule}"
+    broken = f"{which}'{key}' is {what}"
     if own:
         name = ".".join((*of.namespace, of.name)) if of is not None else "…"
         return f"{broken}; the table sets it: ALTER TABLE {name} SET TBLPROPERTIES ('{key}' = '…')"
     catalog = of.catalog if of is not None else "NAME"
     return (
-        f"{broken}; the catalog sets it for all its tables, by -p {_CATALOG_PREFIX}{key}=…: "
+        f"{broken}; the catalog sets it for all its tables, by -p {CATALOG_PREFIX}{key}=…: "
         f"`catalog remove {catalog}`, then `catalog add {catalog}` with a right value"
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.overview import (
@@ -136,6 +136,15 @@ class ReadTables:
     def nodes(self, table: TableIdentifier) -> Mapping[str, TableNode]:
         """The table's nodes by their keys. An unknown table has none."""
         return {node.key: node.node for node in self._tables.nodes(table)}
+
+    def named_nodes(self, table: TableIdentifier, names: Sequence[str]) -> frozenset[TableNode]:
+        """The nodes of a table that these keys or texts name. Raises NotFoundError for a name that no node of the table has."""
+        known = self.nodes(table)
+        named = {**{str(node): node for node in known.values()}, **known}
+        unknown = [name for name in names if name not in named]
+        if unknown:
+            raise NotFoundError(f"table {table} has no node {unknown[0]!r}: a plan of the whole table lists its nodes")
+        return frozenset(named[name] for name in names)
 
     def _sorted_files(self, table: TableIdentifier) -> tuple[LiveFile, ...]:
         return tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))

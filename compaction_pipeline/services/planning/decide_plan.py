@@ -47,13 +47,15 @@ class Asker(Enum):
     A TICK keeps to the table's quota, to `self-optimizing.min-plan-interval` and to the pause of failing nodes, and does not look again at
     nodes that did not change. For a PERSON none of these three bounds the plan, only the capacity of the queue. A paused table is not
     planned for either. A READER is a person who only wants to see what would be planned, also on a table that is paused or observed. A
-    REVIEW comes after work, and judges every node anew.
+    REVIEW comes after work, and judges every node anew. An OBSERVER stands for a tick or a review where the catalog is only observed: it
+    judges the nodes that changed, and plans nothing.
     """
 
     TICK = "TICK"
     PERSON = "PERSON"
     READER = "READER"
     REVIEW = "REVIEW"
+    OBSERVER = "OBSERVER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,13 @@ class DecidePlan:
             known.whole,
             entry.properties,
             paused=known.paused and not reads,
-            observed=entry.observe and not reads,
+            observed=entry.observe and asker not in (Asker.READER, Asker.OBSERVER),
             force=request.force,
         )
         if isinstance(admitted, PlanReason):
+            if admitted.code is PlanReasonCode.OBSERVED and asker in (Asker.TICK, Asker.REVIEW):
+                judged = self.decide(known, request, Asker.OBSERVER)
+                return Decision(CompactionPlan((), admitted, judged.plan.verdicts), distrusted=judged.distrusted)
             return Decision(CompactionPlan((), admitted))
         group = self._rooms.group(admitted.properties.group)
         if group is None:
@@ -144,10 +149,10 @@ class DecidePlan:
 
     def _decide(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> Decision:
         seen = self._look(known, admitted, group, request, asker)
-        if asker is Asker.TICK and seen.nodes and not request.force and request.nodes is None:
+        if asker in (Asker.TICK, Asker.OBSERVER) and seen.nodes and not request.force and request.nodes is None:
             reached = self._parts.reached_from_elsewhere(known.table, admitted.read.loaded.layout)
             nodes = nodes_to_look_at(seen.nodes, seen.worked(open_only=False), admitted.properties, global_deletes=reached)
-            waits = self._waits(known, admitted, seen, nodes, reached)
+            waits = self._waits(known, admitted, seen, nodes, reached, plans=asker is Asker.TICK)
             if waits is not None:
                 return Decision(CompactionPlan((), waits), admitted)
             seen = replace(seen, nodes=tuple(nodes))
@@ -185,10 +190,15 @@ class DecidePlan:
         history = NodeHistory.of(nodes, last_planned_at, known.index.last_old_spec_delete_at)
         return _Seen(in_use, tuple(nodes), tuple(tasks), failing, history, budget, now, by_person)
 
-    def _waits(self, known: KnownTable, admitted: Admitted, seen: _Seen, nodes: Sequence[NodeState], reached: bool) -> PlanReason | None:
-        """Return why a tick need not look at the files of a table now; None when it must. `nodes` are those that may be due."""
+    def _waits(
+        self, known: KnownTable, admitted: Admitted, seen: _Seen, nodes: Sequence[NodeState], reached: bool, *, plans: bool
+    ) -> PlanReason | None:
+        """Return why a tick need not look at the files of a table now; None when it must. `nodes` are those that may be due.
+
+        `plans` is False when the tick would only judge them.
+        """
         properties = admitted.properties
-        idle = seen.budget.is_used_up or is_pausing(seen.history.last_planned_at, properties, seen.now)
+        idle = not plans or seen.budget.is_used_up or is_pausing(seen.history.last_planned_at, properties, seen.now)
         told = are_told(nodes, seen.failing) and not due_by_time(nodes, properties, seen.now, global_deletes=reached)
         if nodes and not (idle and told):
             return None

@@ -39,6 +39,7 @@ from compaction_pipeline.core.words import duration_text, printable
 
 log = logging.getLogger(__name__)
 
+_CANCELED = "a person canceled it"
 _HEARD = tuple(state for state in OptimizerState if state.is_heard)
 
 
@@ -142,14 +143,15 @@ class ServeOptimizers:
         return optimizer
 
     def touch(self, optimizer_id: str, running: Sequence[AttemptId]) -> Touched:
-        """Note that an optimizer is there, and renew the leases of the attempts that it names. Raises NotFoundError, StorageUnavailable.
+        """Note that an optimizer is there, and renew the leases of the attempts that it names.
 
         An attempt that the optimizer holds, but does not name although it was claimed a while ago, is ended here. Either the answer to the
-        poll was lost, or the optimizer no longer knows of the attempt.
+        poll was lost, or the optimizer no longer knows of the attempt. Raises NotFoundError, StorageUnavailable, and ConfigError when a
+        person canceled it.
         """
         optimizer = self._optimizers.touch(optimizer_id, self._clock())
         if optimizer is None:
-            raise _gone(optimizer_id)
+            raise self._absent(optimizer_id)
         optimizer = self._drained_when_outdated(optimizer)
         held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
         renewed = set(self._queue.renew([attempt for attempt in running if attempt in held]))
@@ -173,9 +175,10 @@ class ServeOptimizers:
         return self._live(optimizer_id).group
 
     def poll(self, optimizer_id: str, poll_id: str, slots: int, token_id: str) -> Sequence[Assignment]:
-        """Claim up to `slots` tasks of the optimizer's group. A repeated poll id gets the same answer. Raises NotFoundError.
+        """Claim up to `slots` tasks of the optimizer's group. A repeated poll id gets the same answer.
 
-        Nothing is claimed when `token_id`, the token of the poll, was revoked or blocked meanwhile.
+        Nothing is claimed when `token_id`, the token of the poll, was revoked or blocked meanwhile. Raises NotFoundError, and ConfigError
+        when a person canceled the optimizer.
         """
         # A client that was not answered in time repeats its poll while the first one may still run.
         with self._polling.of(optimizer_id):
@@ -320,6 +323,14 @@ class ServeOptimizers:
             self._queue.give_back(optimizer_id, EndReason.INTERRUPTED, f"optimizer {optimizer_id}: {why}")
         return tuple(ended)
 
+    def cancel(self, optimizer_id: str) -> None:
+        """End an optimizer now, whether or not its process can be reached. Its tasks wait again at once. Raises NotFoundError.
+
+        A process that still runs is told so at its next request, and ends.
+        """
+        if not self.end_all([optimizer_id], _CANCELED):
+            raise _gone(optimizer_id)
+
     def lose_silent(self) -> Sequence[str]:
         """Mark as LOST the optimizers that were silent for a minute, and those that never registered, and return their ids.
 
@@ -353,8 +364,15 @@ class ServeOptimizers:
     def _live(self, optimizer_id: str) -> Optimizer:
         optimizer = self._optimizers.optimizer(optimizer_id)
         if optimizer is None or not optimizer.state.is_heard:
-            raise _gone(optimizer_id)
+            raise self._absent(optimizer_id)
         return optimizer
+
+    def _absent(self, optimizer_id: str) -> NotFoundError | ConfigError:
+        """The error for an optimizer that is not live. One that a person canceled must not register again, so it gets another one."""
+        optimizer = self._optimizers.optimizer(optimizer_id)
+        if optimizer is not None and optimizer.why == _CANCELED:
+            return ConfigError(f"a person canceled optimizer {optimizer_id!r}: its process must end, and may be started again")
+        return _gone(optimizer_id)
 
     def _drained_when_outdated(self, optimizer: Optimizer) -> Optimizer:
         """Let an optimizer drain that merges by other rules than this server, which was upgraded after it had registered."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.errors import AccessDenied, CompactionError
 from compaction_pipeline.core.tables.ports import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -16,9 +15,10 @@ log = logging.getLogger(__name__)
 class CheckCatalog:
     """One verb: check. The first table of a catalog stands for all of them."""
 
-    def __init__(self, scan: TableScan, committer: Committer) -> None:
+    def __init__(self, scan: TableScan, check_writable: Callable[[TableIdentifier], None]) -> None:
+        """`check_writable` raises AccessDenied when this process may not write to the table's storage."""
         self._scan = scan
-        self._committer = committer
+        self._check_writable = check_writable
 
     def check(self, catalog: str, write: bool = False) -> Sequence[TableIdentifier]:
         """List the catalog's tables and read the first one; with `write`, write and delete one tiny file there too.
@@ -29,7 +29,7 @@ class CheckCatalog:
         self.read_first(tables)
         if write:
             for table in tables[:1]:
-                self._committer.check_writable(table)
+                self._check_writable(table)
         return tables
 
     def read_first(self, tables: Sequence[TableIdentifier]) -> None:

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
+from compaction_pipeline.core.tables.same_catalog import same_catalog
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableIdentifier
 
 log = logging.getLogger(__name__)
+
+_COMPARED = 3
+"""So many tables of a new catalog are compared with tables of the same names in each other catalog."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,17 @@ class ExploreCatalogs:
         self._scan = scan
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
-        """Register a catalog, and return its tables. When its first listing fails, the catalog is forgotten and the error is raised."""
+        """Register a catalog, and return its tables. When its first listing fails, the catalog is forgotten and the error is raised.
+
+        Raises ConfigError for a property of tables that is wrong or that nobody knows, and for a catalog that is registered under another
+        name: its properties name the same place, or its tables are the tables of that name.
+        """
+        check_catalog_properties(entry.name, entry.properties)
+        self._refuse_second_name(entry)
         self._catalogs.add(entry)
         try:
             found = self._scan.list_tables(entry.name)
+            self._refuse_same_tables(entry.name, found)
         except CompactionError:
             self._catalogs.remove(entry.name)
             raise
@@ -50,14 +62,17 @@ class ExploreCatalogs:
         """Register the catalogs that a deployment declares in its code.
 
         A registered one gets the declared properties. Whether it is only observed changes only when the declaration says so. This asks no
-        catalog, so it works while one is down; `explore` lists the tables. A catalog that is not declared stays as it is.
+        catalog, so it works while one is down; `explore` lists the tables. A catalog that is not declared stays as it is. Raises
+        ConfigError for a new one that is registered under another name.
         """
         declared = tuple(catalogs)
         registered = {entry.name: entry for entry in self._catalogs.entries()} if declared else {}
         for one in declared:
             if one.name not in registered:
+                added = CatalogEntry(one.name, one.properties, bool(one.observe))
+                self._refuse_second_name(added)
                 try:
-                    self._catalogs.add(CatalogEntry(one.name, one.properties, bool(one.observe)))
+                    self._catalogs.add(added)
                     continue
                 except ConfigError:
                     # Another process has registered the catalog since we looked.
@@ -67,6 +82,43 @@ class ExploreCatalogs:
             if wanted != known:
                 log.info("catalog=%s becomes as it is declared", one.name)
                 self._catalogs.replace(wanted)
+
+    def _refuse_second_name(self, entry: CatalogEntry) -> None:
+        same = same_catalog(entry, self._catalogs.entries())
+        if same is not None:
+            other, place = same
+            raise ConfigError(
+                f"catalog {entry.name!r} is the catalog {other.name!r} under another name: both are {place}; a catalog has one name here: "
+                f"use {other.name!r}, or run `catalog remove {other.name}` first"
+            )
+
+    def _refuse_same_tables(self, catalog: str, found: Sequence[TableIdentifier]) -> None:
+        """Raise ConfigError when the first tables that another catalog names in the same way are the same tables.
+
+        This finds a catalog that is reached by two URIs. Where only some tables are in both catalogs, the catalog is accepted, and each of
+        these tables is refused at the first look at it.
+        """
+        by_name = {table.levels[1:]: table for table in found}
+        twins: dict[str, list[TableIdentifier]] = {}
+        for known in sorted(self._reader.seen()):
+            if known.catalog != catalog and known.levels[1:] in by_name:
+                twins.setdefault(known.catalog, []).append(known)
+        for other, tables in twins.items():
+            first = tables[:_COMPARED]
+            if all(self._are_one(by_name[table.levels[1:]], table) for table in first):
+                raise ConfigError(
+                    f"catalog {catalog!r} holds the tables of the catalog {other!r}: {by_name[first[0].levels[1:]]} and {first[0]} have "
+                    f"one uuid and one location; a table has one name here: use {other!r}, or run `catalog remove {other}` first"
+                )
+
+    def _are_one(self, table: TableIdentifier, other: TableIdentifier) -> bool:
+        try:
+            head, twin = self._scan.head(table), self._scan.head(other)
+        except CompactionError as error:
+            # The first look at the table finds it out.
+            log.warning("table=%s not compared with %s: %s", table, other, error)
+            return False
+        return (head.table_uuid, head.layout.location) == (twin.table_uuid, twin.layout.location)
 
     def explore(self, catalog: str | None = None) -> Exploration:
         """List one catalog, or all. When all are listed, a catalog that cannot be listed is reported, and the others are still listed."""

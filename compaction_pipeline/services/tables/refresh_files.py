@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
 from compaction_pipeline.core.fragmentation.small_since import changed_at
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -167,7 +167,8 @@ class RefreshFiles:
         # index is outdated and read again.
         known = self._known(table)
         head = self._scan.head(table)
-        self._refuse_second_name(known, head)
+        if known.whole is None or not _stands_still(known, known.whole, head):
+            self._refuse_second_name(known, head)
         known = self._anew_if_recreated(known, head)
         if measures_differ(known.layout, head.layout):
             # Touch the nodes before the new layout is stored. When the process is killed in between, the nodes are measured again.
@@ -194,17 +195,19 @@ class RefreshFiles:
             return self._reader.state(table)
 
     def _refuse_second_name(self, known: KnownTable, head: TableHead) -> None:
-        """Raise TableRefused at the first look at a table that is known under another name of its catalog already.
+        """Raise TableRefused when the table is known under another name already, in any catalog.
 
-        Catalogs that do not distinguish capitals load one table under many names, and some can register one under two names. Two indexes
-        of one table would be planned twice, and a pause of one name would not hold for the other. When the table was renamed, what is
-        known under its old name is forgotten.
+        Catalogs that do not distinguish capitals load one table under many names, some can register one under two names, and two catalogs
+        may be one database. Two indexes of one table would be planned twice, and a pause of one name would not hold for the other. The
+        name that was read first stays. Of two names that an older version has read, the first in order stays. When the table was renamed,
+        what is known under its old name is forgotten.
         """
         loaded, uuid, location = known.index.loaded, head.table_uuid, head.layout.location
-        if loaded is not None and loaded.table_uuid == uuid:
-            return
-        for other in self._reader.with_uuid(head.table.catalog, uuid):
+        is_known = loaded is not None and loaded.table_uuid == uuid
+        for other in self._reader.with_uuid(uuid):
             if other.table == head.table or other.layout is None or other.layout.location != location:
+                continue
+            if is_known and (head.table < other.table or other.refusal is not None):
                 continue
             if self._has_uuid(other.table, uuid):
                 raise TableRefused(
@@ -220,6 +223,11 @@ class RefreshFiles:
             return self._scan.head(table).table_uuid == uuid
         except NotFoundError:
             return False
+        except CompactionError as error:
+            raise StorageUnavailable(
+                f"the table is known as {table} too, and its catalog does not tell whether it still is: {error}; when the catalog "
+                f"{table.catalog} is gone for good, run `catalog remove {table.catalog}`"
+            ) from error
 
     def _anew_if_recreated(self, known: KnownTable, head: TableHead) -> KnownTable:
         loaded = known.index.loaded

@@ -11,11 +11,11 @@ from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview, node_overview, table_overview, worst_first
+from compaction_pipeline.core.insight.overview import NO_TASKS, NodeOverview, TableOverview, node_overview, table_overview, worst_first
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.task import CompactionType
-from compaction_pipeline.core.tables.index import TableIndex
+from compaction_pipeline.core.tables.index import Reading, TableIndex
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline_tests.builders import COMPLETE
@@ -119,3 +119,42 @@ def test_a_table_whose_tasks_have_ended_no_longer_says_that_they_hold_files() ->
     table, (node,) = shown(known(PlanReasonCode.FILES_IN_USE), OpenTasks(), healthy)
     assert (table.health, table.reason) == (HealthStatus.HEALTHY, node.reason)
     assert "nothing is due" in table.reason
+
+
+def test_the_reason_of_a_plan_that_came_while_files_were_read_ends_with_the_reading() -> None:
+    state = known(PlanReasonCode.BEING_READ)
+    settled, due = judged(PlanReasonCode.NOT_FRAGMENTED, text="nothing to do"), judged(PlanReasonCode.PLANNED, CompactionType.MINOR, "due")
+    assert shown(state, NO_TASKS, settled)[0].reason == "nothing to do"
+    assert shown(state, NO_TASKS, settled)[0].health is HealthStatus.HEALTHY
+    assert shown(state, NO_TASKS, settled, due)[0].health is HealthStatus.DUE
+
+
+def test_a_table_whose_files_are_being_read_is_not_healthy() -> None:
+    index = TableIndex(ORDERS, Reading(COMPLETE.loaded))
+    for state in (KnownTable(index), replace(known(PlanReasonCode.BEING_READ), index=index)):
+        table, _ = shown(state, NO_TASKS, judged(PlanReasonCode.NOT_FRAGMENTED, text="nothing to do"))
+        assert (table.health, table.reason) == (
+            HealthStatus.WAITING,
+            "its files are being read; the next tick, or `table list --refresh`, goes on",
+        )
+
+
+def test_an_observed_table_tells_the_reasons_of_its_nodes() -> None:
+    observed, state = replace(LAKE, observe=True), known(PlanReasonCode.OBSERVED)
+    due, settled = (
+        judged(PlanReasonCode.PLANNED, CompactionType.MINOR, "12 small files"),
+        judged(PlanReasonCode.NOT_FRAGMENTED, text="fine"),
+    )
+    of_due, of_settled = (node_overview(node, state, True) for node in (due, settled))
+    table = table_overview(state, observed, [of_due])
+    assert (table.health, table.reason) == (HealthStatus.WAITING, f"{due.node}: 12 small files; the catalog is only observed")
+    table = table_overview(state, observed, [of_settled])
+    assert (table.health, table.reason) == (HealthStatus.HEALTHY, "fine")
+
+
+def test_a_node_of_a_paused_table_that_nobody_judged_says_so() -> None:
+    node = node_overview(node_state(1, data_files=12, small_data_files=12), known(paused=True), True)
+    assert (node.health, node.reason) == (
+        HealthStatus.WAITING,
+        f"no plan has looked at it yet: `plan {ORDERS}` shows what would be done; paused",
+    )

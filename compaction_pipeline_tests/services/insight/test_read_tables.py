@@ -116,10 +116,8 @@ def test_a_reason_that_was_corrected_is_shown_no_more(desk: Desk, code: PlanReas
 def test_a_reason_that_still_holds_is_shown(desk: Desk) -> None:
     layout = TableLayout("s3://lake/orders", 2, 0, {}, 0, {}, 0, {}, frozenset(), {"self-optimizing.enabled": "false"})
     desk.table(ORDERS, state=replace(COMPLETE, loaded=LoadedTable("uuid", layout)))
-    desk.table(WATCHED)
-    for table, code in ((ORDERS, PlanReasonCode.DISABLED), (WATCHED, PlanReasonCode.OBSERVED)):
-        desk.stores.planning.save(table, TablePlanning(reason=PlanReason(code, "as it is")))
-        assert desk.tables.table(table).overview.reason == "as it is"
+    desk.stores.planning.save(ORDERS, TablePlanning(reason=PlanReason(PlanReasonCode.DISABLED, "as it is")))
+    assert desk.tables.table(ORDERS).overview.reason == "as it is"
 
 
 def test_a_table_that_waits_names_what_its_node_waits_for(desk: Desk) -> None:

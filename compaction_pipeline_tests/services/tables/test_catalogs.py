@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from compaction_pipeline.core.errors import AccessDenied, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.ports import TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.check_catalog import CheckCatalog
@@ -77,7 +77,7 @@ class World:
 
 
 def check(world: World) -> CheckCatalog:
-    return CheckCatalog(world, world)  # type: ignore[arg-type]
+    return CheckCatalog(cast(TableScan, world), world.check_writable)
 
 
 def test_the_first_table_is_read_and_written_only_when_asked() -> None:
@@ -138,3 +138,58 @@ def test_a_declaration_that_does_not_mention_observing_undoes_nothing_that_a_per
     stores.index.add(ORDERS)
     stores.index.add(DEVICES)
     assert (stores.tables.state(ORDERS).paused, stores.tables.state(DEVICES).paused) == (True, False)
+
+
+def test_a_catalog_is_registered_under_one_name(stores: Stores) -> None:
+    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, World(tables=())))
+    explore.register(CatalogEntry("first", {"uri": "https://c.example.com/"}))
+    same = {"type": "rest", "uri": "https://C.example.com:443"}
+    told = "'second' is the catalog 'first' under another name: both are the address https://c.example.com:443"
+    with pytest.raises(ConfigError, match=told):
+        explore.register(CatalogEntry("second", same))
+    with pytest.raises(ConfigError, match=told):
+        explore.declare([DeclaredCatalog("second", same)])
+    assert [entry.name for entry in stores.catalogs.entries()] == ["first", "lake"]
+
+
+def test_a_catalog_with_a_wrong_property_of_tables_is_not_registered(stores: Stores) -> None:
+    world = World()
+    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, world))
+    with pytest.raises(ConfigError, match=r"'table\.self-optimizing\.quota' is 'lots' but must be"):
+        explore.register(CatalogEntry("second", {"table.self-optimizing.quota": "lots"}))
+    assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
+
+
+@dataclass
+class Shelf(World):
+    """Catalogs whose tables of one name are one table, unless the names are `apart`."""
+
+    apart: Sequence[str] = ()
+
+    def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
+        return [replace(table, catalog=catalog) for table in self.tables]
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        self.steps.append(f"head {table}")
+        known = super().head(table)
+        return replace(known, table=table, table_uuid=f"{table.catalog}-{table.name}" if table.name in self.apart else table.name)
+
+
+def test_a_catalog_with_the_tables_of_another_one_is_not_registered(stores: Stores) -> None:
+    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, Shelf()))
+    told = "'second' holds the tables of the catalog 'lake': second.shop.devices and lake.shop.devices have one uuid and one location"
+    with pytest.raises(ConfigError, match=told):
+        explore.register(CatalogEntry("second", {"uri": "http://second"}))
+    assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
+
+
+def test_a_catalog_that_shares_only_some_tables_is_registered(stores: Stores) -> None:
+    for apart in (["devices"], ["devices", "orders"]):
+        explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, Shelf(apart=apart)))
+        assert len(explore.register(CatalogEntry("second", {"uri": "http://second"}))) == 2
+        RemoveCatalog(stores.catalogs).remove("second")
+
+
+def test_a_catalog_whose_tables_cannot_be_compared_is_registered(stores: Stores) -> None:
+    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, Shelf(broken=AccessDenied("no"))))
+    assert len(explore.register(CatalogEntry("second", {"uri": "http://second"}))) == 2

@@ -146,6 +146,54 @@ def test_a_table_is_known_under_one_name_only(house: House) -> None:
     assert [state.table for state in services.stores.tables.states()] == [second]
 
 
+def other_uri(house: House) -> dict[str, str]:
+    """The properties of the house's catalog by another path of its database, which only the database itself knows to be the same."""
+    link = house.lake.folder / "link.db"
+    link.symlink_to(house.lake.folder / "catalog.db")
+    return {**house.lake.properties, "uri": f"sqlite:///{link}"}
+
+
+def test_a_table_of_two_catalogs_is_known_under_one_name_only(house: House) -> None:
+    table = house.fragmented("orders")
+    services = house.services
+    # The catalog is registered before any table of it was read.
+    services.stores.catalogs.add(CatalogEntry("second", other_uri(house)))
+    second = replace(table.identifier, catalog="second")
+    assert services.refresh_files.refresh(table.identifier).complete
+    refused = services.compact_table.compact(second, PlanRequest(force=True))
+    assert (refused.tasks, refused.plan.reason.code) == ((), PlanReasonCode.REFUSED)
+    assert "second.db.orders is the table lake.db.orders under another name" in refused.plan.reason.text
+    services.remove_catalog.remove("lake")
+    assert services.refresh_files.refresh(second).complete
+
+
+def test_of_two_names_that_an_older_version_has_read_the_first_one_stays(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = house.fragmented("orders")
+    services = house.services
+    services.stores.catalogs.add(CatalogEntry("attic", other_uri(house)))
+    first = replace(table.identifier, catalog="attic")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(services.refresh_files), "_refuse_second_name", lambda *a: None)
+        assert all(services.refresh_files.refresh(name).complete for name in (first, table.identifier))
+    for _ in range(2):
+        table.ids(50, 51)
+        refresh = services.refresh_files.refresh(table.identifier)
+        assert refresh.problem is not None
+        assert "lake.db.orders is the table attic.db.orders under another name" in refresh.problem
+        assert services.refresh_files.refresh(first).complete
+
+
+def test_a_name_is_not_read_while_nobody_can_tell_whether_the_table_has_another(house: House) -> None:
+    table = house.fragmented("orders")
+    services = house.services
+    assert services.refresh_files.refresh(table.identifier).complete
+    services.stores.catalogs.add(CatalogEntry("second", other_uri(house)))
+    services.stores.catalogs.replace(CatalogEntry("lake", {**house.lake.properties, "uri": "sqlite:////nowhere/catalog.db"}))
+    refresh = services.refresh_files.refresh(replace(table.identifier, catalog="second"))
+    assert isinstance(refresh.error, StorageUnavailable)
+    assert "run `catalog remove lake`" in str(refresh.error)
+
+
 def test_a_renamed_table_is_forgotten_under_its_old_name(house: House) -> None:
     table = house.fragmented("orders")
     services, catalog = house.services, house.lake.catalog
