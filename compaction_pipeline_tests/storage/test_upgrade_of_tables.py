@@ -99,7 +99,7 @@ SHOWN = {
     "empty": (HealthStatus.HEALTHY, "no files"),
     "paused": (HealthStatus.WAITING, "paused"),
     "committed": (HealthStatus.WAITING, "the table changed since its files were read"),
-    "first_look": (HealthStatus.WAITING, "its files were not read yet"),
+    "first_look": (HealthStatus.WAITING, "its files are being read"),
     "away": (HealthStatus.WAITING, "the catalog is away"),
     "refused": (HealthStatus.REFUSED, "format v3"),
     "unloadable": (HealthStatus.REFUSED, "a type of tomorrow"),
