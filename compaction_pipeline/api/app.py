@@ -19,9 +19,9 @@ from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
 from compaction_pipeline.api.security import Guard, unknown_token
-from compaction_pipeline.api.wrong_tokens import AnswerWrongTokens, WrongTokens
 from compaction_pipeline.api.tables import table_routes
 from compaction_pipeline.api.tasks import task_routes
+from compaction_pipeline.api.wrong_tokens import AnswerWrongTokens, WrongTokens
 from compaction_pipeline.bootstrap import Services
 
 VERSION_PREFIX = "/api/v1"
