@@ -14,7 +14,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from compaction_pipeline.api.patient_protocol import KNOWN
 from compaction_pipeline.api.problems import NOT_DONE, problem
 from compaction_pipeline.api.rate_limit import RateLimit
-from compaction_pipeline.api.wrong_tokens import WrongTokens
+from compaction_pipeline.api.wrong_tokens import READING, WrongTokens
 from compaction_pipeline.core.access.rate import BYTES_OF_ONE, MOST_AT_ONCE, PER_SECOND
 from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.errors import ErrorCode
@@ -23,7 +23,6 @@ from compaction_pipeline.services.access.keep_tokens import KeepTokens
 _BEARER = HTTPBearer(auto_error=False, description="A token, `id.secret`. `compaction-pipeline token add` issues one.")
 
 _BEARER_WANTED = {"WWW-Authenticate": "Bearer"}
-_READING = ("GET", "HEAD")
 _LOOKS_AT_ONCE = 4
 """So many tokens are looked up in the state database at a time."""
 _NO_TOKEN = "send the header 'Authorization: Bearer id.secret' with a token that `compaction-pipeline token add` issued"
@@ -56,8 +55,13 @@ class Guard:
 
         async def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> AsyncIterator[Token]:
             token = await self._known(given)
-            if request.method not in _READING:
-                self._count(token, 1)
+            wait = self._limit.take(token.token_id) if request.method not in READING else 0
+            if wait and given is not None:
+                refusal = _too_many(wait)
+                answer = problem(429, NOT_DONE, refusal.detail, ErrorCode.UNAVAILABLE.value, headers=refusal.headers)
+                # Whoever does not wait as long as he is told to is answered at once, until then.
+                self._wrong.tire(given.credentials, ceil(wait), answer)
+                raise refusal
             if token.role is not Role.ADMIN and token.role not in roles:
                 needed = " or ".join(role.value for role in (*roles, Role.ADMIN))
                 raise HTTPException(403, f"this needs a token of the role {needed}, but the given one has the role {token.role.value}")
@@ -79,7 +83,9 @@ class Guard:
 
     def count_bytes(self, token: Token, length: int) -> None:
         """Count the bytes of a body for the limit of its token. Raises HTTPException when it has sent too much."""
-        self._count(token, length // BYTES_OF_ONE)
+        wait = self._limit.take(token.token_id, length // BYTES_OF_ONE) if length >= BYTES_OF_ONE else 0
+        if wait:
+            raise _too_many(wait)
 
     async def check_again(self, request: Request) -> None:
         """Raise HTTPException when the token of a request that waited is no longer valid."""
@@ -98,12 +104,11 @@ class Guard:
             raise HTTPException(401, _UNKNOWN_TOKEN, _BEARER_WANTED)
         return token
 
-    def _count(self, token: Token, requests: int) -> None:
-        wait = self._limit.take(token.token_id, requests) if requests else 0
-        if wait:
-            seconds = ceil(wait)
-            detail = (
-                f"this token has made too many requests: at most {PER_SECOND:g} in a second, and each {BYTES_OF_ONE // 1024} KiB of a body "
-                f"count as one; send it again in {seconds} s"
-            )
-            raise HTTPException(429, detail, {"Retry-After": str(seconds)})
+
+def _too_many(wait: float) -> HTTPException:
+    seconds = ceil(wait)
+    detail = (
+        f"this token has made too many requests: at most {PER_SECOND:g} in a second, and each {BYTES_OF_ONE // 1024} KiB of a body "
+        f"count as one; send it again in {seconds} s"
+    )
+    return HTTPException(429, detail, {"Retry-After": str(seconds)})

@@ -214,3 +214,16 @@ def test_a_remembered_wrong_token_gets_the_same_answer_as_at_first_and_health_ne
     assert served.ask("GET", "/metrics", "0123.4567").status_code == 401
     assert served.ask("GET", "/health/live", "0123.4567").status_code == 200
     assert served.ask("GET", "/openapi.json", "0123.4567").status_code == 200
+
+
+def test_a_token_that_does_not_wait_costs_no_look_until_it_may_ask_again(served: Served) -> None:
+    worker, keep_tokens = served.registered(), served.house.services.keep_tokens
+    path = f"{REGISTER}/{worker.optimizer_id}/touch"
+    with mock.patch("compaction_pipeline.api.rate_limit.after_request", lambda before, now, requests: (before, 0.01)):
+        first = served.ask("POST", path, worker.token, json={"running": []})
+    with mock.patch.object(keep_tokens, "check", wraps=keep_tokens.check) as check:
+        again = served.ask("POST", path, worker.token, json={"running": []})
+        assert (first.status_code, again.status_code, again.json(), again.headers["retry-after"]) == (429, 429, first.json(), "1")
+        assert check.call_count == 0
+        served.house.pass_time(1)
+        worker.touch()
