@@ -409,10 +409,8 @@ class Services(Foundations):
     def check_tables(self) -> CheckTables:
         from compaction_pipeline.services.check_tables import CheckTables
 
-        stores = self._stores
-        return CheckTables(
-            stores.catalogs, stores.tables, self.explore_catalogs, self.refresh_files, self.compact_table, self.judge_compaction
-        )
+        stores, explore, refresh = self._stores, self.explore_catalogs, self.refresh_files
+        return CheckTables(stores.catalogs, stores.tables, explore, refresh, self.plan_tables, self.compact_table, self.judge_compaction)
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:

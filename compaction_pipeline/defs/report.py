@@ -265,7 +265,9 @@ class RunReport(CompactionListener):
         results = self._evaluate()
         announced = checks_planned_in(self._context.instance, self._context.run.run_id)
         for result in results:
-            if not result.passed:
+            if not result.evaluated:
+                continue
+            if result.failed:
                 self._context.log.warning(f"check {result.check.name} ({result.check.severity.value}): {result.judgement.text}")
             event = evaluation(result)
             if event.asset_check_key in announced:

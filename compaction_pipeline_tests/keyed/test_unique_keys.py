@@ -110,7 +110,10 @@ def test_nodes_that_are_too_large_are_left_out_and_the_text_says_so(program: Pro
     program.services.compact_table.refresh(TABLE)
     program.services.judge_compaction._keys = IcebergKeyReader(program.services._catalogs, most_rows=1)
     [result] = program.services.judge_compaction.judge([CHECK])
-    assert result.judgement.text == "no node was small enough to be read; lake.db.t: 0 live rows read in 0 of 1 node"
+    assert not result.evaluated
+    assert result.judgement.text == (
+        "not evaluated: lake.db.t could not be judged: no node was small enough to be read; 0 live rows read in 0 of 1 node"
+    )
 
 
 def count_all(stores: KeyedStores, memory_bytes: int) -> list[NodeKeys]:

@@ -15,6 +15,7 @@ from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.checks.commits import disagreement
+from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
 from compaction_pipeline.core.insight.checks.facts import Committed, Facts, KeysOfTable, TableFacts
 from compaction_pipeline.core.insight.checks.queues import LATELY
@@ -68,29 +69,34 @@ class JudgeCompaction:
         tables: Collection[TableIdentifier] = (),
         *,
         only_changed: bool = False,
+        looked_at: Sequence[LookedAt] = (),
     ) -> tuple[CheckResult, ...]:
         """Judge these tables, or all known ones when none is named. Returns one result for each check, in their order.
 
         With `only_changed`, a table is compared with its record again only when its newest read, or its newest record, is another one than
         the last time, whichever process compared it. Checks that read rows are left out, and have no result. So nobody who judges again and
-        again loads the metadata of all tables each time.
+        again loads the metadata of all tables each time. `looked_at` has the tables whose files somebody looked at just now, for `DUE_NOW`.
 
         Raises NotFoundError when a table, or the catalog of a table, is not known.
         """
         checks = [check for check in checks if not (only_changed and check.reads_rows)]
-        facts = self._facts(sorted(set(tables)))
+        facts = replace(self._facts(sorted(set(tables))), looked_at=tuple(looked_at))
         if any(check.needs_tables for check in checks):
             facts = replace(facts, committed=tuple(self._committed(facts.tables, only_changed)))
         if any(check.reads_rows for check in checks):
             facts = replace(facts, keys=tuple(self._keys_of(facts.tables)))
         return tuple(CheckResult(check, check.judge(facts)) for check in checks)
 
-    def left_alone(self, tables: Collection[TableIdentifier] = ()) -> dict[TableIdentifier, str]:
+    def left_alone(self, tables: Collection[TableIdentifier] = (), *, observed: bool = True) -> dict[TableIdentifier, str]:
         """Return why some of these tables, or of all known ones, are not compacted. The checks judge neither their files nor their age.
+
+        Without `observed`, a table is not left alone because its catalog is only observed.
 
         Raises NotFoundError as `judge` does.
         """
-        return {found.table: found.left_alone for found in self._table_facts(sorted(set(tables))) if found.left_alone is not None}
+        facts = self._table_facts(sorted(set(tables)))
+        seen = (found if observed else replace(found, observed=False) for found in facts)
+        return {found.table: found.left_alone for found in seen if found.left_alone is not None}
 
     def _facts(self, tables: Sequence[TableIdentifier]) -> Facts:
         found = tuple(self._table_facts(tables))
