@@ -304,6 +304,7 @@ class Services(Foundations):
             self.share_queues,
             self.commit_tables,
             self._stores.reports,
+            self._stores.leases,
             self.clock,
             self.new_owner,
         )

@@ -14,6 +14,7 @@ from pydantic import Field
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.defs.health_events import FRESHNESS
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline.defs.launched_partitions import NodesByName
 from compaction_pipeline.defs.partitions import table_nodes, tables
@@ -40,9 +41,12 @@ table_health = dg.AssetSpec(
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
+    freshness_policy=FRESHNESS,
     description=(
         "The page to look at first: files over time, the worst tables and nodes with their reasons, the work under way, and for each table "
-        "the reason why something or nothing happens. Sensors and runs materialize it when something has changed.\n\n"
+        "the reason why something or nothing happens. Sensors and runs materialize it when something has changed, and every 5 minutes.\n\n"
+        "When its freshness fails, the program stands still: nobody has looked for new snapshots for an hour. See that Dagster's daemon "
+        "runs, and that `snapshot_sensor` and `fragmentation_sensor` are on.\n\n"
         "HEALTHY: nothing is due. DUE: work is planned or runs. WAITING: something holds it back, for example the table's next commit. "
         "The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
     ),

@@ -13,13 +13,18 @@ from compaction_pipeline.defs.launch_links import Context, launch_metadata
 from compaction_pipeline.services.insight.read_status import Status
 
 
-def health_page(status: Status, history: Sequence[FilesPoint], context: Context | None) -> dict[str, dg.MetadataValue]:
-    """The metadata of one materialization of `table_health`. `context` says where links lead; without it there are none."""
+def health_page(
+    status: Status, history: Sequence[FilesPoint], context: Context | None, *, large: bool = False
+) -> dict[str, dg.MetadataValue]:
+    """The metadata of one event of `table_health`. `context` says where links lead; without it there are none.
+
+    With `large` it has all pictures again, large. They are most of the event's bytes, so few events have them.
+    """
     links = launch_metadata(context, status) if context is not None else {}
     return {
         **picture_metadata(status, history),
         **links,
         **status_metadata(status),
-        **large_pictures(status, history),
+        **(large_pictures(status, history) if large else {}),
         **queue_figures(status),
     }

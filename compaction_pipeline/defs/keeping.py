@@ -8,8 +8,10 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.defs.draining import is_of_machine
+from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS
 from compaction_pipeline.defs.partitions import new_tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
@@ -64,7 +66,6 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
         "failed_reason": dg.MetadataValue.text(reason),
         **health_page(status, services.watch_files.history(status.tables), None),
     }
-    context.instance.report_runless_asset_event(
-        dg.AssetMaterialization(TABLE_HEALTH, description=f"{run.job_name} failed", metadata=metadata)
-    )
+    silence = nobody_looks(services) if is_of_machine(run) else None
+    context.instance.report_runless_asset_event(health_event(f"{run.job_name} failed", metadata, silence))
     return None

@@ -27,9 +27,11 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text, duration_text
 from compaction_pipeline.defs.check_events import checks_planned_in, log_evaluation, store_evaluations
 from compaction_pipeline.defs.checks import evaluation
+from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
+from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMPACTED_FILES
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
@@ -216,12 +218,12 @@ class RunReport(CompactionListener):
             text = f"{len(rows)} failed, and {rest}; {named}"
             raise dg.Failure(text, metadata=table, allow_retries=False)
 
-    def _health(self) -> dg.AssetMaterialization:
+    def _health(self) -> dg.AssetMaterialization | dg.AssetObservation:
         status = self._services.read_status.status()
         history = self._services.watch_files.history(status.tables)
-        return dg.AssetMaterialization(
-            TABLE_HEALTH, description="at the end of this run", metadata=health_page(status, history, self._context)
-        )
+        # A run of a person proves that Dagster works. Runs of sensors go on for a while when nobody looks at the tables any more.
+        silence = nobody_looks(self._services) if is_of_machine(self._context.run) else None
+        return health_event("at the end of this run", health_page(status, history, self._context), silence)
 
     def _tell_in_time(self) -> None:
         """After a commit, tell of it and judge, unless the checks were judged only just now.

@@ -18,12 +18,13 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.check_events import evaluations_without_run
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events
+from compaction_pipeline.defs.health_events import Told, health_event, nobody_looks, status_fingerprint
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES
 from compaction_pipeline.defs.mirror import page_of
 from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes, new_tables
 from compaction_pipeline.defs.runs import active_run, is_active
-from compaction_pipeline.defs.status_texts import status_fingerprint, why_no_run
+from compaction_pipeline.defs.status_texts import why_no_run
 from compaction_pipeline.defs.table_figures import table_figures
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.defs.walk import Walk, walked
@@ -94,9 +95,12 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services
     wants_run = bool(unserved) and serving is None
     why = why_no_run(status, serving, by_optimizers=bool(status.queue.pending) and not unserved)
     walk, new, events = walked(context.instance, Walk.of(cursor.get("walk")), status.all_nodes, status.at)
-    if fingerprint != cursor.get("health"):
-        metadata = {**health_page(status, history, context), **_link_to_job(context)}
-        events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why, metadata=metadata))
+    silence = nobody_looks(services)
+    told = Told.of(cursor.get("health"))
+    tells = told.next(status)
+    if tells is not None:
+        page = health_page(status, history, context, large=tells.large_at != told.large_at)
+        events.append(health_event(why, {**page, **_link_to_job(context)}, silence))
     figures_at = cursor.get("figures_at", 0)
     # Before the first table is read there is no history, and a point would say that there are no files.
     if history and fingerprint != cursor.get("figures") and status.at.timestamp() - figures_at >= FIGURES_EVERY.total_seconds():
@@ -104,14 +108,14 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services
         figures_at, cursor["figures"] = int(status.at.timestamp()), fingerprint
     place = {
         "table": _next(order, planned[-1][0] if planned else None),
-        "health": fingerprint,
+        "health": (tells or told).text,
         "walk": walk.text,
         "figures": cursor.get("figures"),
         "figures_at": figures_at,
     }
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
-        skip_reason=None if wants_run else why,
+        skip_reason=None if wants_run else "; ".join(filter(None, (silence, why))),
         cursor=json.dumps(place),
         dynamic_partitions_requests=new,
         asset_events=events,
