@@ -16,7 +16,7 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.defs.health_events import FRESHNESS
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
-from compaction_pipeline.defs.launched_partitions import NodesByName
+from compaction_pipeline.defs.launched_partitions import NodesByName, TablesByName
 from compaction_pipeline.defs.partitions import table_nodes, tables
 from compaction_pipeline.defs.quiet import asset_with_backfill_policy
 from compaction_pipeline.defs.report import RunReport
@@ -114,15 +114,16 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
 
 @dg.asset(
     key=COMPACTION_RECORDS,
-    partitions_def=tables,
+    partitions_def=TablesByName(name=tables.name),
     deps=[COMPACTED_FILES],
     output_required=False,
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. Materialize a table to "
-        "commit now the merged tasks that wait for 'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
+        "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. A table becomes a partition "
+        "with its first commit, or when you name it. Materialize a table to commit now the merged tasks that wait for "
+        "'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
         "When a run is red, read the reason. A conflict only means that the table has changed; its nodes are planned again."
     ),
 )

@@ -12,7 +12,6 @@ from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS
-from compaction_pipeline.defs.partitions import new_tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
 
@@ -43,8 +42,7 @@ def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> d
     if found.failed:
         name, reason = found.failed[0]
         text += f"; {count_text(len(found.failed), 'catalog')} could not be listed, e.g. {name}: {reason}"
-    tables = services.read_tables.names()
-    return dg.SensorResult(skip_reason=text, dynamic_partitions_requests=new_tables(context.instance, tables))
+    return dg.SensorResult(skip_reason=text)
 
 
 @dg.run_failure_sensor(

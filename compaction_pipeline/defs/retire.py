@@ -2,7 +2,7 @@
 
 # This module has no `from __future__ import annotations`. Dagster compares the annotation of an op's context, so it must not be a string.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ import dagster as dg
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.event_wipe import wipe_old_events
-from compaction_pipeline.defs.keys import EXTERNAL_ASSETS, GROUP, RETIRE_JOB, SETTINGS
+from compaction_pipeline.defs.keys import COMPACTION_RECORDS, EXTERNAL_ASSETS, GROUP, RETIRE_JOB, SETTINGS
 from compaction_pipeline.defs.partitions import keys_between, retirement, table_nodes, tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import ACTIVE
@@ -48,6 +48,16 @@ def _wiped(instance: dg.DagsterInstance, now: datetime) -> str:
     if wiped is None:
         return "this instance keeps its events in no SQL database, so old events of our external assets stay: delete them yourself"
     return f"{count_text(wiped, 'event')} of our external assets deleted, older than COMPACTION_EVENT_TTL_DAYS={SETTINGS.event_ttl_days}"
+
+
+def tables_without_record(instance: dg.DagsterInstance, untold: Collection[str]) -> Sequence[str]:
+    """The partitions of tables that never got a record, and that no run works on. `untold` are tables with records that come now."""
+    known = instance.get_dynamic_partitions(str(tables.name))
+    if not known:
+        return ()
+    told = instance.get_materialized_partitions(COMPACTION_RECORDS)
+    kept = {*told, *untold, *carried_keys(instance, known)}
+    return sorted(key for key in known if key not in kept)
 
 
 def carried_keys(instance: dg.DagsterInstance, known: Sequence[str]) -> frozenset[str]:

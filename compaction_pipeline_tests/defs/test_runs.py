@@ -147,6 +147,27 @@ def test_a_range_of_nodes_is_one_run_one_record_and_an_event_each(lake: Lake, in
     assert len(events(instance, COMPACTION_RECORDS)) == 1
 
 
+def test_a_run_asks_for_the_partitions_once_however_many_tables_it_commits(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("shop.returns", "shop.refunds"):
+        lake.create(name)
+        lake.append_small_files(1, 4, table=name)
+    asked: list[str] = []
+    ask, has = dg.DagsterInstance.get_dynamic_partitions, dg.DagsterInstance.has_dynamic_partition
+    monkeypatch.setattr(
+        dg.DagsterInstance, "get_dynamic_partitions", lambda self, *names, **named: asked.append(str(names)) or ask(self, *names, **named)
+    )
+    monkeypatch.setattr(dg.DagsterInstance, "has_dynamic_partition", lambda *_: pytest.fail("one query for each key"))
+    result = run(instance, "compact_job", tables=["lake.shop.orders", "lake.shop.returns", "lake.shop.refunds"])
+    assert result.success
+    monkeypatch.setattr(dg.DagsterInstance, "has_dynamic_partition", has)
+    assert len({event.partition for event in events(instance, COMPACTION_RECORDS)}) == 3
+    assert sorted(asked) == ["('table_nodes',)", "('tables',)"]
+    assert set(instance.get_dynamic_partitions("tables")) == {"lake.shop.orders", "lake.shop.returns", "lake.shop.refunds"}
+    assert {key(1), key(1, "returns"), key(1, "refunds")} <= set(instance.get_dynamic_partitions("table_nodes"))
+
+
 def test_a_node_without_gain_is_green_with_0_files_and_the_reason(lake: Lake, instance: dg.DagsterInstance) -> None:
     assert launch(instance, COMPACTED_FILES, key(3)).success
     (event,) = events(instance, COMPACTED_FILES)
