@@ -176,6 +176,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
         "queue_keeps_up",
         "commits_on_time",
         "record_matches_table",
+        "unique_keys",
     }
     assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}
     assert instance.get_dynamic_partitions("tables") == ["lake.shop.orders"]

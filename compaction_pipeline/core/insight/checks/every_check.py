@@ -37,7 +37,7 @@ class Check:
     """One check. `description` says what holds while it passes, and what to do when it fails.
 
     `needs_tables` is True when the facts must have the metadata of the tables, which come from their catalogs.
-    `reads_rows` is True when it reads rows of tables. Then it is judged when somebody asks for it, and never by a sensor.
+    `reads_rows` is True when it reads rows of tables. Then sensors and runs judge it only while there are few rows.
     `needs_history` is True when it judges how long something has waited. `DUE_NOW` stands for it where there is no history.
     """
 
@@ -155,8 +155,9 @@ CHECKS: tuple[Check, ...] = (
         lambda facts: unique_keys(facts.keys),
         "In a keyed table with 'compaction.upsert' each key has one live row for readers of both stores. The check reads the keys of "
         "at most 5,000,000 stored rows of each table, whole nodes only, and begins with another node each day; larger nodes are left out. "
-        "`compaction-pipeline check` and `compaction_checks_job` judge it, sensors do not. When this is red, see which writer put the "
-        "key in without a delete. Then write a DELETE and an INSERT of it.",
+        "Sensors and runs judge it after each commit while all such tables together have at most 100,000 rows in 50 files. Beyond that it "
+        "is judged on demand: launch `compaction_checks_job`, or run `compaction-pipeline check`. When this is red, see which writer put "
+        "the key in without a delete. Then write a DELETE and an INSERT of it.",
         reads_rows=True,
     ),
 )
