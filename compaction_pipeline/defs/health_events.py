@@ -25,7 +25,8 @@ from compaction_pipeline.defs.keys import SETTINGS, TABLE_HEALTH
 from compaction_pipeline.services.insight.read_status import Status
 
 CHANGES_EVERY = timedelta(minutes=1)
-"""Ordinary changes are told at most this often."""
+"""Ordinary changes are told at most this often, and half as often when there are `MANY` tables: then something changes all the time."""
+MANY = 100
 HEARTBEAT = timedelta(minutes=5)
 """An event comes at least this often, also when nothing has changed. Large pictures come this often at most."""
 _TICK = timedelta(seconds=SETTINGS.sensor_interval_seconds)
@@ -64,7 +65,8 @@ class Told:
         """What an event tells now; None when none is due. When `large_at` is another one than before, it has large pictures."""
         shown, news, now = status_fingerprint(status), _news(status), int(status.at.timestamp())
         waited = timedelta(seconds=now - self.at)
-        changed = shown != self.shown and waited >= CHANGES_EVERY
+        pause = CHANGES_EVERY if len(status.tables) < MANY else 2 * CHANGES_EVERY
+        changed = shown != self.shown and waited >= pause
         if news == self.news and not changed and waited < HEARTBEAT:
             return None
         has_large = timedelta(seconds=now - self.large_at) >= HEARTBEAT

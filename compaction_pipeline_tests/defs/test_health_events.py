@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import dagster as dg
@@ -14,9 +15,11 @@ from dagster._core.test_utils import freeze_time
 
 from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.overview import TableOverview
+from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
-from compaction_pipeline.defs.health_events import HEARTBEAT, Told
+from compaction_pipeline.defs.health_events import HEARTBEAT, MANY, Told
 from compaction_pipeline.defs.keys import TABLE_HEALTH
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.insight.read_status import Status
@@ -24,7 +27,7 @@ from compaction_pipeline.services.insight.read_tasks import QueueCounts
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
-from compaction_pipeline_tests.defs.values import NOW, overview
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, overview
 
 
 def status(after: float = 0, *, files: int = 10, health: HealthStatus = HealthStatus.DUE, failed: int = 0) -> Status:
@@ -41,6 +44,14 @@ def test_changes_are_told_once_a_minute_and_nothing_new_every_five() -> None:
     assert first.next(status(60, files=11)) is not None
     assert first.next(status(299)) is None
     assert first.next(status(300)) is not None
+
+
+def test_changes_of_many_tables_are_told_every_two_minutes() -> None:
+    table = TableOverview(ORDERS, 1, NodeMetrics(), HealthStatus.DUE, "1 task waits")
+    first = Told().next(replace(status(), tables=(table,) * MANY))
+    assert first is not None
+    assert first.next(replace(status(119, files=11), tables=(table,) * MANY)) is None
+    assert first.next(replace(status(120, files=11), tables=(table,) * MANY)) is not None
 
 
 @pytest.mark.parametrize("bad", [{"health": HealthStatus.FAILING}, {"failed": 1}])
