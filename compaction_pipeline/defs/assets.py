@@ -17,7 +17,7 @@ from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.defs.health_events import FRESHNESS
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline.defs.launched_partitions import NodesByName, TablesByName
-from compaction_pipeline.defs.partitions import table_nodes, tables
+from compaction_pipeline.defs.partitions import OF_ALL_NODES, OF_SOME_NODES, table_nodes, tables
 from compaction_pipeline.defs.quiet import asset_with_backfill_policy
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, table_named
@@ -38,6 +38,7 @@ delta_files = dg.AssetSpec(
 
 table_health = dg.AssetSpec(
     TABLE_HEALTH,
+    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
@@ -55,6 +56,7 @@ table_health = dg.AssetSpec(
 
 table_figures = dg.AssetSpec(
     TABLE_FIGURES,
+    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
@@ -115,7 +117,7 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
 @dg.asset(
     key=COMPACTION_RECORDS,
     partitions_def=TablesByName(name=tables.name),
-    deps=[COMPACTED_FILES],
+    deps=[dg.AssetDep(COMPACTED_FILES, partition_mapping=OF_SOME_NODES)],
     output_required=False,
     group_name=GROUP,
     owners=OWNERS,

@@ -18,6 +18,14 @@ from compaction_pipeline.core.insight.overview import NodeOverview
 table_nodes = dg.DynamicPartitionsDefinition(name="table_nodes")
 tables = dg.DynamicPartitionsDefinition(name="tables")
 
+OF_ALL_NODES = dg.AllPartitionMapping()
+"""An asset without partitions tells of all nodes."""
+
+OF_SOME_NODES: dg.SpecificPartitionsPartitionMapping = dg.SpecificPartitionsPartitionMapping([])
+"""A table's record tells of nodes of this table. Dagster has no mapping that says so, and its own default would look for a node with the
+key of the table. So a record depends on no partition that Dagster could name. A launch of nodes with all that is downstream then commits
+them, and launches no record; and no record is called outdated because another table was compacted."""
+
 CHUNK = 10_000
 """Keys that one request adds. Dagster's database adds them in one transaction."""
 
