@@ -313,7 +313,8 @@ class Services(Foundations):
     def keep_watch(self) -> KeepWatch:
         from compaction_pipeline.services.keep_watch import KeepWatch
 
-        return KeepWatch(self._stores.watchers, self.serve_optimizers, self.tick_tables, self.clock)
+        stores, serve = self._stores, self.serve_optimizers
+        return KeepWatch(stores.watchers, stores.leases, serve, self.tick_tables, self.clock, heartbeat, self.new_owner)
 
     @cached_property
     def run_ticks(self) -> RunTicks:

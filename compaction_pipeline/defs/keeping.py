@@ -13,6 +13,7 @@ from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS
 from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.runs import end_lost_runs
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
 
 
@@ -20,7 +21,7 @@ from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
     "keeper_sensor",
     every=SETTINGS.keeper_interval_seconds,
     description="Marks silent optimizers as lost, returns tasks to the queue when their run is gone or their retry is due, and reads the "
-    "tables of commits that were cut off, to settle them.",
+    "tables of commits that were cut off, to settle them. Ends runs of ours whose process is gone.",
 )
 def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     watched = services.keep_watch.keep(timedelta(seconds=SETTINGS.keeper_interval_seconds))
@@ -28,7 +29,9 @@ def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
     retried = f", {count_text(len(kept.retried), 'failed task')} put back" if kept.retried else ""
     lost = f", {count_text(len(watched.lost), 'silent optimizer')} lost" if watched.lost else ""
-    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}{lost}")
+    runs = end_lost_runs(context.instance, services)
+    gone = f", {count_text(len(runs), 'run')} without a process ended, e.g. {runs[0][:8]}" if runs else ""
+    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}{lost}{gone}")
 
 
 @ticking(
