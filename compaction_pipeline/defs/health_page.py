@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
+from compaction_pipeline.core.insight.overview import SHOWN
 from compaction_pipeline.defs.health_metadata import queue_figures, status_metadata
 from compaction_pipeline.defs.health_pictures import large_pictures, picture_metadata
 from compaction_pipeline.defs.launch_links import Context, launch_metadata
@@ -18,13 +19,13 @@ def health_page(
 ) -> dict[str, dg.MetadataValue]:
     """The metadata of one event of `table_health`. `context` says where links lead; without it there are none.
 
-    With `large` it has all pictures again, large. They are most of the event's bytes, so few events have them.
+    With `large` it has all pictures again, large. Events of many tables have them seldom, to keep Dagster's event log small.
     """
     links = launch_metadata(context, status) if context is not None else {}
     return {
         **picture_metadata(status, history),
         **links,
         **status_metadata(status),
-        **(large_pictures(status, history) if large else {}),
+        **(large_pictures(status, history) if large or len(status.tables) <= SHOWN else {}),
         **queue_figures(status),
     }

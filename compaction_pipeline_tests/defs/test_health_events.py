@@ -20,6 +20,7 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.defs.health_events import HEARTBEAT, MANY, Told
+from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.keys import TABLE_HEALTH
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.insight.read_status import Status
@@ -147,3 +148,13 @@ def test_when_fragmentation_sensor_is_stopped_the_freshness_fails_too(deployment
     deployment.pass_time(timedelta(minutes=2), *BOTH)
     deployment.pass_time(timedelta(minutes=62), "snapshot_sensor")
     assert deployment.freshness is FreshnessState.FAIL
+
+
+def test_a_page_of_few_tables_always_has_its_large_pictures_and_one_of_many_only_when_asked() -> None:
+    def has_large(tables: int, *, large: bool) -> bool:
+        table = TableOverview(ORDERS, 1, NodeMetrics(), HealthStatus.DUE, "1 task waits")
+        return "pictures" in health_page(replace(status(), tables=(table,) * tables), (), None, large=large)
+
+    assert has_large(20, large=False)
+    assert not has_large(21, large=False)
+    assert has_large(21, large=True)
