@@ -2,10 +2,16 @@
 
     python benchmarks/dagster_scale.py --tables 1000 --partitions 25 --rest-seconds 180
 
+    python benchmarks/dagster_scale.py --without-pages
+
 First it fills an instance: every node becomes a partition with an event, as the sensors do it in time. Then nothing changes any more,
 and it measures the ticks of each sensor: the first one, those until the sensor has nothing left to do, and those at rest. With
 `dagster dev` it measures the pages in headless Chromium, their slowest GraphQL query, the events that are written, and how much the
 instance grows. The last line is `ratio <slowest page with many partitions / the same with few>`.
+
+After that it measures two more things with many tables. The first is a day at which something changes at every tick: it lets the sensors
+tick for a part of a day on a clock of its own, and prints the MB that the events of each asset take. The second is a run that has committed
+every table: how long it takes to close, beside the time in which Dagster stores its events.
 """
 
 from __future__ import annotations
@@ -18,9 +24,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
+from dagster_busy import measure_busy_day, measure_close
 from dagster_dev import parsed, start_dagster
 from idle import quiet_deployment
 from measure import cpu_seconds, load_average, positive
@@ -86,7 +94,17 @@ def main() -> None:
     parser.add_argument("--partitions", type=positive, default=25, help="partitions of each table")
     parser.add_argument("--rest-seconds", type=positive, default=180, help="how long `dagster dev` is left alone")
     parser.add_argument("--sensor-seconds", type=positive, default=30)
+    parser.add_argument("--busy-minutes", type=positive, default=30, help="the part of a busy day that is measured")
+    parser.add_argument("--without-pages", action="store_true", help="measure only the busy day and the run")
     arguments = parsed(parser, port=3921)
+    if arguments.without_pages:
+        with tempfile.TemporaryDirectory(prefix="dagster-scale-benchmark-") as folder:
+            options = DemoOptions(Path(folder), arguments.port, sensor_interval_seconds=arguments.sensor_seconds)
+            quiet_deployment(options, arguments.tables, arguments.partitions, files=1)
+            _fill(options)
+            measure_busy_day(options, timedelta(minutes=arguments.busy_minutes))
+            measure_close(options)
+        return
     pages: list[Mapping[str, Loaded]] = []
     with tempfile.TemporaryDirectory(prefix="dagster-scale-benchmark-") as folder, sync_playwright() as playwright:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -98,6 +116,8 @@ def main() -> None:
             _fill(options)
             pages.append(_serve(options, browser, arguments.rest_seconds))
         browser.close()
+        measure_busy_day(options, timedelta(minutes=arguments.busy_minutes))
+        measure_close(options)
     few, many = pages
     slowest = max(many, key=lambda page: many[page].seconds)
     with_many, with_few = many[slowest].seconds, few[slowest].seconds

@@ -304,6 +304,7 @@ class Services(Foundations):
             self.share_queues,
             self.commit_tables,
             self._stores.reports,
+            self._stores.leases,
             self.clock,
             self.new_owner,
         )
@@ -312,7 +313,8 @@ class Services(Foundations):
     def keep_watch(self) -> KeepWatch:
         from compaction_pipeline.services.keep_watch import KeepWatch
 
-        return KeepWatch(self._stores.watchers, self.serve_optimizers, self.tick_tables, self.clock)
+        stores, serve = self._stores, self.serve_optimizers
+        return KeepWatch(stores.watchers, stores.leases, serve, self.tick_tables, self.clock, heartbeat, self.new_owner)
 
     @cached_property
     def run_ticks(self) -> RunTicks:
@@ -409,10 +411,8 @@ class Services(Foundations):
     def check_tables(self) -> CheckTables:
         from compaction_pipeline.services.check_tables import CheckTables
 
-        stores = self._stores
-        return CheckTables(
-            stores.catalogs, stores.tables, self.explore_catalogs, self.refresh_files, self.compact_table, self.judge_compaction
-        )
+        stores, explore, refresh = self._stores, self.explore_catalogs, self.refresh_files
+        return CheckTables(stores.catalogs, stores.tables, explore, refresh, self.plan_tables, self.compact_table, self.judge_compaction)
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:

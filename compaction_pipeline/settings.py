@@ -62,6 +62,13 @@ class Settings(BaseSettings):
     record_ttl_days: int = Field(
         default=30, ge=1, le=36_500, description="Records, ended tasks, ended optimizers and revoked tokens are kept this many days."
     )
+    event_ttl_days: int = Field(
+        default=7,
+        ge=1,
+        le=36_500,
+        description="Once a week `compaction_retire_job` deletes from Dagster's event log the events of `delta_files`, `table_health`, "
+        "`table_figures`, `compaction_queues` and `optimizers` older than this many days. The newest of each partition stays.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Log messages below this level are left out."
     )

@@ -45,8 +45,8 @@ class JUnitFile:
 def junit_xml(checked: Checked, fail_on: Severity) -> bytes:
     """The report in UTF-8: a test case for each check, and one for each table or catalog that could not be read.
 
-    A failed check is a failure when it is at least as bad as `fail_on`. Otherwise it is a skipped test with its text, because JUnit has no
-    word for a warning. What could not be read is an error.
+    A check that stops the pipeline is a failure. Another one that failed, or that has no answer, is a skipped test with its text, because
+    JUnit has no word for a warning. What could not be read is an error.
     """
     stopping = set(checked.stopping(fail_on))
     cases = len(checked.results) + len(checked.unread)
@@ -72,11 +72,13 @@ def _add_check(suite: XML.Element, result: CheckResult, stops: bool) -> None:
     if result.passed:
         XML.SubElement(case, "system-out").text = text
         return
-    failing = _clean("\n".join([*(f"{failure.name}: {failure.reason}" for failure in judgement.failures), "", check.description]))
+    found = judgement.failures or judgement.unjudged
+    failing = _clean("\n".join([*(f"{failure.name}: {failure.reason}" for failure in found), "", check.description]))
     if stops:
-        XML.SubElement(case, "failure", {"type": check.severity.value, "message": text}).text = failing
+        kind = check.severity.value if result.failed else "NOT_EVALUATED"
+        XML.SubElement(case, "failure", {"type": kind, "message": text}).text = failing
     else:
-        XML.SubElement(case, "skipped", {"message": f"warning: {text}"})
+        XML.SubElement(case, "skipped", {"message": f"warning: {text}" if result.failed else text})
         XML.SubElement(case, "system-out").text = failing
 
 

@@ -345,7 +345,10 @@ def checks_table(results: Iterable[CheckResult]) -> Table:
     table = _table("checks", "check", "severity", "", "result")
     for result in results:
         severity = result.check.severity
-        word = Text("passed", style="green") if result.passed else Text("failed", style=_SEVERITY_STYLE[severity])
+        if not result.evaluated:
+            word = Text("not evaluated", style="yellow")
+        else:
+            word = Text("passed", style="green") if result.passed else Text("failed", style=_SEVERITY_STYLE[severity])
         table.add_row(escape(result.check.name), severity.value, word, escape(result.judgement.text))
     return table
 

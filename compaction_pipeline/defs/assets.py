@@ -14,9 +14,10 @@ from pydantic import Field
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.defs.health_events import FRESHNESS
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
-from compaction_pipeline.defs.launched_partitions import NodesByName
-from compaction_pipeline.defs.partitions import table_nodes, tables
+from compaction_pipeline.defs.launched_partitions import NodesByName, TablesByName
+from compaction_pipeline.defs.partitions import OF_ALL_NODES, OF_SOME_NODES, table_nodes, tables
 from compaction_pipeline.defs.quiet import asset_with_backfill_policy
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, table_named
@@ -37,12 +38,16 @@ delta_files = dg.AssetSpec(
 
 table_health = dg.AssetSpec(
     TABLE_HEALTH,
+    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
+    freshness_policy=FRESHNESS,
     description=(
         "The page to look at first: files over time, the worst tables and nodes with their reasons, the work under way, and for each table "
-        "the reason why something or nothing happens. Sensors and runs materialize it when something has changed.\n\n"
+        "the reason why something or nothing happens. Sensors and runs materialize it when something has changed, and every 5 minutes.\n\n"
+        "When its freshness fails, the program stands still: nobody has looked for new snapshots for an hour. See that Dagster's daemon "
+        "runs, and that `snapshot_sensor` and `fragmentation_sensor` are on.\n\n"
         "HEALTHY: nothing is due. DUE: work is planned or runs. WAITING: something holds it back, for example the table's next commit. "
         "The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
     ),
@@ -51,6 +56,7 @@ table_health = dg.AssetSpec(
 
 table_figures = dg.AssetSpec(
     TABLE_FIGURES,
+    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
@@ -110,15 +116,16 @@ def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesCon
 
 @dg.asset(
     key=COMPACTION_RECORDS,
-    partitions_def=tables,
-    deps=[COMPACTED_FILES],
+    partitions_def=TablesByName(name=tables.name),
+    deps=[dg.AssetDep(COMPACTED_FILES, partition_mapping=OF_SOME_NODES)],
     output_required=False,
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
     description=(
-        "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. Materialize a table to "
-        "commit now the merged tasks that wait for 'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
+        "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. A table becomes a partition "
+        "with its first commit, or when you name it. Materialize a table to commit now the merged tasks that wait for "
+        "'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
         "When a run is red, read the reason. A conflict only means that the table has changed; its nodes are planned again."
     ),
 )

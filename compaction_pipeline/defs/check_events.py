@@ -34,10 +34,12 @@ def evaluations_without_run(
 ) -> list[dg.AssetCheckEvaluation]:
     """The events of these results, which judge the newest materializations of their assets. They belong to no run.
 
+    A check without an answer has no event: Dagster goes on to show its last one.
+
     A sensor that also materializes the asset in the same tick lists these events last. No run is named by either, so Dagster takes the
     evaluation for one of the newest materialization then, too.
     """
-    events = [evaluation(result) for result in results]
+    events = [evaluation(result) for result in results if result.evaluated]
     targets = {asset: _newest(instance, asset) for asset in dict.fromkeys(event.asset_key for event in events)}
     return [
         dg.AssetCheckEvaluation(

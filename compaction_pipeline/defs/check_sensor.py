@@ -40,5 +40,5 @@ def check_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.
 
 
 def _failing(results: tuple[CheckResult, ...]) -> str:
-    failing = [f"{result.check.name}: {result.judgement.text}" for result in results if not result.passed]
+    failing = [f"{result.check.name}: {result.judgement.text}" for result in results if result.failed]
     return "; ".join(failing) or f"all {count_text(len(results), 'check')} pass"

@@ -7,7 +7,7 @@ log the same evaluations after their materializations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
@@ -31,7 +31,7 @@ CHECK_KEYS = tuple(dg.AssetCheckKey(_ASSETS[check.about], check.name) for check 
 
 
 def evaluation(result: CheckResult) -> dg.AssetCheckEvaluation:
-    """The event for one result, which any op or sensor may log."""
+    """The event for one result with an answer, which any op or sensor may log."""
     return dg.AssetCheckEvaluation(
         asset_key=_ASSETS[result.check.about],
         check_name=result.check.name,
@@ -73,11 +73,15 @@ def _definition(check: Check) -> dg.AssetChecksDefinition:
     """
     asset = _ASSETS[check.about]
 
-    @dg.op(name=f"{asset.to_python_identifier()}_{check.name}", out={"result": dg.Out(dg.Any)})
-    def judged(compaction: Compaction) -> dg.AssetCheckResult:
+    # Not required: nothing is stored for a check without an answer.
+    @dg.op(name=f"{asset.to_python_identifier()}_{check.name}", out={"result": dg.Out(dg.Any, is_required=False)})
+    def judged(compaction: Compaction) -> Iterator[dg.AssetCheckResult]:
         (result,) = compaction.services().judge_compaction.judge([check])
+        if not result.evaluated:
+            dg.OpExecutionContext.get().log.info(result.judgement.text)
+            return
         event = evaluation(result)
-        return dg.AssetCheckResult(passed=event.passed, metadata=event.metadata, severity=event.severity, description=event.description)
+        yield dg.AssetCheckResult(passed=event.passed, metadata=event.metadata, severity=event.severity, description=event.description)
 
     spec = dg.AssetCheckSpec(check.name, asset=asset, description=check.description)
     made: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(

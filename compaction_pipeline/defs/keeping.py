@@ -8,10 +8,12 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.defs.draining import is_of_machine
+from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS, TABLE_HEALTH
-from compaction_pipeline.defs.partitions import new_tables
+from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS
 from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.runs import end_lost_runs
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
 
 
@@ -19,7 +21,7 @@ from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
     "keeper_sensor",
     every=SETTINGS.keeper_interval_seconds,
     description="Marks silent optimizers as lost, returns tasks to the queue when their run is gone or their retry is due, and reads the "
-    "tables of commits that were cut off, to settle them.",
+    "tables of commits that were cut off, to settle them. Ends runs of ours whose process is gone.",
 )
 def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     watched = services.keep_watch.keep(timedelta(seconds=SETTINGS.keeper_interval_seconds))
@@ -27,7 +29,9 @@ def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
     retried = f", {count_text(len(kept.retried), 'failed task')} put back" if kept.retried else ""
     lost = f", {count_text(len(watched.lost), 'silent optimizer')} lost" if watched.lost else ""
-    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}{lost}")
+    runs = end_lost_runs(context.instance, services)
+    gone = f", {count_text(len(runs), 'run')} without a process ended, e.g. {runs[0][:8]}" if runs else ""
+    return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}{lost}{gone}")
 
 
 @ticking(
@@ -41,8 +45,7 @@ def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> d
     if found.failed:
         name, reason = found.failed[0]
         text += f"; {count_text(len(found.failed), 'catalog')} could not be listed, e.g. {name}: {reason}"
-    tables = services.read_tables.names()
-    return dg.SensorResult(skip_reason=text, dynamic_partitions_requests=new_tables(context.instance, tables))
+    return dg.SensorResult(skip_reason=text)
 
 
 @dg.run_failure_sensor(
@@ -64,7 +67,6 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
         "failed_reason": dg.MetadataValue.text(reason),
         **health_page(status, services.watch_files.history(status.tables), None),
     }
-    context.instance.report_runless_asset_event(
-        dg.AssetMaterialization(TABLE_HEALTH, description=f"{run.job_name} failed", metadata=metadata)
-    )
+    silence = nobody_looks(services) if is_of_machine(run) else None
+    context.instance.report_runless_asset_event(health_event(f"{run.job_name} failed", metadata, silence))
     return None

@@ -24,6 +24,9 @@ OPTIMIZERS = dg.AssetKey([*_PREFIX, "optimizers"])
 
 OUR_ASSETS = frozenset({DELTA_FILES, TABLE_HEALTH, TABLE_FIGURES, COMPACTED_FILES, COMPACTION_RECORDS, COMPACTION_QUEUES, OPTIMIZERS})
 
+EXTERNAL_ASSETS = (DELTA_FILES, TABLE_HEALTH, TABLE_FIGURES, COMPACTION_QUEUES, OPTIMIZERS)
+"""The assets that nobody launches: sensors and runs store their events."""
+
 COMPACT_JOB = "compact_job"
 COMMIT_JOB = "commit_job"
 CHECKS_JOB = "compaction_checks_job"

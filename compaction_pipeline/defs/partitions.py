@@ -1,7 +1,8 @@
-"""The two dynamic partition dimensions: one key for each table node that needs care, and one for each table.
+"""The two dynamic partition dimensions: one key for each table node that needs care, and one for each table that was ever compacted.
 
 The state database gives a node its key once, and nobody makes it anew. A node becomes a partition when it needs care (`needs_care`), when
-it is committed, or when a person names it. It stops being one when it is healthy and was not compacted for a week (`retirement`).
+it is committed, or when a person names it. It stops being one when it is healthy and was not compacted for a week (`retirement`). A table
+becomes a partition with its first record, or when a person names it, so that the pages show as missing only what is missing.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import NodeOverview
-from compaction_pipeline.core.tables.node_keys import table_key
-from compaction_pipeline.core.tables.table import TableIdentifier
 
 table_nodes = dg.DynamicPartitionsDefinition(name="table_nodes")
 tables = dg.DynamicPartitionsDefinition(name="tables")
+
+OF_ALL_NODES = dg.AllPartitionMapping()
+"""An asset without partitions tells of all nodes."""
+
+OF_SOME_NODES: dg.SpecificPartitionsPartitionMapping = dg.SpecificPartitionsPartitionMapping([])
+"""A table's record tells of nodes of this table. Dagster has no mapping that says so, and its own default would look for a node with the
+key of the table. So a record depends on no partition that Dagster could name. A launch of nodes with all that is downstream then commits
+them, and launches no record; and no record is called outdated because another table was compacted."""
 
 CHUNK = 10_000
 """Keys that one request adds. Dagster's database adds them in one transaction."""
@@ -39,9 +46,47 @@ def new_nodes(known: frozenset[str], wanted: Iterable[str]) -> list[dg.AddDynami
     return additions(table_nodes, wanted, known, MOST_NODES)
 
 
-def new_tables(instance: dg.DagsterInstance, wanted: Iterable[TableIdentifier]) -> list[dg.AddDynamicPartitionsRequest]:
-    """Requests that make partitions of these tables."""
-    return additions(tables, map(table_key, wanted), instance.get_dynamic_partitions(str(tables.name)))
+def new_tables(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
+    """Requests that make partitions of these keys of tables."""
+    return additions(tables, wanted, instance.get_dynamic_partitions(str(tables.name)))
+
+
+class KnownPartitions:
+    """The partitions of both dimensions, for a run. It asks Dagster for all keys of a dimension once: there may be 25,000.
+
+    Keys that others add meanwhile are missing here. To add such a key again changes nothing.
+    """
+
+    def __init__(self, instance: dg.DagsterInstance) -> None:
+        self._instance = instance
+        self._known: dict[str, frozenset[str]] = {}
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The keys of the nodes that are partitions."""
+        return self._keys(table_nodes)
+
+    def add_nodes(self, wanted: Iterable[str]) -> None:
+        """Make partitions of these nodes, within the number that the UI can show."""
+        self._add(table_nodes, wanted, MOST_NODES)
+
+    def add_tables(self, wanted: Iterable[str]) -> None:
+        """Make partitions of these keys of tables."""
+        self._add(tables, wanted, None)
+
+    def _keys(self, partitions: dg.DynamicPartitionsDefinition) -> frozenset[str]:
+        name = str(partitions.name)
+        if name not in self._known:
+            self._known[name] = frozenset(self._instance.get_dynamic_partitions(name))
+        return self._known[name]
+
+    def _add(self, partitions: dg.DynamicPartitionsDefinition, wanted: Iterable[str], most: int | None) -> None:
+        name, wanted = str(partitions.name), frozenset(wanted)
+        if not wanted:
+            return
+        for request in additions(partitions, wanted, self._keys(partitions), most):
+            self._instance.add_dynamic_partitions(name, list(request.partition_keys))
+            self._known[name] |= frozenset(request.partition_keys)
 
 
 def additions(

@@ -18,8 +18,9 @@ from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
-from compaction_pipeline.defs.keys import COMPACTION_QUEUES, GROUP, OPTIMIZERS, OWNERS
+from compaction_pipeline.defs.keys import COMPACTION_QUEUES, DELTA_FILES, GROUP, OPTIMIZERS, OWNERS
 from compaction_pipeline.defs.metadata import megabytes, table_of, unbroken
+from compaction_pipeline.defs.partitions import OF_ALL_NODES
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.services.insight.read_queues import Queues
 
@@ -31,6 +32,7 @@ _WAIT_STEP = timedelta(minutes=5)
 
 compaction_queues = dg.AssetSpec(
     COMPACTION_QUEUES,
+    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
@@ -43,6 +45,7 @@ compaction_queues = dg.AssetSpec(
 
 optimizers = dg.AssetSpec(
     OPTIMIZERS,
+    deps=[COMPACTION_QUEUES],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg", "pyspark"},

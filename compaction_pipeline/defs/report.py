@@ -27,12 +27,14 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text, duration_text
 from compaction_pipeline.defs.check_events import checks_planned_in, log_evaluation, store_evaluations
 from compaction_pipeline.defs.checks import evaluation
+from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
+from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMPACTED_FILES, TABLE_HEALTH
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
-from compaction_pipeline.defs.partitions import MOST_NODES, table_nodes, tables
+from compaction_pipeline.defs.partitions import KnownPartitions
 from compaction_pipeline.defs.run_progress import RunProgress
 from compaction_pipeline.defs.work_metadata import nothing_merged
 
@@ -59,6 +61,7 @@ class RunReport(CompactionListener):
         self._launched = None if launched is None else frozenset(launched)
         self._context = context
         self._services = services
+        self._partitions = KnownPartitions(context.instance)
         self._failed: dict[str, str] = {}
         self._evaluate_from = 0.0
         self._untold: list[CompactionRecord] = []
@@ -216,12 +219,12 @@ class RunReport(CompactionListener):
             text = f"{len(rows)} failed, and {rest}; {named}"
             raise dg.Failure(text, metadata=table, allow_retries=False)
 
-    def _health(self) -> dg.AssetMaterialization:
+    def _health(self) -> dg.AssetMaterialization | dg.AssetObservation:
         status = self._services.read_status.status()
         history = self._services.watch_files.history(status.tables)
-        return dg.AssetMaterialization(
-            TABLE_HEALTH, description="at the end of this run", metadata=health_page(status, history, self._context)
-        )
+        # A run of a person proves that Dagster works. Runs of sensors go on for a while when nobody looks at the tables any more.
+        silence = nobody_looks(self._services) if is_of_machine(self._context.run) else None
+        return health_event("at the end of this run", health_page(status, history, self._context), silence)
 
     def _tell_in_time(self) -> None:
         """After a commit, tell of it and judge, unless the checks were judged only just now.
@@ -240,7 +243,9 @@ class RunReport(CompactionListener):
         """Log the events of the commits that nobody was told of, and remember that Dagster knows of them."""
         for record in self._untold:
             events = events_of(record, self._services.mirror_records.tasks(record))
-            self._add_partitions(events)
+            # Nobody would ever see an event of a key that is no partition.
+            self._partitions.add_nodes(str(event.partition) for event in events if event.asset_key == COMPACTED_FILES)
+            self._partitions.add_tables(str(event.partition) for event in events if event.asset_key == COMPACTION_RECORDS)
             for event in events:
                 self._log(event)
         self._services.mirror_records.told([record.record_id for record in self._untold])
@@ -265,7 +270,9 @@ class RunReport(CompactionListener):
         results = self._evaluate()
         announced = checks_planned_in(self._context.instance, self._context.run.run_id)
         for result in results:
-            if not result.passed:
+            if not result.evaluated:
+                continue
+            if result.failed:
                 self._context.log.warning(f"check {result.check.name} ({result.check.severity.value}): {result.judgement.text}")
             event = evaluation(result)
             if event.asset_check_key in announced:
@@ -276,8 +283,9 @@ class RunReport(CompactionListener):
         refresh = self._services.compact_table.look_again(table)
         if refresh.error is not None:
             self._context.log.warning(f"{table} was committed, but could not be read again: {refresh.error}")
-        partitions = frozenset(self._context.instance.get_dynamic_partitions(str(table_nodes.name)))
-        for event in file_events(changed_nodes(self._services, {table: frozenset(refresh.changed)}), partitions):
+        if not refresh.changed:
+            return
+        for event in file_events(changed_nodes(self._services, {table: frozenset(refresh.changed)}), self._partitions.nodes):
             self._context.log_event(event)
 
     def _log(self, event: dg.AssetMaterialization) -> None:
@@ -293,20 +301,6 @@ class RunReport(CompactionListener):
     def _open_tasks(self) -> int:
         queue = self._services.read_tasks.queue_counts()
         return queue.pending + queue.executing + queue.retrying
-
-    def _add_partitions(self, events: list[dg.AssetMaterialization]) -> None:
-        """Make partitions of the keys that are not partitions yet. Otherwise nobody would ever see their events."""
-        instance = self._context.instance
-        for definition, most in ((table_nodes, MOST_NODES), (tables, None)):
-            name = str(definition.name)
-            wanted = sorted(
-                {str(event.partition) for event in events if (event.asset_key == COMPACTED_FILES) == (definition is table_nodes)}
-            )
-            new = [key for key in wanted if not instance.has_dynamic_partition(name, key)]
-            if most is not None and new:
-                new = new[: max(0, most - len(instance.get_dynamic_partitions(name)))]
-            if new:
-                instance.add_dynamic_partitions(name, new)
 
 
 def _may_be_held(outcome: Compacted, node: TableNode, reason: PlanReason) -> bool:

@@ -64,10 +64,7 @@ def table_named(services: Services, key: str) -> TableIdentifier:
 
 def unknown_table(name: str) -> NotFoundError:
     """The error that tells a person at a page of Dagster where the known tables are."""
-    return NotFoundError(
-        f"table {name!r} is not known: is its catalog registered? The partitions of `compaction_records` are all tables, and "
-        "`compaction-pipeline table list` lists them too"
-    )
+    return NotFoundError(f"table {name!r} is not known: is its catalog registered? `compaction-pipeline table list` lists all that are")
 
 
 def _unknown_node(key: str) -> NotFoundError:

@@ -7,6 +7,8 @@ so `compaction_pipeline.spark.session` starts and stops one of our own.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import dagster as dg
 from pydantic import PrivateAttr
 
@@ -37,11 +39,14 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     _services: Services | None = PrivateAttr(default=None)
     _holder: str | None = PrivateAttr(default=None)
+    _run_id: str | None = PrivateAttr(default=None)
+    _held: ExitStack = PrivateAttr(default_factory=ExitStack)
     _log: dg.DagsterLogManager | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Give the run a name for others that wait for it, and let it end together with the `dagster dev` that started it."""
         if context.run is not None:
+            self._run_id = context.run.run_id
             self._holder = f"Dagster run {context.run.run_id[:8]}"
             self._log = context.log
             end_run_with_it()
@@ -57,6 +62,9 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
                 self._log.info("opening the state database")
                 with failing_in_words():
                     self._services = opened_services(self._holder)
+                    if self._run_id is not None:
+                        # Without this lease nobody could tell later that the process of the run was killed.
+                        self._held.enter_context(self._services.keep_watch.hold_run(self._run_id))
             else:
                 self._services = opened_services()
         return self._services
@@ -64,5 +72,6 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Close everything that was opened, and stop the Spark session."""
         if self._services is not None:
+            self._held.close()
             self._services.close()
             self._services = None

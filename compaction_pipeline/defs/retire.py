@@ -1,15 +1,17 @@
-"""Tidies up once a week: retires partitions of healthy and quiet nodes, expires old records and removes leftover files."""
+"""Tidies up once a week: retires partitions of healthy and quiet nodes, expires old records and events, and removes leftover files."""
 
 # This module has no `from __future__ import annotations`. Dagster compares the annotation of an op's context, so it must not be a string.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import dagster as dg
 
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.keys import GROUP, RETIRE_JOB
+from compaction_pipeline.defs.event_wipe import wipe_old_events
+from compaction_pipeline.defs.keys import COMPACTION_RECORDS, EXTERNAL_ASSETS, GROUP, RETIRE_JOB, SETTINGS
 from compaction_pipeline.defs.partitions import keys_between, retirement, table_nodes, tables
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import ACTIVE
@@ -18,7 +20,7 @@ _NEWEST_BACKFILLS = 100
 _UNDER_WAY = frozenset({"REQUESTED", "CANCELING", "FAILING"})
 
 
-@dg.op(description="Retires quiet partitions, expires old records and tasks, and removes leftover files.", out=dg.Out(dg.Nothing))
+@dg.op(description="Retires quiet partitions, expires old records, tasks and events, and removes leftover files.", out=dg.Out(dg.Nothing))
 def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     """Keep the number of partitions, records and files from growing for ever."""
     services = compaction.services()
@@ -37,6 +39,25 @@ def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     context.log.info(
         f"{len(known) - kept} of {count_text(len(known), 'partition')} of nodes and {count_text(len(gone), 'partition')} of tables retired"
     )
+    context.log.info(_wiped(instance, services.clock()))
+
+
+def _wiped(instance: dg.DagsterInstance, now: datetime) -> str:
+    """Delete old events of our external assets, and say so."""
+    wiped = wipe_old_events(instance, EXTERNAL_ASSETS, now - timedelta(days=SETTINGS.event_ttl_days))
+    if wiped is None:
+        return "this instance keeps its events in no SQL database, so old events of our external assets stay: delete them yourself"
+    return f"{count_text(wiped, 'event')} of our external assets deleted, older than COMPACTION_EVENT_TTL_DAYS={SETTINGS.event_ttl_days}"
+
+
+def tables_without_record(instance: dg.DagsterInstance, untold: Collection[str]) -> Sequence[str]:
+    """The partitions of tables that never got a record, and that no run works on. `untold` are tables with records that come now."""
+    known = instance.get_dynamic_partitions(str(tables.name))
+    if not known:
+        return ()
+    told = instance.get_materialized_partitions(COMPACTION_RECORDS)
+    kept = {*told, *untold, *carried_keys(instance, known)}
+    return sorted(key for key in known if key not in kept)
 
 
 def carried_keys(instance: dg.DagsterInstance, known: Sequence[str]) -> frozenset[str]:
@@ -62,7 +83,7 @@ def _named(run_config: Mapping[str, Any]) -> Sequence[str]:
     name=RETIRE_JOB,
     executor_def=dg.in_process_executor,
     tags={"compaction/group": GROUP},
-    description="Retires partitions of healthy and quiet nodes, expires old records, and removes files that killed attempts left behind.",
+    description="Retires partitions of healthy and quiet nodes, expires old records and events, and removes files of killed attempts.",
 )
 def retire_job() -> None:
     retire()
@@ -73,5 +94,5 @@ retire_schedule = dg.ScheduleDefinition(
     job=retire_job,
     cron_schedule="0 4 * * 0",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Tidies up on Sundays at four, so that partitions, records and files do not grow in number for ever.",
+    description="Tidies up on Sundays at four, so that partitions, records, events and files do not grow in number for ever.",
 )

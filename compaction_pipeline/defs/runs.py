@@ -1,8 +1,10 @@
-"""Which runs are under way. A sensor asks this before it asks for another run."""
+"""Which runs are under way, and which only seem to be. A sensor asks this before it asks for another run."""
 
 from __future__ import annotations
 
 import dagster as dg
+
+from compaction_pipeline.bootstrap import Services
 
 ACTIVE = [
     dg.DagsterRunStatus.QUEUED,
@@ -26,3 +28,20 @@ def is_active(instance: dg.DagsterInstance, run_id: str | None) -> bool:
     """True when this run is queued or running. Such a run tells its own events."""
     run = instance.get_run_by_id(run_id) if run_id else None
     return run is not None and run.status in ACTIVE
+
+
+_LOST = "the process of this run is gone: it lost its lease in the state database; another run does what is left"
+_WITH_PROCESS = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
+
+
+def end_lost_runs(instance: dg.DagsterInstance, services: Services) -> list[str]:
+    """Mark the runs as failed whose processes were killed, free their slots in pools, and return their ids.
+
+    Dagster's default launcher does not see that a process is gone. Such a run would stay started for ever, and sensors would wait for it.
+    """
+    started = instance.get_runs(filters=dg.RunsFilter(statuses=_WITH_PROCESS))
+    lost = [run for run in started if services.keep_watch.is_lost(run.run_id)]
+    for run in lost:
+        instance.report_run_failed(run, _LOST)
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    return [run.run_id for run in lost]

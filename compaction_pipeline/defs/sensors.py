@@ -14,16 +14,27 @@ from datetime import timedelta
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.check_events import evaluations_without_run
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events
+from compaction_pipeline.defs.health_events import Told, health_event, nobody_looks, status_fingerprint
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES, TABLE_HEALTH
+from compaction_pipeline.defs.keys import (
+    COMMIT_JOB,
+    COMPACT_JOB,
+    COMPACTED_FILES,
+    COMPACTION_RECORDS,
+    MACHINE_TAGS,
+    SETTINGS,
+    TABLE_FIGURES,
+)
 from compaction_pipeline.defs.mirror import page_of
-from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes, new_tables
+from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes, new_tables, tables
+from compaction_pipeline.defs.retire import tables_without_record
 from compaction_pipeline.defs.runs import active_run, is_active
-from compaction_pipeline.defs.status_texts import status_fingerprint, why_no_run
+from compaction_pipeline.defs.status_texts import why_no_run
 from compaction_pipeline.defs.table_figures import table_figures
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.defs.walk import Walk, walked
@@ -65,7 +76,7 @@ def snapshot_sensor(context: dg.SensorEvaluationContext, services: Services) -> 
     return dg.SensorResult(
         skip_reason=text,
         cursor=sweep.cursor or "",
-        dynamic_partitions_requests=[*new, *new_tables(context.instance, services.read_tables.names())],
+        dynamic_partitions_requests=new,
         asset_events=file_events(nodes, visible),
     )
 
@@ -94,9 +105,12 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services
     wants_run = bool(unserved) and serving is None
     why = why_no_run(status, serving, by_optimizers=bool(status.queue.pending) and not unserved)
     walk, new, events = walked(context.instance, Walk.of(cursor.get("walk")), status.all_nodes, status.at)
-    if fingerprint != cursor.get("health"):
-        metadata = {**health_page(status, history, context), **_link_to_job(context)}
-        events.append(dg.AssetMaterialization(TABLE_HEALTH, description=why, metadata=metadata))
+    silence = nobody_looks(services)
+    told = Told.of(cursor.get("health"))
+    tells = told.next(status)
+    if tells is not None:
+        page = health_page(status, history, context, large=tells.large_at != told.large_at)
+        events.append(health_event(why, {**page, **_link_to_job(context)}, silence))
     figures_at = cursor.get("figures_at", 0)
     # Before the first table is read there is no history, and a point would say that there are no files.
     if history and fingerprint != cursor.get("figures") and status.at.timestamp() - figures_at >= FIGURES_EVERY.total_seconds():
@@ -104,14 +118,14 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services
         figures_at, cursor["figures"] = int(status.at.timestamp()), fingerprint
     place = {
         "table": _next(order, planned[-1][0] if planned else None),
-        "health": fingerprint,
+        "health": (tells or told).text,
         "walk": walk.text,
         "figures": cursor.get("figures"),
         "figures_at": figures_at,
     }
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
-        skip_reason=None if wants_run else why,
+        skip_reason=None if wants_run else "; ".join(filter(None, (silence, why))),
         cursor=json.dumps(place),
         dynamic_partitions_requests=new,
         asset_events=events,
@@ -158,13 +172,17 @@ def commit_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     )
     results = services.judge_compaction.judge(only_changed=True) if page.events else ()
     node_keys = [str(event.partition) for event in page.events if event.asset_key == COMPACTED_FILES]
+    table_keys = [str(event.partition) for event in page.events if event.asset_key == COMPACTION_RECORDS]
+    # Older versions made a partition of every table. Their keys go once, so that those that a person names later stay.
+    empty = () if cursor.get("tidied") else tables_without_record(context.instance, {table_key(record.table) for record in records})
     return dg.SensorResult(
         run_requests=[dg.RunRequest(tags=MACHINE_TAGS)] if wants_run else None,
         skip_reason=None if wants_run else f"{text}; {count_text(len(page.events), 'event')} mirrored",
-        cursor=json.dumps({"told": page.told, "record": next_record, "offset": page.offset}),
+        cursor=json.dumps({"told": page.told, "record": next_record, "offset": page.offset, "tidied": True}),
         dynamic_partitions_requests=[
             *(new_nodes(known_nodes(context.instance), node_keys) if node_keys else ()),
-            *new_tables(context.instance, services.read_tables.names()),
+            *(new_tables(context.instance, table_keys) if table_keys else ()),
+            *([tables.build_delete_request(empty)] if empty else ()),
         ],
         asset_events=[*page.events, *evaluations_without_run(context.instance, results)],
     )

@@ -1,25 +1,10 @@
-"""What the sensors say of the status: why no run was asked for, and whether the page of `table_health` would look different."""
+"""What the sensors say of the status: why no run was asked for."""
 
 from __future__ import annotations
-
-import json
-from hashlib import sha256
 
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.insight.read_status import Status
-
-
-def status_fingerprint(status: Status) -> str:
-    """16 hex digits, which are equal for two states that `table_health` shows alike. Times do not count."""
-    shown = [
-        [(node.key, node.health.value, node.reason, node.metrics.files) for node in status.worst],
-        [(str(table.table), table.health.value, table.reason, table.warning, table.metrics.files) for table in status.tables],
-        [(task.task_id, task.attempt) for task in status.executing],
-        repr(status.queue),
-        [record.record_id for record in status.unsettled],
-    ]
-    return sha256(json.dumps(shown).encode()).hexdigest()[:16]
 
 
 def why_no_run(status: Status, serving: str | None, *, by_optimizers: bool = False) -> str:

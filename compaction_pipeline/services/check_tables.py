@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
+from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED, PlanReasonCode
+from compaction_pipeline.core.insight.checks.due_now import LookedAt
+from compaction_pipeline.core.insight.checks.every_check import CHECKS, CHECKS_AS_OF_NOW
 from compaction_pipeline.core.insight.checks.gate import Checked
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.insight.ports import TableReader
@@ -12,6 +15,7 @@ from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 
@@ -25,6 +29,7 @@ class CheckTables:
         tables: TableReader,
         explore_catalogs: ExploreCatalogs,
         refresh_files: RefreshFiles,
+        plan_tables: PlanTables,
         compact_table: CompactTable,
         judge_compaction: JudgeCompaction,
     ) -> None:
@@ -32,20 +37,51 @@ class CheckTables:
         self._tables = tables
         self._explore_catalogs = explore_catalogs
         self._refresh_files = refresh_files
+        self._plan_tables = plan_tables
         self._compact_table = compact_table
         self._judge_compaction = judge_compaction
 
-    def check(self, tables: Collection[TableIdentifier] = (), *, refresh: bool = True) -> Checked:
+    def check(
+        self, tables: Collection[TableIdentifier] = (), *, refresh: bool = True, as_of_now: bool = False, strict: bool = False
+    ) -> Checked:
         """Judge these tables, or all tables of all catalogs when none is named.
 
         With `refresh` the files of each table are brought up to date first. A table that cannot be read is in the answer, and the others
-        are judged. Raises ConfigError when no catalog is registered, and NotFoundError when a named table does not exist.
+        are judged. With `as_of_now`, `DUE_NOW` looks at the files of the tables, in the place of the checks that need a history; it also
+        looks at tables of catalogs that are only observed. With `strict`, a check without an answer stops a pipeline (`Checked.stopping`).
+
+        Raises ConfigError when no catalog is registered, and when `as_of_now` stands without `refresh`. Raises NotFoundError when a named
+        table does not exist.
         """
+        if as_of_now and not refresh:
+            raise ConfigError(
+                "`as of now` is asked for without `refresh`, but it must read what is new in the tables: leave one of them out"
+            )
         if not self._catalogs.entries():
             # Without this an empty state database would let every pipeline pass.
             raise ConfigError(NO_CATALOG)
         unread = dict(self._unread(tables)) if refresh else {}
-        return Checked(self._judge_compaction.judge(tables=tables), unread, self._judge_compaction.left_alone(tables))
+        left_alone = self._judge_compaction.left_alone(tables, observed=not as_of_now)
+        looked_at: tuple[LookedAt, ...] = ()
+        if as_of_now:
+            to_look_at = (table for table in sorted(set(tables or self._tables.seen())) if table not in left_alone)
+            looked_at = tuple(LookedAt(table, unread[str(table)]) if str(table) in unread else self._look(table) for table in to_look_at)
+        results = self._judge_compaction.judge(CHECKS_AS_OF_NOW if as_of_now else CHECKS, tables, looked_at=looked_at)
+        return Checked(results, unread, left_alone, strict)
+
+    def _look(self, table: TableIdentifier) -> LookedAt:
+        """Decide what is due on a table by its files. A plan of a table that changed just now is made a second time."""
+        for _ in range(2):
+            try:
+                plan = self._plan_tables.due_now(table)
+                if plan.reason.code is not PlanReasonCode.BEING_READ:
+                    break
+                self._compact_table.refresh(table)
+            except CompactionError as error:
+                return LookedAt(table, str(error))
+        if plan.reason.code is PlanReasonCode.BEING_READ or plan.reason.code in NOT_ADMITTED:
+            return LookedAt(table, plan.reason.text)
+        return LookedAt(table, plan.verdicts)
 
     def _unread(self, tables: Collection[TableIdentifier]) -> Iterator[tuple[str, str]]:
         """Refresh these tables, or all, and yield the catalogs and tables that could not be read, with the reason."""

@@ -21,7 +21,7 @@ from compaction_pipeline.core.errors import CompactionError, NotFoundError, Stor
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.leases.ports import Clock, LeaseStore
 from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.open_work import OpenTasks
@@ -34,6 +34,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
 from compaction_pipeline.services.compact_table import CompactTable
+from compaction_pipeline.services.held_lease import done_at, note_done
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.keep_queue import KeepQueue, KeptQueue
 from compaction_pipeline.services.queue.share_queues import ShareQueues
@@ -41,6 +42,9 @@ from compaction_pipeline.services.queue.work_on_queue import Drained, WorkOnQueu
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
+
+_SWEPT = "swept"
+_REMEMBERED = timedelta(days=1)
 
 COMMIT_LOOK = timedelta(seconds=2)
 """A drain looks for tables that are due for a commit at most this often."""
@@ -86,6 +90,7 @@ class TickTables:
         share_queues: ShareQueues,
         commit_tables: CommitTables,
         reports: ReportStore,
+        leases: LeaseStore,
         clock: Clock,
         new_owner: Callable[[], str],
     ) -> None:
@@ -99,6 +104,7 @@ class TickTables:
         self._share_queues = share_queues
         self._commit_tables = commit_tables
         self._reports = reports
+        self._leases = leases
         self._clock = clock
         self._new_owner = new_owner
 
@@ -130,6 +136,7 @@ class TickTables:
         reported = most_urgent_first(self._reports.reported())
         unmoved = self._refresh_files.unmoved()
         began = self._clock()
+        note_done(self._leases, _SWEPT, began, _REMEMBERED)
         deadline = began + budget
         refreshed = self._refresh_reported(reported, began + budget / 2, unmoved)
         early = {refresh.table for refresh in refreshed}
@@ -146,6 +153,10 @@ class TickTables:
             if _stopped_half_way(refresh):
                 return Sweep(tuple(refreshed), str(table), len(unmoved))
         return Sweep(tuple(refreshed), None, len(unmoved))
+
+    def swept_at(self) -> datetime | None:
+        """When a sweep last began, whichever process did it; None when none did in the last day."""
+        return done_at(self._leases, _SWEPT, self._clock(), _REMEMBERED)
 
     def sweep_reported(self, budget: timedelta) -> Sequence[Refresh]:
         """Refresh the tables whose commits were reported a second ago, the most urgent first, until the budget is used up."""

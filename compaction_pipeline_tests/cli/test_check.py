@@ -30,6 +30,32 @@ def test_a_healthy_table_passes(lake: Desk) -> None:
     assert answer["reason"] == f"all {len(CHECKS)} checks pass"
 
 
+def test_on_a_new_state_database_small_files_have_no_answer_until_somebody_asks_for_the_table_as_it_is_now(desk: Desk) -> None:
+    desk.table(files=12, buckets=(0,))
+    desk.add_catalog()
+    answer = desk.json("check", TABLE)
+    assert [check["check"] for check in answer["checks"] if check["passed"] is None] == ["small_files_left", "due_work_on_time"]
+    assert "check --as-of-now" in answer["reason"]
+    assert "not evaluated" in desk.type("check", TABLE).stdout
+    assert desk.json("check", TABLE, "--strict", code=1)["passed"] is False
+    now = desk.json("check", TABLE, "--as-of-now", "--strict", code=1)
+    assert [check["check"] for check in now["checks"] if check["passed"] is not True] == ["due_now"]
+    assert now["reason"] == f"due_now (ERROR): 1 of 1 nodes fail; {TABLE} bucket=0: MINOR: 12 small data files, and 12 make a MINOR due"
+    assert desk.type("compact", TABLE).exit_code == 0
+    assert desk.json("check", TABLE, "--as-of-now", "--strict")["reason"] == "all 7 checks pass"
+
+
+def test_a_catalog_that_is_only_observed_is_judged_as_of_now(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog("--observe")
+    assert desk.json("check")["left_alone"] == {TABLE: "catalog lake is only observed"}
+    assert desk.json("check", "--as-of-now", code=1)["left_alone"] == {}
+
+
+def test_as_of_now_without_a_look_at_the_tables_is_bad_input(lake: Desk) -> None:
+    assert "leave out one of the two" in lake.json("check", "--as-of-now", "--no-refresh", code=2)["error"]
+
+
 def test_a_table_that_was_rolled_back_fails_and_the_answer_says_why(lake: Desk) -> None:
     table = lake.table(name="returns")
     assert lake.type("compact", "lake.shop.returns").exit_code == 0

@@ -47,6 +47,17 @@ def test_a_check_that_passes_has_its_sentence_as_output() -> None:
     assert root.get("failures") == root.get("errors") == root.get("skipped") == "0"
 
 
+def test_a_check_without_an_answer_is_skipped_unless_it_stops_the_pipeline() -> None:
+    missing = Judgement("nodes", 0, unjudged=(Failure(ORDERS, None, "no history"),))
+    results = tuple(CheckResult(check, missing) for check in CHECKS)
+    lenient = XML.fromstring(junit_xml(Checked(results), Severity.WARN))
+    assert (lenient.get("failures"), lenient.get("skipped")) == ("0", str(len(CHECKS)))
+    assert {one.get("message") for one in lenient.iter("skipped")} == {f"not evaluated: {ORDERS} could not be judged: no history"}
+    strict = XML.fromstring(junit_xml(Checked(results, strict=True), Severity.WARN))
+    assert {one.get("type") for one in strict.iter("failure")} == {"NOT_EVALUATED"}
+    assert strict.get("failures") == str(sum(check.needs_history for check in CHECKS))
+
+
 def test_a_failure_lists_every_node_and_what_to_do() -> None:
     failure = next(report(Severity.ERROR).iter("failure"))
     assert "2 of 2 nodes fail" in (failure.get("message") or "")

@@ -82,7 +82,11 @@ def tick(instance: dg.DagsterInstance) -> Tick:
         for event in result.asset_events:
             instance.report_runless_asset_event(event)
         for request in result.dynamic_partitions_requests or ():
-            instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+            if isinstance(request, dg.AddDynamicPartitionsRequest):
+                instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+            else:
+                for gone in request.partition_keys:
+                    instance.delete_dynamic_partition(request.partitions_def_name, gone)
         return result
 
     return evaluate

@@ -53,6 +53,15 @@ def test_a_commit_asks_for_the_asset_once(instance: dg.DagsterInstance, evaluate
     assert evaluate() == [], "the asset was updated after the commit"
 
 
+def test_the_first_commit_of_a_table_makes_its_partition_and_asks_for_the_asset(instance: dg.DagsterInstance, evaluate: Evaluate) -> None:
+    instance.delete_dynamic_partition("tables", ORDERS)
+    assert evaluate() == []
+    instance.add_dynamic_partitions("tables", [ORDERS])
+    compacted(instance, ORDERS)
+    assert evaluate() == ["statistics"]
+    assert evaluate() == []
+
+
 def test_commits_of_other_tables_do_not_matter(instance: dg.DagsterInstance, evaluate: Evaluate) -> None:
     evaluate()
     compacted(instance, RETURNS)

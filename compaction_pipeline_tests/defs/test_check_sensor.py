@@ -60,6 +60,7 @@ def test_an_outcome_is_stored_when_it_changes_and_nothing_is_stored_at_rest(
     lake: Lake, services: Services, watch: Watch, instance: dg.DagsterInstance
 ) -> None:
     services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.judge(Lake.identifier)
     first = watch.tick()
     assert set(first) == FROM_STATE
     assert all(event.passed for event in first.values())
@@ -81,6 +82,13 @@ def test_an_outcome_is_stored_when_it_changes_and_nothing_is_stored_at_rest(
     mended = watch.tick()
     assert {name for name, event in mended.items() if event.passed} == {"small_files_left", "due_work_on_time"}
     assert watch.tick() == {}
+
+
+def test_nothing_is_stored_for_a_check_without_an_answer_until_it_has_one(lake: Lake, services: Services, watch: Watch) -> None:
+    services.compact_table.refresh(Lake.identifier)
+    assert FROM_STATE - set(watch.tick()) == {"small_files_left", "due_work_on_time"}
+    services.plan_tables.judge(Lake.identifier)
+    assert set(watch.tick()) == {"small_files_left", "due_work_on_time"}
 
 
 def test_without_a_catalog_the_sensor_says_how_to_add_one(watch: Watch, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,15 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.errors import DagsterUnknownPartitionError
 
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTED_FILES
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline_tests.defs.lake import Lake, key
 
 
-def validate(instance: dg.DagsterInstance, partition: str) -> None:
+def validate(instance: dg.DagsterInstance, partition: str, asset: dg.AssetKey = COMPACTED_FILES) -> None:
     """Do what `dagster asset materialize --partition` does before it starts a run."""
     job = defs.resolve_implicit_global_asset_job_def()
     with partition_loading_context(dynamic_partitions_store=instance) as context:
-        job.validate_partition_key(partition, selected_asset_keys={COMPACTED_FILES}, context=context)
+        job.validate_partition_key(partition, selected_asset_keys={asset}, context=context)
 
 
 def test_a_node_of_a_table_that_nobody_has_read_becomes_a_partition(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -35,6 +35,16 @@ def test_a_key_that_no_table_has_is_refused_with_the_reason(
         validate(instance, partition)
     assert f"partition {partition}: " in caplog.text
     assert list(instance.get_dynamic_partitions("table_nodes")) == []
+
+
+def test_a_table_without_a_record_becomes_a_partition_when_somebody_names_it(
+    lake: Lake, instance: dg.DagsterInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    validate(instance, "lake.shop.orders", COMPACTION_RECORDS)
+    with caplog.at_level(logging.ERROR), pytest.raises(DagsterUnknownPartitionError):
+        validate(instance, "lake.shop.ordrs", COMPACTION_RECORDS)
+    assert "partition lake.shop.ordrs: table 'lake.shop.ordrs' is not known" in caplog.text
+    assert list(instance.get_dynamic_partitions("tables")) == ["lake.shop.orders"]
 
 
 def test_a_partition_that_dagster_has_needs_no_look_at_any_table(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:

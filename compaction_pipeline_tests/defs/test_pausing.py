@@ -72,7 +72,7 @@ def test_a_name_that_fits_no_table_fails_the_run_after_the_others_were_paused(
     assert failure is not None
     rows = failure.metadata["failed"].value.records  # type: ignore[union-attr]
     assert [row.data["what"] for row in rows] == ["orders", "lake.shop.nowhere"]
-    assert "The partitions of `compaction_records` are all tables" in rows[1].data["reason"]
+    assert "`compaction-pipeline table list` lists all that are" in rows[1].data["reason"]
     assert "must be catalog.namespace.table" in str(rows[0].data["reason"])
     assert "the rest is paused" in str(failure.description)
     assert "nothing is paused" in why(run(instance, "pause_job", "lake.shop.nowhere"))

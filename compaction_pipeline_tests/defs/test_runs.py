@@ -118,7 +118,11 @@ def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> Non
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_no_check_is_skipped_whether_the_run_fails_or_not(lake: Lake, instance: dg.DagsterInstance, broken: bool) -> None:
+def test_no_check_is_skipped_whether_the_run_fails_or_not(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, broken: bool
+) -> None:
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.judge(Lake.identifier)
     if broken:
         lake.corrupt_a_file(1)
     instance.add_dynamic_partitions("table_nodes", [key(1)])
@@ -141,6 +145,27 @@ def test_a_range_of_nodes_is_one_run_one_record_and_an_event_each(lake: Lake, in
     assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
     assert [event.partition for event in events(instance, COMPACTED_FILES)] == [key(1), key(2)]
     assert len(events(instance, COMPACTION_RECORDS)) == 1
+
+
+def test_a_run_asks_for_the_partitions_once_however_many_tables_it_commits(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("shop.returns", "shop.refunds"):
+        lake.create(name)
+        lake.append_small_files(1, 4, table=name)
+    asked: list[str] = []
+    ask, has = dg.DagsterInstance.get_dynamic_partitions, dg.DagsterInstance.has_dynamic_partition
+    monkeypatch.setattr(
+        dg.DagsterInstance, "get_dynamic_partitions", lambda self, *names, **named: asked.append(str(names)) or ask(self, *names, **named)
+    )
+    monkeypatch.setattr(dg.DagsterInstance, "has_dynamic_partition", lambda *_: pytest.fail("one query for each key"))
+    result = run(instance, "compact_job", tables=["lake.shop.orders", "lake.shop.returns", "lake.shop.refunds"])
+    assert result.success
+    monkeypatch.setattr(dg.DagsterInstance, "has_dynamic_partition", has)
+    assert len({event.partition for event in events(instance, COMPACTION_RECORDS)}) == 3
+    assert sorted(asked) == ["('table_nodes',)", "('tables',)"]
+    assert set(instance.get_dynamic_partitions("tables")) == {"lake.shop.orders", "lake.shop.returns", "lake.shop.refunds"}
+    assert {key(1), key(1, "returns"), key(1, "refunds")} <= set(instance.get_dynamic_partitions("table_nodes"))
 
 
 def test_a_node_without_gain_is_green_with_0_files_and_the_reason(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -475,8 +500,8 @@ def history(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> Sequence[A
     return [record for record in instance.event_log_storage.get_asset_check_execution_history(check, limit=100) if not record.run_id]
 
 
-OFTEN_JUDGED = [key for key, check in zip(CHECK_KEYS, CHECKS, strict=True) if not check.reads_rows]
-"""The checks that runs and sensors judge after commits."""
+OFTEN_JUDGED = CHECK_KEYS
+"""The checks that runs and sensors judge after commits: all of them, because no table has keys to read."""
 
 
 def materializations(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Sequence[dg.EventLogRecord]:
@@ -584,6 +609,36 @@ def test_the_checks_job_judges_what_its_config_names(
     assert "small_files_left" not in failure(judged(fail_on="ERROR"))
     lake.create("shop.returns")
     assert judged(fail_on="WARN", tables=["lake.shop.returns"]).success
+
+
+def test_the_checks_job_as_of_now_fails_for_a_due_node_and_stores_nothing_for_a_check_without_an_answer(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    def judged(**config: Any) -> dg.ExecuteInProcessResult:
+        run_config = {"ops": {"judge": {"config": config}}}
+        return defs.resolve_job_def("compaction_checks_job").execute_in_process(
+            instance=instance, run_config=run_config, raise_on_error=False
+        )
+
+    of_history = {check.name for check in CHECKS if check.needs_history}
+    assert judged().success
+    assert set(stored_checks(instance)) == {check.name for check in CHECKS} - of_history
+    assert failure(judged(strict=True)).startswith("small_files_left is not evaluated: lake.shop.orders day=2026-01-01 ")
+    said = failure(judged(as_of_now=True))
+    assert said == "due_now (ERROR): 2 of 3 nodes fail; lake.shop.orders day=2026-01-01: MINOR: 4 small data files, and 3 make a MINOR due"
+    assert set(stored_checks(instance)) == {check.name for check in CHECKS} - of_history
+    assert "leave one of them out" in failure(judged(as_of_now=True, refresh=False))
+
+
+def test_a_check_without_an_answer_that_a_person_evaluates_stores_nothing(
+    lake: Lake, services: Services, instance: dg.DagsterInstance
+) -> None:
+    services.compact_table.refresh(Lake.identifier)
+    job = dg.define_asset_job("one", selection=dg.AssetSelection.checks(*[key for key in CHECK_KEYS if key.name == "due_work_on_time"]))
+    with_job = dg.Definitions.merge(defs, dg.Definitions(jobs=[job]))
+    assert with_job.resolve_job_def("one").execute_in_process(instance=instance).success
+    [stored] = stored_checks(instance).values()
+    assert stored.status.value == "PLANNED"
 
 
 def test_the_checks_job_fails_when_a_table_cannot_be_read(lake: Lake, instance: dg.DagsterInstance) -> None:

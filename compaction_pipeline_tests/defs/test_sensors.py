@@ -34,7 +34,7 @@ def test_new_snapshots_become_materializations_partitions_and_a_plan(
     assert not result.run_requests
     assert "looked at 1 table: 3 nodes changed in 1, 2 tasks planned" in reason(result)
     assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}  # day 3 needs no care
-    assert instance.get_dynamic_partitions("tables") == ["lake.shop.orders"]
+    assert instance.get_dynamic_partitions("tables") == []  # the table has no record yet
     told = {str(event.partition): event for event in result.asset_events}
     assert set(told) == {key(1), key(2)}
     assert {event.asset_key for event in told.values()} == {DELTA_FILES}
@@ -155,7 +155,7 @@ def test_figures_over_time_get_a_point_every_five_minutes_at_most(lake: Lake, ti
     lake.append_small_files(2, 3)
     tick("snapshot_sensor")
     second = tick("fragmentation_sensor", first.cursor)
-    assert [event.asset_key for event in second.asset_events] == [TABLE_HEALTH]
+    assert second.asset_events == []
     cursor = json.loads(second.cursor or "")
     later = tick("fragmentation_sensor", json.dumps({**cursor, "figures_at": cursor["figures_at"] - 301}))
     assert [event.asset_key for event in later.asset_events] == [TABLE_FIGURES]
@@ -176,8 +176,10 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
         "queue_keeps_up",
         "commits_on_time",
         "record_matches_table",
+        "unique_keys",
     }
     assert set(instance.get_dynamic_partitions("table_nodes")) == {key(1), key(2)}
+    assert instance.get_dynamic_partitions("tables") == ["lake.shop.orders"]
     # After a crash before the cursor was stored, the record is mirrored again. With the stored cursor it is not.
     assert len(tick("commit_sensor").asset_events) == len(first.asset_events)
     assert tick("commit_sensor", first.cursor).asset_events == []
@@ -195,11 +197,27 @@ def test_for_a_due_table_one_commit_run_is_requested(lake: Lake, services: Servi
     assert "1 table due for a commit; run" in reason(served)
 
 
-def test_new_tables_become_partitions_when_their_catalog_is_listed(lake: Lake, tick: Tick, instance: dg.DagsterInstance) -> None:
+def test_new_tables_are_found_when_their_catalog_is_listed(lake: Lake, services: Services, tick: Tick) -> None:
     lake.create("shop.returns")
-    result = tick("catalog_sensor")
-    assert reason(result) == "1 new table, 0 dropped tables"
-    assert set(instance.get_dynamic_partitions("tables")) == {"lake.shop.orders", "lake.shop.returns"}
+    assert reason(tick("catalog_sensor")) == "1 new table, 0 dropped tables"
+    assert [str(table) for table in services.read_tables.names()] == ["lake.shop.orders", "lake.shop.returns"]
+
+
+def test_partitions_of_tables_without_a_record_are_removed_once(
+    lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance
+) -> None:
+    # Versions before 2026-11-24 made a partition of every table.
+    instance.add_dynamic_partitions("tables", ["lake.shop.orders", "lake.shop.told", "lake.shop.quiet", "lake.shop.running"])
+    instance.report_runless_asset_event(dg.AssetMaterialization(COMPACTION_RECORDS, partition="lake.shop.told"))
+    carried = {"dagster/partition": "lake.shop.running"}
+    instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED, tags=carried)
+    assert services.compact_table.compact(Lake.identifier).committed
+    first = tick("commit_sensor")
+    left = {"lake.shop.orders", "lake.shop.told", "lake.shop.running"}
+    assert set(instance.get_dynamic_partitions("tables")) == left
+    instance.add_dynamic_partitions("tables", ["lake.shop.named"])
+    tick("commit_sensor", first.cursor)
+    assert set(instance.get_dynamic_partitions("tables")) == {*left, "lake.shop.named"}
 
 
 def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, tick: Tick) -> None:

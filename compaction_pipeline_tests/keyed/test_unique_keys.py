@@ -11,6 +11,7 @@ import pytest
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.insight.checks.judgement import Judgement
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed import key_reading
 from compaction_pipeline.core.tables.keyed.key_reading import chosen, related, stored_rows
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
@@ -91,10 +92,21 @@ def test_tables_without_upsert_are_not_judged(program: Program) -> None:
     assert judged(program).text == "no upsert table to judge"
 
 
-def test_whoever_judges_again_and_again_reads_no_rows(program: Program) -> None:
+def test_whoever_judges_again_and_again_reads_small_tables_and_has_no_answer_for_large_ones(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     insert_twice(program.keyed, 1)
-    results = program.services.judge_compaction.judge(only_changed=True)
-    assert [result.check.name for result in results] == [check.name for check in CHECKS if not check.reads_rows]
+    program.services.compact_table.refresh(TABLE)
+
+    def often_judged() -> dict[str, bool]:
+        return {result.check.name: result.passed for result in program.services.judge_compaction.judge(only_changed=True)}
+
+    assert often_judged()[CHECK.name] is False
+    monkeypatch.setattr(key_reading, "CHEAP_ROWS", 1)
+    assert set(often_judged()) == {check.name for check in CHECKS if not check.reads_rows}
+    set_upsert(program.keyed, "false")
+    program.services.compact_table.refresh(TABLE)
+    assert often_judged()[CHECK.name] is True
 
 
 def test_a_table_that_cannot_be_read_fails(program: Program) -> None:
@@ -110,7 +122,10 @@ def test_nodes_that_are_too_large_are_left_out_and_the_text_says_so(program: Pro
     program.services.compact_table.refresh(TABLE)
     program.services.judge_compaction._keys = IcebergKeyReader(program.services._catalogs, most_rows=1)
     [result] = program.services.judge_compaction.judge([CHECK])
-    assert result.judgement.text == "no node was small enough to be read; lake.db.t: 0 live rows read in 0 of 1 node"
+    assert not result.evaluated
+    assert result.judgement.text == (
+        "not evaluated: lake.db.t could not be judged: no node was small enough to be read; 0 live rows read in 0 of 1 node"
+    )
 
 
 def count_all(stores: KeyedStores, memory_bytes: int) -> list[NodeKeys]:

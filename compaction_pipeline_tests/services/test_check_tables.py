@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.checks.gate import Checked
+from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -32,7 +35,7 @@ def tick(house: House) -> None:
 def failing(house: House) -> Mapping[str, str]:
     """The failed checks and their texts, without a look at the table."""
     results = house.services.check_tables.check(refresh=False).results
-    return {result.check.name: result.judgement.text for result in results if not result.passed}
+    return {result.check.name: result.judgement.text for result in results if result.failed}
 
 
 def test_no_check_ever_fails_while_writers_and_the_program_are_busy(house: House) -> None:
@@ -77,7 +80,7 @@ def test_a_table_that_was_fragmented_before_anybody_looked_at_it_is_late_at_once
     house.fragmented()
     house.pass_time(2 * 60 * 60)
     results = house.services.check_tables.check().results
-    assert [result.check.name for result in results if not result.passed] == ["due_work_on_time"]
+    assert [result.check.name for result in results if result.failed] == ["due_work_on_time"]
 
 
 def test_after_a_compaction_every_check_passes(house: House) -> None:
@@ -103,6 +106,97 @@ def test_a_question_about_nothing_is_an_error(house: House) -> None:
     house.services.stores.catalogs.remove("lake")
     with pytest.raises(ConfigError, match="no catalog is registered"):
         house.services.check_tables.check()
+
+
+# ---- a new state database, as a CI runner has
+
+
+def answers(checked: Checked) -> Mapping[str, str]:
+    """What the checks that judge small files say, in a word."""
+    return {
+        result.check.name: "not evaluated" if not result.evaluated else "passes" if result.passed else "fails"
+        for result in checked.results
+        if result.check.name in ("small_files_left", "due_work_on_time", "due_now")
+    }
+
+
+def test_without_a_history_nobody_says_that_small_files_lie_there_for_a_short_time(house: House) -> None:
+    house.fragmented(files=50)
+    found = house.services.check_tables.check()
+    assert answers(found) == {"small_files_left": "not evaluated", "due_work_on_time": "not evaluated"}
+    assert found.passes(Severity.WARN)
+    said = "no check fails, and 6 of 8 checks pass; not evaluated: small_files_left, due_work_on_time (lake.db.t unpartitioned: "
+    assert found.text(Severity.ERROR).startswith(said)
+    assert "check --as-of-now" in found.text(Severity.ERROR)
+    strict = house.services.check_tables.check(strict=True)
+    assert not strict.passes(Severity.ERROR)
+    assert "due_work_on_time is not evaluated: lake.db.t " in strict.text(Severity.ERROR)
+
+
+def test_without_a_history_healthy_tables_pass_because_there_is_nothing_to_judge(house: House) -> None:
+    house.fragmented(files=2)
+    found = house.services.check_tables.check(strict=True)
+    assert answers(found) == {"small_files_left": "passes", "due_work_on_time": "passes"}
+    assert found.passes(Severity.WARN)
+
+
+def test_as_of_now_a_due_node_fails_at_once_and_a_healthy_one_passes(house: House) -> None:
+    table = house.fragmented(files=50)
+    found = house.services.check_tables.check([table.identifier], as_of_now=True, strict=True)
+    assert answers(found) == {"due_now": "fails"}
+    assert found.text(Severity.ERROR) == (
+        "due_now (ERROR): 1 of 1 nodes fail; lake.db.t unpartitioned: MINOR: 50 small data files, and 12 make a MINOR due"
+    )
+    assert house.services.stores.tasks.tasks() == ()
+    assert house.services.compact_table.compact(table.identifier).committed
+    found = house.services.check_tables.check([table.identifier], as_of_now=True, strict=True)
+    assert answers(found) == {"due_now": "passes"}
+    assert found.passes(Severity.WARN)
+
+
+def test_as_of_now_deleted_rows_count_and_intervals_do_not(house: House) -> None:
+    house.fragmented("by_interval", files=2, self_optimizing__minor__trigger__interval="1")
+    house.pass_time(60 * 60)
+    house.services.check_tables.check()
+    house.pass_time(60 * 60)
+    assert answers(house.services.check_tables.check(as_of_now=True)) == {"due_now": "passes"}
+    table = house.fragmented("by_deletes", files=3, self_optimizing__minor__trigger__file_count="4")
+    for deleted in (0, 0, 1, 1):
+        assert answers(house.services.check_tables.check([table.identifier], as_of_now=True)) == {"due_now": "passes"}
+        table.delete_ids(deleted)
+    assert answers(house.services.check_tables.check([table.identifier], as_of_now=True)) == {"due_now": "fails"}
+
+
+def test_as_of_now_neither_open_tasks_nor_a_missing_group_nor_observing_hide_a_due_node(tmp_path: Path) -> None:
+    (tmp_path / "observed").mkdir()
+    (tmp_path / "busy").mkdir()
+    house = House(tmp_path / "observed", observe=True)
+    table = house.fragmented(self_optimizing__group="elsewhere")
+    found = house.services.check_tables.check([table.identifier], as_of_now=True)
+    assert (answers(found), found.left_alone) == ({"due_now": "fails"}, {})
+    house.services.close()
+    busy = House(tmp_path / "busy")
+    table = busy.fragmented()
+    busy.services.compact_table.refresh(table.identifier)
+    assert busy.services.plan_tables.plan(table.identifier).tasks
+    assert answers(busy.services.check_tables.check(as_of_now=True)) == {"due_now": "fails"}
+    busy.services.close()
+
+
+def test_as_of_now_a_table_that_is_left_alone_is_not_judged_and_one_that_cannot_be_read_has_no_answer(house: House) -> None:
+    paused, broken = house.fragmented("paused"), house.fragmented("broken")
+    house.services.pause_tables.pause(paused.identifier)
+    Path(broken.table.metadata_location.removeprefix("file://")).unlink()
+    found = house.services.check_tables.check(as_of_now=True)
+    assert answers(found) == {"due_now": "not evaluated"}
+    assert found.left_alone == {paused.identifier: "paused"}
+    assert list(found.unread) == ["lake.db.broken"]
+    assert not found.passes(Severity.ERROR)
+
+
+def test_a_look_at_the_tables_as_they_are_now_needs_a_look_at_the_tables(house: House) -> None:
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        house.services.check_tables.check(refresh=False, as_of_now=True)
 
 
 # ---- the facts behind the checks

@@ -15,6 +15,7 @@ from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.checks.commits import disagreement
+from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
 from compaction_pipeline.core.insight.checks.facts import Committed, Facts, KeysOfTable, TableFacts
 from compaction_pipeline.core.insight.checks.queues import LATELY
@@ -25,7 +26,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.keyed.key_reading import is_upsert
+from compaction_pipeline.core.tables.keyed.key_reading import is_cheap, is_upsert
 from compaction_pipeline.core.tables.ports import CatalogStore, KeyReader, TableScan
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -68,29 +69,36 @@ class JudgeCompaction:
         tables: Collection[TableIdentifier] = (),
         *,
         only_changed: bool = False,
+        looked_at: Sequence[LookedAt] = (),
     ) -> tuple[CheckResult, ...]:
         """Judge these tables, or all known ones when none is named. Returns one result for each check, in their order.
 
         With `only_changed`, a table is compared with its record again only when its newest read, or its newest record, is another one than
-        the last time, whichever process compared it. Checks that read rows are left out, and have no result. So nobody who judges again and
-        again loads the metadata of all tables each time.
+        the last time, whichever process compared it. Checks that read rows have no result unless few rows are to be read (`is_cheap`). So
+        nobody who judges again and again loads the metadata of all tables each time. `looked_at` has the tables whose files somebody looked
+        at just now, for `DUE_NOW`.
 
         Raises NotFoundError when a table, or the catalog of a table, is not known.
         """
-        checks = [check for check in checks if not (only_changed and check.reads_rows)]
-        facts = self._facts(sorted(set(tables)))
+        facts = replace(self._facts(sorted(set(tables))), looked_at=tuple(looked_at))
+        if only_changed and not _keys_are_cheap(facts):
+            checks = [check for check in checks if not check.reads_rows]
         if any(check.needs_tables for check in checks):
             facts = replace(facts, committed=tuple(self._committed(facts.tables, only_changed)))
         if any(check.reads_rows for check in checks):
             facts = replace(facts, keys=tuple(self._keys_of(facts.tables)))
         return tuple(CheckResult(check, check.judge(facts)) for check in checks)
 
-    def left_alone(self, tables: Collection[TableIdentifier] = ()) -> dict[TableIdentifier, str]:
+    def left_alone(self, tables: Collection[TableIdentifier] = (), *, observed: bool = True) -> dict[TableIdentifier, str]:
         """Return why some of these tables, or of all known ones, are not compacted. The checks judge neither their files nor their age.
+
+        Without `observed`, a table is not left alone because its catalog is only observed.
 
         Raises NotFoundError as `judge` does.
         """
-        return {found.table: found.left_alone for found in self._table_facts(sorted(set(tables))) if found.left_alone is not None}
+        facts = self._table_facts(sorted(set(tables)))
+        seen = (found if observed else replace(found, observed=False) for found in facts)
+        return {found.table: found.left_alone for found in seen if found.left_alone is not None}
 
     def _facts(self, tables: Sequence[TableIdentifier]) -> Facts:
         found = tuple(self._table_facts(tables))
@@ -160,10 +168,7 @@ class JudgeCompaction:
 
     def _keys_of(self, tables: Iterable[TableFacts]) -> Iterator[KeysOfTable]:
         """The keys of the upsert tables among these."""
-        for found in tables:
-            keyed = found.known.layout.keyed if found.known.layout is not None else None
-            if keyed is None or not is_upsert(keyed.change.properties):
-                continue
+        for found in filter(_is_upsert, tables):
             try:
                 yield KeysOfTable(found.table, self._keys.read_keys(found.table, self._clock().toordinal()))
             except CompactionError as error:
@@ -176,6 +181,17 @@ class JudgeCompaction:
                 if record.status is RecordStatus.COMMITTED and record.snapshot_after is not None:
                     return record
         return None
+
+
+def _is_upsert(found: TableFacts) -> bool:
+    keyed = found.known.layout.keyed if found.known.layout is not None else None
+    return keyed is not None and is_upsert(keyed.change.properties)
+
+
+def _keys_are_cheap(facts: Facts) -> bool:
+    """Whether all upsert tables together are small. A check of some nodes alone would hide what was found in the others."""
+    upsert = {found.table for found in facts.tables if _is_upsert(found)}
+    return is_cheap(node.metrics for node in facts.nodes if node.table in upsert)
 
 
 def _table_facts(known: KnownTable, entry: CatalogEntry) -> TableFacts:

@@ -147,6 +147,21 @@ class DecidePlan:
             return Decision(CompactionPlan.empty(PlanReasonCode.GROUP_MISSING, group_missing_text(admitted.properties.group)))
         return self._decide(known, admitted, group, request, asker)
 
+    def decide_by_files(self, known: KnownTable) -> Decision:
+        """Decide what is due on a table by its files alone, as somebody who sees the table for the first time.
+
+        No interval has passed, no task holds a file, nothing has failed, and nothing bounds the plan. A table of a catalog that is only
+        observed is decided too. Raises NotFoundError when the table was forgotten meanwhile.
+        """
+        properties = self._catalogs.entry(known.table.catalog).properties
+        admitted = admission(known.index, known.whole, properties, paused=known.paused, observed=False, force=False)
+        if isinstance(admitted, PlanReason):
+            return Decision(CompactionPlan((), admitted))
+        history = NodeHistory(last_old_spec_delete_at=known.index.last_old_spec_delete_at)
+        nodes = tuple(self._reader.nodes(known.table))
+        seen = _Seen(InUse(), nodes, (), {}, history, _UNLIMITED, self._clock(), by_person=True)
+        return self._decide_by(known, admitted, seen, PlanRequest())
+
     def _decide(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> Decision:
         seen = self._look(known, admitted, group, request, asker)
         if asker in (Asker.TICK, Asker.OBSERVER) and seen.nodes and not request.force and request.nodes is None:
@@ -156,6 +171,10 @@ class DecidePlan:
             if waits is not None:
                 return Decision(CompactionPlan((), waits), admitted)
             seen = replace(seen, nodes=tuple(nodes))
+        return self._decide_by(known, admitted, seen, request)
+
+    def _decide_by(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
+        """Decide by what was seen, and by the files."""
         if admitted.read.loaded.layout.keyed is not None:
             return self._decide_keyed(known, admitted, seen, request)
         return self._decide_plain(known, admitted, seen, request)

@@ -61,6 +61,7 @@ class Planned:
 class PlanTables:
     """Three verbs on the same decision: `explain` only returns it, `plan` also queues its tasks, and `judge` keeps its verdicts.
 
+    `due_now` decides by the files alone, and keeps nothing.
     `worth_planning` and `in_line` say which tables ticks plan, and in which order.
     """
 
@@ -127,6 +128,13 @@ class PlanTables:
         if decision.distrusted is not None:
             self._note(table, lambda planning: _after(planning, decision))
         return decision.plan
+
+    def due_now(self, table: TableIdentifier) -> CompactionPlan:
+        """The plan of somebody who sees the table for the first time: what is due by its files alone (`DecidePlan.decide_by_files`).
+
+        Nothing is queued or kept. Raises NotFoundError when the table is unknown.
+        """
+        return self._decide_plan.decide_by_files(self._reader.state(table)).plan
 
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
         """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.

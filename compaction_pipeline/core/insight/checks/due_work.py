@@ -23,7 +23,7 @@ _NEVER_DUE = NOTHING_TO_DO | {PlanReasonCode.LIVE_TWICE}
 def due_work_on_time(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:
     """Fail each node whose due work has waited for longer than `waiting_limit`. The one that has waited longest comes first.
 
-    Only nodes with due work are judged.
+    Only nodes with due work are judged. Those of a table without a history are not, unless they are late by what is known.
     """
     waits: list[tuple[timedelta, JudgedNode]] = []
     for each in nodes:
@@ -32,15 +32,22 @@ def due_work_on_time(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:
             waits.append((now - since, each))
     waits.sort(key=lambda item: -item[0])
     late = [(age, each) for age, each in waits if age > waiting_limit(each.properties)]
+    in_time = [each for age, each in waits if age <= waiting_limit(each.properties)]
+    unjudged = [
+        Failure(each.node.table, each.node.node, missing)
+        for each in in_time
+        if (missing := each.lacks_history(waiting_limit(each.properties), now)) is not None
+    ]
     oldest = max(waits[0][0], timedelta(0)) if waits else timedelta(0)
     return Judgement(
         "nodes",
-        len(waits),
+        len(waits) - len(unjudged),
         tuple(Failure(each.node.table, each.node.node, _reason(age, each)) for age, each in late),
         "with due work",
         "no node has due work",
         f"the oldest has waited for {duration_text(oldest)}" if waits else "",
         (("oldest_due_seconds", round(oldest.total_seconds(), 1)),),
+        tuple(unjudged),
     )
 
 

@@ -1,4 +1,7 @@
-"""The one list of checks. The command line and Dagster share it."""
+"""The one list of checks. The command line and Dagster share it.
+
+`CHECKS` judge a deployment. `CHECKS_AS_OF_NOW` judge tables as they are at this moment, for somebody who has no history of them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from enum import Enum
 from hashlib import sha256
 
 from compaction_pipeline.core.insight.checks.commits import commits_on_time, record_matches_table
+from compaction_pipeline.core.insight.checks.due_now import due_now
 from compaction_pipeline.core.insight.checks.due_work import due_work_on_time
 from compaction_pipeline.core.insight.checks.facts import Facts
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
@@ -33,7 +37,8 @@ class Check:
     """One check. `description` says what holds while it passes, and what to do when it fails.
 
     `needs_tables` is True when the facts must have the metadata of the tables, which come from their catalogs.
-    `reads_rows` is True when it reads rows of tables. Then it is judged when somebody asks for it, and never by a sensor.
+    `reads_rows` is True when it reads rows of tables. Then sensors and runs judge it only while there are few rows.
+    `needs_history` is True when it judges how long something has waited. `DUE_NOW` stands for it where there is no history.
     """
 
     name: str
@@ -43,6 +48,7 @@ class Check:
     description: str
     needs_tables: bool = False
     reads_rows: bool = False
+    needs_history: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,18 @@ class CheckResult:
         return self.judgement.passed
 
     @property
+    def evaluated(self) -> bool:
+        return self.judgement.evaluated
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.judgement.failures)
+
+    @property
     def outcome(self) -> str:
         """A short text that changes when the check passes or fails anew, or when other nodes or tables fail. Ages do not change it."""
+        if not self.evaluated:
+            return "not evaluated"
         names = "\n".join(sorted(failure.name for failure in self.judgement.failures))
         return f"{len(self.judgement.failures)} {sha256(names.encode()).hexdigest()[:12]}"
 
@@ -81,6 +97,7 @@ CHECKS: tuple[Check, ...] = (
         "waits while the table has open tasks and the quota, a full queue or files in use keep the node waiting, and for some minutes "
         "after the node got these files, was merged or was first seen: twice 'self-optimizing.min-plan-interval', plus two minutes. When "
         "this is red, see that `snapshot_sensor` and `fragmentation_sensor` are on, or launch the listed nodes.",
+        needs_history=True,
     ),
     Check(
         "due_work_on_time",
@@ -91,6 +108,7 @@ CHECKS: tuple[Check, ...] = (
         "'self-optimizing.minor.trigger.interval'; twice the sum of 'self-optimizing.min-plan-interval' and "
         "'self-optimizing.commit.interval'; 10 minutes. When this is red, readers open too many files: see that the sensors are on "
         "and that runs of `compact_job` end well, give them more Spark slots, or launch the listed nodes.",
+        needs_history=True,
     ),
     Check(
         "target_file_size",
@@ -137,8 +155,22 @@ CHECKS: tuple[Check, ...] = (
         lambda facts: unique_keys(facts.keys),
         "In a keyed table with 'compaction.upsert' each key has one live row for readers of both stores. The check reads the keys of "
         "at most 5,000,000 stored rows of each table, whole nodes only, and begins with another node each day; larger nodes are left out. "
-        "`compaction-pipeline check` and `compaction_checks_job` judge it, sensors do not. When this is red, see which writer put the "
-        "key in without a delete. Then write a DELETE and an INSERT of it.",
+        "Sensors and runs judge it after each commit while all such tables together have at most 100,000 rows in 50 files. Beyond that it "
+        "is judged on demand: launch `compaction_checks_job`, or run `compaction-pipeline check`. When this is red, see which writer put "
+        "the key in without a delete. Then write a DELETE and an INSERT of it.",
         reads_rows=True,
     ),
 )
+
+DUE_NOW = Check(
+    "due_now",
+    About.FILES,
+    Severity.ERROR,
+    lambda facts: due_now(facts.looked_at),
+    "No node has enough small files, deleted rows or undersized files for a compaction at this moment. Intervals do not count, nor does it "
+    "matter how long the work has been due. Only who asks for the tables as they are now gets this check. When this is red, compact the "
+    "listed tables: `compaction-pipeline compact TABLE`.",
+)
+
+CHECKS_AS_OF_NOW: tuple[Check, ...] = (DUE_NOW, *(check for check in CHECKS if not check.needs_history))
+"""The checks for a look at the tables as they are now. `DUE_NOW` is in the place of those that need a history."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
@@ -17,6 +18,7 @@ from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import duration_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,33 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class JudgedNode:
-    """A node of a table that is compacted, the table and its properties, and whether tasks of the node, or of the table, are open."""
+    """A node of a table that is compacted, the table and its properties, and whether tasks of the node, or of the table, are open.
+
+    `known_since` is when the first node of the table was first seen; None when nobody noted it.
+    """
 
     node: NodeState
     table: TableFacts
     properties: TableProperties
     has_open_tasks: bool = False
     table_has_open_tasks: bool = False
+    known_since: datetime | None = None
+
+    def lacks_history(self, needed: timedelta, now: datetime) -> str | None:
+        """Say that nobody can tell whether the node has waited for long; None when somebody can.
+
+        The state database has known the table for less than `needed`, and no plan has ever looked at the node. So it is a new database,
+        such as that of a machine of a CI service. Where the program works, a plan comes soon.
+        """
+        if self.node.verdict is not None or self.node.last_work is not None:
+            return None
+        if self.known_since is None or now - self.known_since > needed:
+            return None
+        known = duration_text(now - self.known_since)
+        return (
+            f"this state database has known the table for {known}, and would need {duration_text(needed)} to say whether its files wait "
+            "for too long: judge the table as it is now, with `compaction-pipeline check --as-of-now`"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +102,7 @@ class Facts:
     the Pending, Executing and FAILED tasks that have had an attempt, each with all its attempts. `merged` are the newest COMMITTED
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
     needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
+    `looked_at` has the tables whose files somebody looked at just now.
     """
 
     now: datetime
@@ -92,6 +115,7 @@ class Facts:
     committed: tuple[Committed, ...] = ()
     queues: tuple[QueueWork, ...] = ()
     keys: tuple[KeysOfTable, ...] = ()
+    looked_at: tuple[LookedAt, ...] = ()
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:
@@ -100,10 +124,14 @@ class Facts:
         open_nodes: dict[TableIdentifier, set[TableNode]] = defaultdict(set)
         for table, node in self.open_nodes:
             open_nodes[table].add(node)
+        known_since: dict[TableIdentifier, datetime] = {}
+        for state in self.nodes:
+            if state.first_seen is not None:
+                known_since[state.table] = min(state.first_seen, known_since.get(state.table, state.first_seen))
         judged = []
         for state in self.nodes:
             if state.table in compacted:
                 of_table = open_nodes.get(state.table)
                 is_open = of_table is not None and state.node in of_table
-                judged.append(JudgedNode(state, *compacted[state.table], is_open, of_table is not None))
+                judged.append(JudgedNode(state, *compacted[state.table], is_open, of_table is not None, known_since.get(state.table)))
         return judged

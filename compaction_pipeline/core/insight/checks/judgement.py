@@ -1,4 +1,7 @@
-"""What a check answers: how many nodes, tables or groups it judged, which of them fail and why, and how bad a failure is."""
+"""What a check answers: how many nodes, tables or groups it judged, which of them fail and why, and how bad a failure is.
+
+A check that could not look has no answer: it neither passes nor fails. A check that has nothing to judge passes, and says so.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A node, a table or a group that fails, and why. `node` is None when the whole table fails, and `table` when a `group` fails."""
+    """A node, a table or a group that fails, or that could not be judged, and why. `node` is None when it is about the whole table, and
+    `table` when it is about a `group`."""
 
     table: TableIdentifier | None
     node: TableNode | None
@@ -40,7 +44,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of looking at `judged` nodes, tables or groups. `failures` has those that fail, the worst or the oldest first.
+    """The result of looking at `judged` nodes, tables or groups. `failures` has those that fail, the worst or the oldest first. `unjudged`
+    has those that nobody could judge, because they could not be read or because a history is missing.
 
     `subject` is "nodes", "tables" or "groups". `scope` says which of them were judged, for example "with a merge"; it is "" when all were.
     `nothing` is the text for a judgement of nothing, and `detail` is added to the text of one that passed. `figures` are more numbers, by
@@ -54,10 +59,17 @@ class Judgement:
     nothing: str = ""
     detail: str = ""
     figures: tuple[tuple[str, float], ...] = ()
+    unjudged: tuple[Failure, ...] = ()
 
     @property
     def passed(self) -> bool:
-        return not self.failures
+        """Whether nothing fails and everything could be judged."""
+        return not self.failures and not self.unjudged
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether the check has an answer. One failure is an answer, also when something else could not be judged."""
+        return bool(self.failures) or not self.unjudged
 
     @property
     def text(self) -> str:
@@ -65,6 +77,10 @@ class Judgement:
         if self.failures:
             first = self.failures[0]
             return f"{len(self.failures)} of {self.judged} {self.subject} fail; {first.name}: {first.reason}"
+        if self.unjudged:
+            first, others = self.unjudged[0], len(self.unjudged) - 1
+            more = f"; nor could {others} more be judged" if others else ""
+            return f"not evaluated: {first.name} could not be judged: {first.reason}{more}"
         if not self.judged:
             return self.nothing or f"no {self.subject} to judge yet"
         scope = f" {self.scope}" if self.scope else ""

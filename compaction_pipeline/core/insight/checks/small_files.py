@@ -25,17 +25,22 @@ def small_files_left(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:
 
     The check waits while tasks of the node are open. It also waits while the table has open tasks and the quota, a full queue or files in
     use keep the node waiting, and for `planning_time` after the node got so many files, was merged, or was seen first. A node whose merge
-    would gain nothing passes. A node whose work failed fails at once.
+    would gain nothing passes. A node whose work failed fails at once. A node with enough small files is not judged while its table has no
+    history, because nobody knows then whether it has had its time.
     """
-    judged, failing = 0, []
+    judged, failing, unjudged = 0, [], []
     for each in nodes:
-        judged += 1
         node = each.node
         enough = enough_small_files(node.metrics, each.properties)
+        missing = each.lacks_history(planning_time(each.properties), now) if enough is not None and not each.has_open_tasks else None
+        if missing is not None and node.failing is None:
+            unjudged.append(Failure(node.table, node.node, f"{enough}; {missing}"))
+            continue
+        judged += 1
         if enough is not None and not _is_excused(each, now):
             failing.append((node.metrics.small_files, Failure(node.table, node.node, f"{enough}; {why_not_done(each)}")))
     failing.sort(key=lambda item: -item[0])
-    return Judgement("nodes", judged, tuple(failure for _, failure in failing))
+    return Judgement("nodes", judged, tuple(failure for _, failure in failing), unjudged=tuple(unjudged))
 
 
 def planning_time(properties: TableProperties) -> timedelta:

@@ -13,8 +13,11 @@ _MOST_NAMES = 5
 
 
 def unique_keys(tables: Sequence[KeysOfTable]) -> Judgement:
-    """Fail each node in which a key has several live rows, and each table whose keys cannot be read."""
-    failures, judged, rows, details = [], 0, 0, []
+    """Fail each node in which a key has several live rows, and each table whose keys cannot be read.
+
+    A table of which no node was small enough to be read is not judged.
+    """
+    failures, judged, rows, details, unjudged = [], 0, 0, [], []
     for found in tables:
         if isinstance(found.reading, str):
             judged += 1
@@ -23,11 +26,14 @@ def unique_keys(tables: Sequence[KeysOfTable]) -> Judgement:
         judged += len(found.reading.nodes)
         rows += found.reading.rows
         details.append(f"{found.table}: {_looked_at(found.reading)}")
+        if not found.reading.nodes and found.reading.of_nodes:
+            unjudged.append(Failure(found.table, None, f"no node was small enough to be read; {_looked_at(found.reading)}"))
         for each in found.reading.repeated:
             reason = f"key {each.key} has {each.rows} live rows on merge-on-read, but an upsert table has one; {_looked_at(found.reading)}"
             failures.append(Failure(found.table, each.node, reason))
-    nothing = "no upsert table to judge" if not tables else f"no node was small enough to be read; {'; '.join(details)}"
-    return Judgement("nodes", judged, tuple(failures), "of upsert tables", nothing, "; ".join(details), (("judged_row_count", rows),))
+    nothing = "no upsert table to judge" if not tables else "; ".join(details)
+    figures = (("judged_row_count", rows),)
+    return Judgement("nodes", judged, tuple(failures), "of upsert tables", nothing, "; ".join(details), figures, tuple(unjudged))
 
 
 def _looked_at(reading: KeyReading) -> str:

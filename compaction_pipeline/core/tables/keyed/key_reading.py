@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.keyed.creation import AMORO_UPSERT_KEY, UPSERT_KEY
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead
 from compaction_pipeline.core.tables.node import Place, TableNode
 
 MOST_ROWS = 5_000_000
 """How many stored rows one look at a table reads, at most."""
+CHEAP_ROWS = 100_000
+CHEAP_FILES = 50
+"""The keys of tables with at most so many rows and files together are read after every commit: that takes less than a second or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,12 @@ class KeyReading:
 def is_upsert(change_properties: Mapping[str, str]) -> bool:
     """Whether at most one row of each key is live, by the properties of the change store."""
     return any(change_properties.get(name, "").lower() == "true" for name in (UPSERT_KEY, AMORO_UPSERT_KEY))
+
+
+def is_cheap(tables: Iterable[NodeMetrics]) -> bool:
+    """Whether the keys of all nodes with these figures may be read again and again."""
+    figures = tuple(tables)
+    return sum(each.rows for each in figures) <= CHEAP_ROWS and sum(each.files for each in figures) <= CHEAP_FILES
 
 
 def related(nodes: Sequence[NodeRead]) -> tuple[tuple[NodeRead, ...], ...]:

@@ -1,0 +1,160 @@
+"""`table_health` is told seldom, bad news at once, and its freshness fails when nobody looks at the tables."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import dagster as dg
+import pytest
+from dagster._core.definitions.freshness import FreshnessState
+from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPolicyEvaluator
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.test_utils import freeze_time
+
+from compaction_pipeline.bootstrap import Services, open_services
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.overview import TableOverview
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs import resources
+from compaction_pipeline.defs.health_events import HEARTBEAT, MANY, Told
+from compaction_pipeline.defs.health_page import health_page
+from compaction_pipeline.defs.keys import TABLE_HEALTH
+from compaction_pipeline.foundations import utc_now
+from compaction_pipeline.services.insight.read_status import Status
+from compaction_pipeline.services.insight.read_tasks import QueueCounts
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.defs.lake import Lake
+from compaction_pipeline_tests.defs.ticks import Tick
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, overview
+
+
+def status(after: float = 0, *, files: int = 10, health: HealthStatus = HealthStatus.DUE, failed: int = 0) -> Status:
+    """A status some seconds after noon, with one node."""
+    node = overview(1, health, data_files=files)
+    return Status(NOW + timedelta(seconds=after), (), (), (node,), (), QueueCounts(failed=failed), (), (), 1, 1, (node,))
+
+
+def test_changes_are_told_once_a_minute_and_nothing_new_every_five() -> None:
+    first = Told().next(status())
+    assert first is not None
+    assert first.next(status(30, files=11)) is None
+    assert first.next(status(60)) is None
+    assert first.next(status(60, files=11)) is not None
+    assert first.next(status(299)) is None
+    assert first.next(status(300)) is not None
+
+
+def test_changes_of_many_tables_are_told_every_two_minutes() -> None:
+    table = TableOverview(ORDERS, 1, NodeMetrics(), HealthStatus.DUE, "1 task waits")
+    first = Told().next(replace(status(), tables=(table,) * MANY))
+    assert first is not None
+    assert first.next(replace(status(119, files=11), tables=(table,) * MANY)) is None
+    assert first.next(replace(status(120, files=11), tables=(table,) * MANY)) is not None
+
+
+@pytest.mark.parametrize("bad", [{"health": HealthStatus.FAILING}, {"failed": 1}])
+def test_bad_news_and_its_end_are_told_at_once(bad: dict[str, object]) -> None:
+    first = Told().next(status())
+    assert first is not None
+    second = first.next(status(1, **bad))  # type: ignore[arg-type]
+    assert second is not None
+    assert second.next(status(2, **bad)) is None  # type: ignore[arg-type]
+    assert second.next(status(2)) is not None
+
+
+def test_large_pictures_are_told_every_five_minutes() -> None:
+    first = Told().next(status())
+    assert first is not None
+    assert first.large_at == int(NOW.timestamp())
+    second = first.next(status(60, files=11))
+    assert second is not None
+    assert second.large_at == first.large_at
+    third = second.next(status(300, files=12))
+    assert third is not None
+    assert third.large_at == third.at
+    assert Told.of(third.text) == third
+
+
+# ---- when the program stands still
+
+
+class Deployment:
+    """Sensors on a clock that a test moves. Dagster has the same clock."""
+
+    def __init__(self, instance: dg.DagsterInstance, tick: Tick) -> None:
+        self.now = utc_now()
+        self._instance = instance
+        self._tick = tick
+        self._cursors: dict[str, str | None] = {}
+
+    def opened(self, settings: Settings, holder: str | None) -> Services:
+        services = open_services(settings, holder)
+        services.clock = lambda: self.now
+        return services
+
+    def pass_time(self, time: timedelta, *sensors: str) -> None:
+        """Let these sensors tick for so long, every minute at first and then every three minutes."""
+        began = self.now
+        while self.now < began + time:
+            self.now += timedelta(minutes=1 if self.now < began + timedelta(minutes=11) else 3)
+            with freeze_time(self.now):
+                for name in sensors:
+                    self._cursors[name] = self._tick(name, self._cursors.get(name)).cursor
+
+    @property
+    def freshness(self) -> FreshnessState:
+        """What Dagster's freshness daemon finds now."""
+        node = defs.resolve_asset_graph().get(TABLE_HEALTH)
+        with freeze_time(self.now):
+            return asyncio.run(TimeWindowFreshnessPolicyEvaluator().evaluate_freshness(LoadingContextForTest(self._instance), node))
+
+
+@pytest.fixture
+def deployment(lake: Lake, instance: dg.DagsterInstance, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    made = Deployment(instance, tick)
+    monkeypatch.setattr(resources, "open_services", made.opened)
+    return made
+
+
+BOTH = ("snapshot_sensor", "fragmentation_sensor")
+
+
+def test_while_the_sensors_tick_and_nothing_happens_the_page_stays_fresh(deployment: Deployment, instance: dg.DagsterInstance) -> None:
+    deployment.pass_time(timedelta(minutes=11), *BOTH)
+    assert deployment.freshness is FreshnessState.PASS
+    told = instance.fetch_materializations(TABLE_HEALTH, limit=100).records
+    assert len(told) == 1 + timedelta(minutes=10) // HEARTBEAT
+
+
+def test_when_snapshot_sensor_is_stopped_the_freshness_warns_and_then_fails(deployment: Deployment, instance: dg.DagsterInstance) -> None:
+    deployment.pass_time(timedelta(minutes=2), *BOTH)
+    assert deployment.freshness is FreshnessState.PASS
+    deployment.pass_time(timedelta(minutes=25), "fragmentation_sensor")
+    assert deployment.freshness is FreshnessState.WARN
+    observed = instance.fetch_observations(TABLE_HEALTH, limit=1).records[0].asset_observation
+    assert observed is not None
+    assert (observed.description or "").startswith("nobody has looked for new snapshots for 2")
+    assert "see that `snapshot_sensor` is on" in (observed.description or "")
+    deployment.pass_time(timedelta(minutes=50), "fragmentation_sensor")
+    assert deployment.freshness is FreshnessState.FAIL
+    deployment.pass_time(timedelta(minutes=6), *BOTH)
+    assert deployment.freshness is FreshnessState.PASS
+
+
+def test_when_fragmentation_sensor_is_stopped_the_freshness_fails_too(deployment: Deployment) -> None:
+    deployment.pass_time(timedelta(minutes=2), *BOTH)
+    deployment.pass_time(timedelta(minutes=62), "snapshot_sensor")
+    assert deployment.freshness is FreshnessState.FAIL
+
+
+def test_a_page_of_few_tables_always_has_its_large_pictures_and_one_of_many_only_when_asked() -> None:
+    def has_large(tables: int, *, large: bool) -> bool:
+        table = TableOverview(ORDERS, 1, NodeMetrics(), HealthStatus.DUE, "1 task waits")
+        return "pictures" in health_page(replace(status(), tables=(table,) * tables), (), None, large=large)
+
+    assert has_large(20, large=False)
+    assert not has_large(21, large=False)
+    assert has_large(21, large=True)
