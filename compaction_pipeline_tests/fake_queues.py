@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
 
 
 class FakeQueueReader:
-    def __init__(self, tasks: TaskStore, is_paused: Callable[[CompactionTask], bool]) -> None:
+    def __init__(
+        self, tasks: TaskStore, is_paused: Callable[[CompactionTask], bool], records: Callable[[], Iterable[CompactionRecord]]
+    ) -> None:
+        self._records = records
         self._tasks = tasks
         self._is_paused = is_paused
 
@@ -55,6 +60,17 @@ class FakeQueueReader:
                     before = found.get(attempt.owner, MergedWork())
                     found[attempt.owner] = MergedWork(before.tasks + 1, before.size_bytes + task.work.input_bytes)
         return found
+
+    def ended(self, after: datetime, until: datetime) -> EndedWork:
+        attempts: Counter[tuple[str, EndReason]] = Counter()
+        merged: Counter[str] = Counter()
+        for task in self._tasks.tasks():
+            for attempt in self._tasks.attempts(task.task_id):
+                if attempt.end_reason is not None and attempt.ended_at is not None and after < attempt.ended_at <= until:
+                    attempts[task.queue, attempt.end_reason] += 1
+                    merged[task.queue] += task.work.input_bytes if attempt.end_reason is EndReason.MERGED else 0
+        ends = (record for record in self._records() if record.ended_at is not None and after < record.ended_at <= until)
+        return EndedWork(dict(attempts), dict(+merged), dict(Counter(record.status.value for record in ends)))
 
     def _waiting(self) -> list[CompactionTask]:
         return [task for task in self._tasks.tasks(statuses=(TaskStatus.PENDING,)) if not self._is_paused(task)]

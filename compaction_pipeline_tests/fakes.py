@@ -124,7 +124,7 @@ def fake_stores() -> Stores:
         optimizers,
         FakeGroupStore(state.groups, optimizers, tasks.open_in),
         tokens,
-        FakeQueueReader(FakeTaskStore(state), FakeTaskStore(state)._is_paused),
+        FakeQueueReader(FakeTaskStore(state), FakeTaskStore(state)._is_paused, lambda: state.records.values()),
         FakeReportStore(state),
         FakeWatcherStore(),
     )

@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from compaction_pipeline.api.bodies import Bodies
 from compaction_pipeline.api.docs_pages import add_docs
 from compaction_pipeline.api.groups import group_routes
 from compaction_pipeline.api.health import health_routes
 from compaction_pipeline.api.insight import insight_routes
-from compaction_pipeline.api.metrics import metrics_route
+from compaction_pipeline.api.metrics import Durations, metrics_route
 from compaction_pipeline.api.openapi import complete_document
 from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.problems import answer_with_problems
@@ -51,7 +52,10 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     bodies = Bodies(guard.count_bytes)
     optimizers = services.serve_optimizers
     app.include_router(health_routes(services.check_ready, services.own_clock))
-    app.include_router(metrics_route(services.read_tables, services.read_tasks, optimizers, services.keep_tokens, guard))
+    registry = CollectorRegistry()
+    app.add_middleware(Durations, registry=registry)
+    read = services.read_tables, services.read_tasks, services.read_queues
+    app.include_router(metrics_route(registry, *read, optimizers, services.keep_tokens, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(steering_routes(optimizers, guard, bodies), prefix=VERSION_PREFIX)
     groups = group_routes(services.manage_groups, services.read_queues, services.read_containers, guard, bodies)

@@ -9,13 +9,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, false, func, select
 
-from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
 from compaction_pipeline.core.queue.task import EndReason, TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import reading
 
 _task = schema.task.c
 _attempt = schema.attempt.c
+_record = schema.record.c
 _COUNTED = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED, TaskStatus.FAILED)
 
 
@@ -75,6 +76,24 @@ class SqlQueueReader:
         )
         with reading(self._engine) as connection:
             return {row.owner: MergedWork(row.tasks, int(row.size)) for row in connection.execute(query)}
+
+    def ended(self, after: datetime, until: datetime) -> EndedWork:
+        attempts = (
+            select(_task.queue, _attempt.end_reason, func.count().label("attempts"), func.sum(_task.input_bytes).label("size"))
+            .join(schema.task, _task.task_id == _attempt.task_id)
+            .where(_attempt.ended_at > after, _attempt.ended_at <= until)
+            .group_by(_task.queue, _attempt.end_reason)
+        )
+        commits = (
+            select(_record.status, func.count().label("commits"))
+            .where(_record.ended_at > after, _record.ended_at <= until)
+            .group_by(_record.status)
+        )
+        with reading(self._engine) as connection:
+            ends = connection.execute(attempts).all()
+            outcomes = {row.status.value: row.commits for row in connection.execute(commits)}
+        merged = {row.queue: int(row.size) for row in ends if row.end_reason is EndReason.MERGED}
+        return EndedWork({(row.queue, row.end_reason): row.attempts for row in ends}, merged, outcomes)
 
 
 def _any_waits(connection: Connection, queue: str) -> bool:

@@ -304,6 +304,8 @@ record = Table(
     # Pages show the history newest first, of one table or of all tables.
     Index("compaction_record_identifier", "identifier", "created_at"),
     Index("compaction_record_created_at", "created_at"),
+    # Each scrape of `/metrics` counts the commits that ended since the one before.
+    Index("compaction_record_ended_at", "ended_at"),
     # Every tick asks for the few records that are unsettled or not mirrored.
     Index("compaction_record_status", "status", "mirrored"),
 )

@@ -145,3 +145,35 @@ def test_the_tasks_of_a_canceled_optimizer_wait_at_once_and_it_cannot_go_on(serv
     # Another one takes the task, and nobody cancels the first one a second time.
     assert len(served.registered().poll()) == 1
     post(served, f"/api/v1/optimizers/{worker.optimizer_id}/cancel", 404)
+
+
+def figures(served: Served) -> dict[str, float]:
+    lines = served.ask("GET", "/metrics", served.token(Role.READER)).text.splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+
+
+def test_metrics_tell_of_queues_attempts_merged_bytes_and_commits(served: Served) -> None:
+    [first, second] = (planned(served, name=name)[0] for name in ("t", "u"))
+    served.house.pass_time(30)
+    before = figures(served)
+    of_queue = '{group="default",queue="default"'
+    assert before[f'compaction_queue_tasks{of_queue},state="waiting"}}'] == 2
+    assert before[f"compaction_queue_oldest_wait_seconds{of_queue}}}"] == 30
+    assert before['compaction_merged_bytes_total{queue="default"}'] == 0
+    worker = served.registered()
+    [assignment] = worker.poll()
+    worker.complete(assignment["task"]["attempt_id"], merged(assignment))
+    assert len(list(served.house.services.tick_tables.commit_due())) == 1
+    worker.poll("p2")
+    served.house.pass_time(6)
+    # A scrape counts nothing twice.
+    for found in (figures(served), figures(served)):
+        assert found[f'compaction_queue_tasks{of_queue},state="running"}}'] == 1
+        assert found['compaction_attempts_total{end_reason="MERGED",queue="default"}'] == 1
+        size = served.house.services.stores.tasks.task(first).work.input_bytes
+        assert found['compaction_merged_bytes_total{queue="default"}'] == size
+        assert found['compaction_commits_total{outcome="COMMITTED"}'] == 1
+        assert found['compaction_refused_reports_total{queue="default"}'] == 0
+        assert found["compaction_poll_duration_seconds_count"] == 2
+        assert found["compaction_report_duration_seconds_count"] == 1
+    assert second != first

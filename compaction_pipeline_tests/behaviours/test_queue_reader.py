@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
 from compaction_pipeline.core.queue.task import EndReason
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
@@ -95,3 +96,20 @@ def test_refused_reports_are_counted_by_their_queue(stores: Stores) -> None:
         stores.tasks.complete(replace(failed(stores.tasks.task("t")), end_reason=EndReason.REPORT_REFUSED), LATER)
     assert stores.queues.works(LATER)["q"].refused_reports == 2
     assert stores.queues.works(LATER + timedelta(seconds=1))["q"].refused_reports == 0
+
+
+def test_what_ended_is_counted_by_the_time_of_its_end(stores: Stores) -> None:
+    make_groups(stores, "q")
+    stores.tasks.insert([example("merged", queue="q"), example("again", queue="q")], [], NOW)
+    for name in ("merged", "again"):
+        assert stores.tasks.poll(None, "me", NOW, LEASE, [name]) is not None
+    stores.tasks.complete(prepared(stores.tasks.task("merged")), LATER)
+    stores.tasks.complete(failed(stores.tasks.task("again")), LATER, timedelta(minutes=1))
+    for record_id, status in (("r1", RecordStatus.COMMITTED), ("r2", RecordStatus.FAILED), ("r3", RecordStatus.OPEN)):
+        ended_at = None if status is RecordStatus.OPEN else LATER
+        stores.records.save(CompactionRecord(record_id, TABLE, status, NOW, ("t",), ended_at=ended_at))
+    size = stores.tasks.task("merged").work.input_bytes
+    assert stores.queues.ended(NOW, LATER) == EndedWork(
+        {("q", EndReason.MERGED): 1, ("q", EndReason.FAILED): 1}, {"q": size}, {"COMMITTED": 1, "FAILED": 1}
+    )
+    assert stores.queues.ended(LATER, LATER + LEASE) == EndedWork()

@@ -12,7 +12,7 @@ from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import GroupHolders, QueueRoom, ResourceGroup
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
-from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
@@ -335,6 +335,9 @@ class QueueReader(Protocol):
 
     def merged_by(self, since: datetime) -> Mapping[str, MergedWork]:
         """Return what each owner merged, of the merges that ended at `since` or later. Owners that merged nothing are left out."""
+
+    def ended(self, after: datetime, until: datetime) -> EndedWork:
+        """Return the attempts and commits that ended later than `after`, and at `until` at the latest."""
 
 
 class OptimizerStore(Protocol):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, OptimizerState
+from compaction_pipeline.core.queue.task import EndReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,19 @@ class MergedWork:
 
     tasks: int = 0
     size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndedWork:
+    """What ended in a span of time.
+
+    `attempts` counts attempts by queue and end, `merged_bytes` the bytes of the data files that merged tasks read, by queue, and `commits`
+    the commits by the status of their record.
+    """
+
+    attempts: Mapping[tuple[str, EndReason], int] = field(default_factory=dict)
+    merged_bytes: Mapping[str, int] = field(default_factory=dict)
+    commits: Mapping[str, int] = field(default_factory=dict)
 
 
 def takes_tasks(optimizer: Optimizer, now: datetime) -> bool:

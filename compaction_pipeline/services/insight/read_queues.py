@@ -13,8 +13,9 @@ from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.instances import start_problem
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
-from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork, takes_tasks
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork, takes_tasks
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.services.insight.count_work import CountWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,11 @@ class ReadQueues:
         self._optimizers = optimizers
         self._tasks = tasks
         self._clock = clock
+        self._count_work = CountWork(queues, clock)
+
+    def ended(self) -> EndedWork:
+        """What ended since this object was made: attempts, merged bytes and commits."""
+        return self._count_work.totals()
 
     def start_problems(self) -> Mapping[str, str]:
         """Why groups get no optimizers, by group, for those whose container fails."""
