@@ -7,6 +7,7 @@ committed. So it stays green even if the run crashes later, or another node fail
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -90,9 +91,11 @@ class CompactedFilesConfig(dg.Config):
         "A red run names each node that failed and why. The other nodes are committed. Nothing that a reader sees ever changes."
     ),
 )
-def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesConfig, compaction: Compaction) -> Iterator[None]:
+def compacted_files(
+    context: dg.AssetExecutionContext, config: CompactedFilesConfig, compaction: Compaction, pyspark: dg.ResourceParam[Any]
+) -> Iterator[None]:
     """Plan, merge and commit the launched nodes, one table after the other."""
-    services = compaction.services()
+    services = compaction.merging(pyspark)
     report = RunReport(context, services, context.partition_keys)
     asked = nodes_by_table(services, context.partition_keys, report.unknown)
     report.asked_for(asked)

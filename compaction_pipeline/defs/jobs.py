@@ -2,6 +2,7 @@
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -58,9 +59,9 @@ class CompactConfig(dg.Config):
     description="Plans the named tables and nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
     out=dg.Out(dg.Nothing),
 )
-def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction) -> None:
+def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction, pyspark: dg.ResourceParam[Any]) -> None:
     """Plan the named tables and nodes, drain the queue and commit the tables that are due. Log an event for each node and record."""
-    services = compaction.services()
+    services = compaction.merging(pyspark)
     report = RunReport(context, services)
     whole = tables_named(config.tables, report.unknown)
     named = nodes_by_table(services, config.node_keys, report.unknown)

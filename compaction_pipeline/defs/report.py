@@ -66,9 +66,7 @@ class RunReport(CompactionListener):
         self._records: list[CompactionRecord] = []
         self._names: dict[str, str] = {}
         self._asked_for: Mapping[TableIdentifier, Iterable[str]] = {}
-        settings = services.settings
-        spark = None if settings.merge_engine == "in-process" else settings.spark_remote or settings.spark_master
-        self._progress = RunProgress(context.log.info, self._open_tasks, spark)
+        self._progress = RunProgress(context.log.info, self._open_tasks, services.merges_on)
 
     @property
     def records(self) -> tuple[CompactionRecord, ...]:

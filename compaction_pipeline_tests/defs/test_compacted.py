@@ -23,7 +23,7 @@ def said_of(codes: dict[int, PlanReasonCode]) -> tuple[dict[str, str], str]:
     """The reasons of the nodes that became green, by key, and the error of the run. Another process merges files of the table."""
     logged: list[dg.AssetMaterialization] = []
     context = SimpleNamespace(log=logging.getLogger("run"), log_event=logged.append)
-    services = SimpleNamespace(settings=SimpleNamespace(merge_engine="in-process"))
+    services = SimpleNamespace(merges_on=None)
     report = RunReport(cast(Any, context), cast(Any, services))
     verdicts = tuple(
         NodeVerdict(node(number), None, PlanReason(code, f"because {code.value}"), NodeMetrics()) for number, code in codes.items()
