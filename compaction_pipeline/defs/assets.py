@@ -102,7 +102,8 @@ def compacted_files(
     for table, nodes in asked.items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
         try:
-            outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report, help_others=True)
+            with report.saying_what_is_left():
+                outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report, help_others=True)
         except CompactionError as error:
             report.not_planned(table, error)
             continue

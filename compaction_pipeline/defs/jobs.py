@@ -85,7 +85,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     wanted_by = when_done(is_busy, lambda: pool_wanted_by(context.instance, context.run.run_id))
     when_not_cut_short = "what this run was asked for is merged and committed" if asked else "the queue is empty"
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by, when_not_cut_short)
-    with failing_in_words():
+    with failing_in_words(), report.saying_what_is_left():
         failed = services.tick_tables.compact_nodes(
             asked,
             until=ending.over,
@@ -98,6 +98,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     left_to_optimizers = not asked and services.share_queues.all_served()
     context.log.info(f"ends: {LEFT_TO_OPTIMIZERS if left_to_optimizers else ending.reason}")
     report.close()
+    context.add_output_metadata(report.done_metadata)
 
 
 def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests, report: RunReport) -> None:
@@ -144,11 +145,12 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     services = compaction.services()
     services.tick_tables.keep()
     report = RunReport(context, services)
-    with failing_in_words():
+    with failing_in_words(), report.saying_what_is_left():
         for record in services.tick_tables.commit_due(context.run.run_id, report):
             report.committed(record)
     context.log.info(f"{count_text(len(report.records), 'table')} committed")
     report.close()
+    context.add_output_metadata(report.done_metadata)
 
 
 @dg.job(

@@ -116,6 +116,11 @@ class RunProgress:
         open_ones = ((key, each) for key, each in self._asked.items() if key not in self._asked_ended)
         return next((key for key, each in open_ones if (each.table, each.work.node) == place), None)
 
+    @property
+    def done_text(self) -> str:
+        """What the run merged so far, for example "3 tasks merged"."""
+        return f"{count_text(self._done - self._failed, 'task')} merged"
+
     def waits(self) -> None:
         """After some time without a line, say which merges are still running."""
         now = self._seconds()
