@@ -20,7 +20,16 @@ from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.check_events import evaluations_without_run
 from compaction_pipeline.defs.file_events import MOST_EVENTS, changed_nodes, file_events
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, COMPACTED_FILES, MACHINE_TAGS, SETTINGS, TABLE_FIGURES, TABLE_HEALTH
+from compaction_pipeline.defs.keys import (
+    COMMIT_JOB,
+    COMPACT_JOB,
+    COMPACTED_FILES,
+    DELTA_FILES,
+    MACHINE_TAGS,
+    SETTINGS,
+    TABLE_FIGURES,
+    TABLE_HEALTH,
+)
 from compaction_pipeline.defs.mirror import page_of
 from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes, new_tables
 from compaction_pipeline.defs.runs import active_run, is_active
@@ -39,6 +48,7 @@ FIGURES_EVERY = timedelta(minutes=5)
 
 @ticking(
     "snapshot_sensor",
+    events_of=[DELTA_FILES],
     every=SETTINGS.sensor_interval_seconds,
     description=(
         "Reads new snapshots into the index of files, first those that writers reported, materializes `delta_files`, and plans the nodes "
