@@ -4,7 +4,8 @@
 """
 
 # This module has no `from __future__ import annotations`. Dagster makes the YAML's schema from the annotations.
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
@@ -100,13 +101,34 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         "An entry here wins over the table's property 'compaction.dagster-asset-key'.",
     )
 
+    pyspark: Annotated[Any, dg.Resolver.default(model_field_type=str | dict[str, Any])] = Field(
+        default=None,
+        description="The Spark that merges run on. A mapping is the spark_config of dagster_pyspark's LazyPySparkResource, e.g. "
+        'spark.master: "spark://host:7077". "project" means the resource `pyspark` of your own project. In Python it is any object with a '
+        "`spark_session`. Without it, COMPACTION_SPARK_MASTER and COMPACTION_SPARK_REMOTE count, and small merges run without Spark.",
+    )
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the code location. Raises ConfigError for an attribute that breaks its rule."""
         choose(self._choices())
         # Keys and intervals are fixed when this module is imported, so the choices come first.
         from compaction_pipeline.defs.location import definitions
 
-        return definitions(with_executor=False)
+        return definitions(with_executor=False, pyspark=self._resource())
+
+    def _resource(self) -> Any:
+        """The resource of the attribute `pyspark`; "project" and None stay as they are. Raises ConfigError for what has no session."""
+        given = self.pyspark
+        if isinstance(given, Mapping):
+            from dagster_pyspark import LazyPySparkResource
+
+            return LazyPySparkResource(spark_config=dict(given))
+        if isinstance(given, str) and given != "project":
+            raise ConfigError(
+                f"attribute 'pyspark' of CompactionPipeline is {given!r} but must be 'project' or a mapping of Spark's properties; correct "
+                "it, or leave it out"
+            )
+        return given
 
     def _choices(self) -> Choices:
         settings: dict[str, object] = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.tables.table import TableLayout
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
     from compaction_pipeline.settings import Settings
+    from compaction_pipeline.spark.engine import Sessions
     from compaction_pipeline.spark.java import JavaHome
-    from compaction_pipeline.spark.session import SparkSessions
     from compaction_pipeline.storage.stores import Stores
 
 
@@ -79,6 +79,8 @@ class Foundations:
     spark_name: str = "compaction-pipeline"
     server_url: str = ""
     """The URL that optimizers on this host reach this server by; "" when this process is no server."""
+    open_spark: Callable[[], Any] | None = None
+    """Opens the Spark session of somebody else that merges run on. Without it, the settings say where merges run."""
 
     def __post_init__(self) -> None:
         self.own_clock = self.clock
@@ -142,13 +144,30 @@ class Foundations:
         return IcebergCommitter(self._catalogs, on_step=self.on_step)
 
     @cached_property
-    def _spark_sessions(self) -> SparkSessions:
+    def _spark_sessions(self) -> Sessions:
+        from compaction_pipeline.spark.given_session import GivenSession
         from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
         settings = self.settings
-        home = str(settings.home.expanduser().absolute())
+        home = settings.home.expanduser().absolute()
+        if self.open_spark is not None:
+            return GivenSession(self.open_spark, home)
         seconds = settings.spark_connect_seconds
-        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, home, {}, seconds, self.spark_name))
+        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, str(home), {}, seconds, self.spark_name))
+
+    @property
+    def merges_on(self) -> str | None:
+        """Where merges run, as people call it; None when they run in this process."""
+        settings = self.settings
+        if settings.merge_engine == "in-process":
+            return None
+        if self.open_spark is not None:
+            return "the Spark session of the resource 'pyspark'"
+        return f"Spark at {settings.spark_remote or settings.spark_master}"
+
+    def spark_session(self) -> Any:
+        """Start the Spark session that merges run on, or find it running. Raises ConfigError, StorageUnavailable."""
+        return self._spark_sessions.session()
 
     @cached_property
     def _engine(self) -> MergeEngine:
@@ -197,11 +216,13 @@ class Foundations:
         """Start Spark, or connect to it, and run one task there. Answers in words what ran."""
         from compaction_pipeline.spark.trial import run_one_task
 
-        return run_one_task(self._spark_sessions.session(), self.settings.spark_remote or self.settings.spark_master)
+        return run_one_task(self.spark_session(), self.settings.spark_remote or self.settings.spark_master)
 
     def close(self) -> None:
         """Stop the Spark session if one was started, and close the connections to the state database."""
         if "_engine" in self.__dict__:
             self._engine.close()
+        if "_spark_sessions" in self.__dict__:
+            self._spark_sessions.stop()
         if "_stores" in self.__dict__:
             self._stores.close()

@@ -621,6 +621,9 @@ class FakeTaskStore:
         found = [task for task in waiting if task.retry_at is not None and task.retry_at <= due]
         return tuple(sorted(found, key=lambda task: (task.retry_at, task.task_id))[:limit])
 
+    def count_replaced(self) -> int:
+        return sum(task.end_reason is EndReason.REPLACED for task in self._state.tasks.values())
+
     def count_waiting_for_retry(self) -> int:
         return sum(task.waits_for_retry for task in self._state.tasks.values())
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Following(CompactionListener):
     """Hears of each step of one compaction, and remembers which tasks and records are its own.
 
-    `spark` is the address of Spark, or None without Spark.
+    `spark` is where merges run, such as "Spark at local[*]", or None without Spark.
     """
 
     def __init__(self, output: Output, progress: Progress, table: TableIdentifier, spark: str | None) -> None:
@@ -42,8 +42,8 @@ class Following(CompactionListener):
         self._progress.update(self._bar, total=self._planned)
         self._line(f"{self._table}: {count_text(len(tasks), 'task')} planned")
         if first and self._spark is not None:
-            self._progress.update(self._bar, description=f"starting Spark at {self._spark}")
-            self._line(f"starting Spark at {self._spark}")
+            self._progress.update(self._bar, description=f"starting {self._spark}")
+            self._line(f"starting {self._spark}")
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         self._progress.update(self._bar, description=f"compacting {self._table}")

@@ -327,7 +327,8 @@ def queue_line(queue: QueueCounts) -> Text:
     """How many tasks have each status, in one line."""
     return Text(
         f"queue: {open_tasks_text(queue.open_tasks)}; "
-        f"ended and not yet expired: {queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled"
+        f"ended and not yet expired: {queue.committed} committed, {queue.failed} failed, {queue.canceled} canceled, "
+        f"{queue.replaced} replaced by larger tasks"
     )
 
 

@@ -7,6 +7,7 @@ committed. So it stays green even if the run crashes later, or another node fail
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -96,16 +97,19 @@ class CompactedFilesConfig(dg.Config):
         "A red run names each node that failed and why. The other nodes are committed. Nothing that a reader sees ever changes."
     ),
 )
-def compacted_files(context: dg.AssetExecutionContext, config: CompactedFilesConfig, compaction: Compaction) -> Iterator[None]:
+def compacted_files(
+    context: dg.AssetExecutionContext, config: CompactedFilesConfig, compaction: Compaction, pyspark: dg.ResourceParam[Any]
+) -> Iterator[None]:
     """Plan, merge and commit the launched nodes, one table after the other."""
-    services = compaction.services()
+    services = compaction.merging(pyspark)
     report = RunReport(context, services, context.partition_keys)
     asked = nodes_by_table(services, context.partition_keys, report.unknown)
     report.asked_for(asked)
     for table, nodes in asked.items():
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
         try:
-            outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report, help_others=True)
+            with report.saying_what_is_left():
+                outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report, help_others=True)
         except CompactionError as error:
             report.not_planned(table, error)
             continue

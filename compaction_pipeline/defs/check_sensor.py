@@ -10,6 +10,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, CheckResult
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.check_events import evaluations_without_run
+from compaction_pipeline.defs.checks import CHECK_KEYS
 from compaction_pipeline.defs.ticks import ticking
 
 FROM_STATE = tuple(check for check in CHECKS if not check.needs_tables and not check.reads_rows)
@@ -21,6 +22,7 @@ INTERVAL_SECONDS = 60
 
 @ticking(
     "check_sensor",
+    events_of=tuple(dict.fromkeys(key.asset_key for key in CHECK_KEYS)),
     every=INTERVAL_SECONDS,
     description=(
         "Evaluates the checks that read only the state database, and stores an evaluation when its outcome differs from that of the last "

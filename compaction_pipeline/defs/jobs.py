@@ -2,6 +2,7 @@
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -58,9 +59,9 @@ class CompactConfig(dg.Config):
     description="Plans the named tables and nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
     out=dg.Out(dg.Nothing),
 )
-def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction) -> None:
+def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction, pyspark: dg.ResourceParam[Any]) -> None:
     """Plan the named tables and nodes, drain the queue and commit the tables that are due. Log an event for each node and record."""
-    services = compaction.services()
+    services = compaction.merging(pyspark)
     report = RunReport(context, services)
     whole = tables_named(config.tables, report.unknown)
     named = nodes_by_table(services, config.node_keys, report.unknown)
@@ -84,7 +85,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     wanted_by = when_done(is_busy, lambda: pool_wanted_by(context.instance, context.run.run_id))
     when_not_cut_short = "what this run was asked for is merged and committed" if asked else "the queue is empty"
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by, when_not_cut_short)
-    with failing_in_words():
+    with failing_in_words(), report.saying_what_is_left():
         failed = services.tick_tables.compact_nodes(
             asked,
             until=ending.over,
@@ -97,6 +98,7 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     left_to_optimizers = not asked and services.share_queues.all_served()
     context.log.info(f"ends: {LEFT_TO_OPTIMIZERS if left_to_optimizers else ending.reason}")
     report.close()
+    context.add_output_metadata(report.done_metadata)
 
 
 def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests, report: RunReport) -> None:
@@ -143,11 +145,12 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     services = compaction.services()
     services.tick_tables.keep()
     report = RunReport(context, services)
-    with failing_in_words():
+    with failing_in_words(), report.saying_what_is_left():
         for record in services.tick_tables.commit_due(context.run.run_id, report):
             report.committed(record)
     context.log.info(f"{count_text(len(report.records), 'table')} committed")
     report.close()
+    context.add_output_metadata(report.done_metadata)
 
 
 @dg.job(

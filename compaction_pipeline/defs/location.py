@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dagster as dg
 
 from compaction_pipeline.defs.assets import compacted_files, compaction_records, delta_files, table_figures, table_health
@@ -15,16 +17,23 @@ from compaction_pipeline.defs.own_assets import own_assets_sensor
 from compaction_pipeline.defs.own_checks import own_checks
 from compaction_pipeline.defs.pausing import pause_job, resume_job
 from compaction_pipeline.defs.queues import compaction_queues, optimizers, queue_sensor
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.resources import Compaction, SparkOfSettings
 from compaction_pipeline.defs.retire import retire_job, retire_schedule
 from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
 
+OF_PROJECT = "project"
+"""Stands for the resource `pyspark` that a project defines by itself."""
 
-def definitions(*, with_executor: bool = True) -> dg.Definitions:
-    """Assets, checks, jobs, sensors, schedules and the resource that they share.
 
-    `with_executor` is False inside a project of somebody else, because an executor applies to every asset of a code location.
+def definitions(*, with_executor: bool = True, pyspark: Any = None) -> dg.Definitions:
+    """Assets, checks, jobs, sensors, schedules and the resources that they share.
+
+    `with_executor` is False inside a project of somebody else, because an executor applies to every asset of a code location. `pyspark` is
+    the resource whose `spark_session` merges run on, or "project" when the project has such a resource. None means the settings.
     """
+    resources: dict[str, Any] = {"compaction": Compaction()}
+    if pyspark != OF_PROJECT:
+        resources["pyspark"] = SparkOfSettings() if pyspark is None else pyspark
     return dg.Definitions(
         assets=[delta_files, table_health, table_figures, compacted_files, compaction_records, compaction_queues, optimizers],
         asset_checks=[*definitions_of(), *own_checks()],
@@ -51,7 +60,7 @@ def definitions(*, with_executor: bool = True) -> dg.Definitions:
             failure_sensor,
         ],
         schedules=[retire_schedule],
-        resources={"compaction": Compaction()},
+        resources=resources,
         # Spark works in parallel already. A process for each step would start a JVM each.
         executor=dg.in_process_executor if with_executor else None,
     )

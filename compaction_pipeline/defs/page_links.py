@@ -11,6 +11,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.insight.markdown import fitting, plain
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES
+from compaction_pipeline.defs.run_tags import runs_page
 
 
 def node_links(key: str, record: CompactionRecord) -> dict[str, dg.MetadataValue]:
@@ -24,13 +25,14 @@ def node_links(key: str, record: CompactionRecord) -> dict[str, dg.MetadataValue
 
 
 def record_links(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
-    """The links of one record: to its run, to its table's page, and to as many of its nodes as Dagster shows at once."""
+    """The links of one record: to its run, to all runs of its table, and to as many of its nodes as Dagster shows at once."""
     keys = record.node_keys
+    all_runs = _link("all runs of this table", runs_page(record.table))
 
     def listed(count: int) -> str:
         nodes = [_link(key, partition_page(COMPACTED_FILES, key)) for key in keys[:count]]
         more = [f"and {len(keys) - count:,} more nodes"] if count < len(keys) else []
-        return " · ".join([*_run(record), f"snapshot `{record.snapshot_after}`", *nodes, *more])
+        return " · ".join([*_run(record), f"snapshot `{record.snapshot_after}`", all_runs, *nodes, *more])
 
     return {"links": dg.MetadataValue.md(fitting(listed, (20, 10, 5, 3, 2, 1, 0)))}
 

@@ -219,6 +219,7 @@ def _moment(at: datetime) -> str:
 
 @ticking(
     "queue_sensor",
+    events_of=[COMPACTION_QUEUES, OPTIMIZERS],
     every=INTERVAL_SECONDS,
     description="Materializes `compaction_queues` and `optimizers` when something about them has changed. It starts no run.",
 )

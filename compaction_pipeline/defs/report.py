@@ -6,8 +6,8 @@ It notes what failed. When the run has told of everything that succeeded, `close
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 
 import dagster as dg
@@ -20,6 +20,7 @@ from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanRe
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.checks.every_check import CheckResult
 from compaction_pipeline.core.insight.compaction import Compaction as Compacted
+from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
@@ -36,6 +37,8 @@ from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.partitions import KnownPartitions
 from compaction_pipeline.defs.run_progress import RunProgress
+from compaction_pipeline.defs.run_tags import RunTags
+from compaction_pipeline.defs.terminated import GO_ON, HOLD, is_by_person
 from compaction_pipeline.defs.work_metadata import nothing_merged
 
 # With these reasons a launched node is green, because there was nothing to do. Any other reason means that the work was not done.
@@ -69,9 +72,9 @@ class RunReport(CompactionListener):
         self._records: list[CompactionRecord] = []
         self._names: dict[str, str] = {}
         self._asked_for: Mapping[TableIdentifier, Iterable[str]] = {}
-        settings = services.settings
-        spark = None if settings.merge_engine == "in-process" else settings.spark_remote or settings.spark_master
-        self._progress = RunProgress(context.log.info, self._open_tasks, spark)
+        self._tags = RunTags(context.instance, context.run.run_id)
+        self._nodes: dict[str, str] = {}
+        self._progress = RunProgress(context.log.info, self._open_tasks, services.merges_on)
 
     @property
     def records(self) -> tuple[CompactionRecord, ...]:
@@ -89,6 +92,7 @@ class RunReport(CompactionListener):
 
     def reading(self, table: TableIdentifier) -> None:
         """Log that a table is read and planned next."""
+        self._tags.works_on(table)
         self._progress.line(f"{table}: reading its newest snapshot, then planning")
 
     def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
@@ -115,6 +119,7 @@ class RunReport(CompactionListener):
 
     def task_began(self, task: CompactionTask) -> None:
         """Log the first merge of the run."""
+        self._tags.works_on(task.table)
         self._progress.task_began(task)
 
     def waits(self) -> None:
@@ -124,6 +129,7 @@ class RunReport(CompactionListener):
 
     def committing(self, table: TableIdentifier, tasks: int) -> AbstractContextManager[None]:
         """Log that a table is committed, and from time to time that this goes on."""
+        self._tags.works_on(table)
         return self._progress.committing(table, tasks)
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
@@ -145,6 +151,7 @@ class RunReport(CompactionListener):
     def committed(self, record: CompactionRecord) -> None:
         """This run ended a record. Log its events now or soon, and remember then that Dagster knows of it."""
         self._records.append(record)
+        self._tags.works_on(record.table)
         self._progress.settled([*record.task_ids, *record.failed])
         if record.status is RecordStatus.UNKNOWN:
             self._fail(
@@ -194,6 +201,30 @@ class RunReport(CompactionListener):
                 else:
                     self._fail(key, reason.text)
 
+    @contextmanager
+    def saying_what_is_left(self) -> Iterator[None]:
+        """When the block is told to end, log in one sentence what the run did, what it leaves and who goes on."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            try:
+                self._context.log.warning(self._left_over())
+            except CompactionError as error:
+                self._context.log.warning(f"terminated; what is left is not known, because the state database does not answer: {error}")
+            raise
+
+    def _left_over(self) -> str:
+        commits = sum(record.status is RecordStatus.COMMITTED for record in self._records)
+        left = open_tasks_text(self._services.read_tasks.queue_counts().open_tasks)
+        if is_by_person(self._context.instance, self._context.run.run_id):
+            until = f"{self._services.clock() + HOLD:%H:%M:%S} UTC"
+            who = f"a person ended this run, so no sensor asks for another one before {until}; {GO_ON}"
+        else:
+            who = "the next run of `compact_job`, an optimizer or `serve` goes on"
+        return f"terminated: {self._progress.done_text} and {count_text(commits, 'commit')} made; left: {left}; {who}"
+
     def close(self) -> None:
         """Tell how everything stands after this run, and fail the run if anything in it failed."""
         with self._progress.during("looking at the tables again and judging them"):
@@ -201,7 +232,15 @@ class RunReport(CompactionListener):
                 self._look_again(table)
             self._context.log_event(self._health())
             self._evaluate_at_end()
+            self._tags.close()
         self.fail_if_anything_failed()
+
+    @property
+    def done_metadata(self) -> dict[str, dg.MetadataValue]:
+        """The nodes that the run committed, for its page."""
+        rows = [{"node": key, "what": change} for key, change in sorted(self._nodes.items())]
+        columns = (("node", "string", "partition of compacted_files"), ("what", "string", "what the merge did"))
+        return {"nodes_count": dg.MetadataValue.int(len(rows)), "nodes": table_of(rows, columns)}
 
     def fail_if_anything_failed(self, rest: str | None = None) -> None:
         """Raise `dg.Failure` with every reason when anything in this run failed. `rest` says what became of everything else."""
@@ -213,7 +252,7 @@ class RunReport(CompactionListener):
             first = rows[0]
             columns = (("what", "string", "node, task or table"), ("reason", "string", "why"))
             # With one failure the sentence says everything, and a table would say it again.
-            table = {"failed": table_of(rows, columns)} if len(rows) > 1 else {}
+            table = {**({"failed": table_of(rows, columns)} if len(rows) > 1 else {}), **(self.done_metadata if self._nodes else {})}
             # Most reasons name what failed.
             named = first["reason"] if first["what"] in first["reason"] else f"{first['what']}: {first['reason']}"
             text = f"{len(rows)} failed, and {rest}; {named}"
@@ -248,6 +287,8 @@ class RunReport(CompactionListener):
             self._partitions.add_tables(str(event.partition) for event in events if event.asset_key == COMPACTION_RECORDS)
             for event in events:
                 self._log(event)
+                if event.asset_key == COMPACTED_FILES:
+                    self._nodes[str(event.partition)] = event.description or ""
         self._services.mirror_records.told([record.record_id for record in self._untold])
         self._untold.clear()
 

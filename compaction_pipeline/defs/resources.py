@@ -1,13 +1,14 @@
-"""The one resource: our services, which `bootstrap` wires from the COMPACTION_* settings.
+"""The two resources: our services, which `bootstrap` wires from the COMPACTION_* settings, and the Spark session that merges run on.
 
-Nothing is opened before it is needed. The first use case opens the state database and the catalogs. The first merge starts Spark,
-which takes seconds. The end of the run or tick closes everything. The resource of `dagster-pyspark` would never stop its Spark session,
-so `compaction_pipeline.spark.session` starts and stops one of our own.
+Nothing is opened before it is needed. The first use case opens the state database and the catalogs. The first merge opens the Spark
+session, which takes seconds. The end of the run or tick closes everything that was opened here. A project may put a resource of its own
+in the place of `pyspark`: the `LazyPySparkResource` of `dagster-pyspark`, or anything with a `spark_session`.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Any
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -29,6 +30,28 @@ def opened_services(holder: str | None = None) -> Services:
         services.close()
         raise
     return services
+
+
+class SparkOfSettings(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """The Spark session that COMPACTION_SPARK_MASTER or COMPACTION_SPARK_REMOTE names. It starts at the first use, and the run stops it.
+
+    The settings stand in no field of this resource, because Dagster shows fields on its pages.
+    """
+
+    _services: Services | None = PrivateAttr(default=None)
+
+    @property
+    def spark_session(self) -> Any:
+        """The session. Merges of the same run use it too. Raises ConfigError, StorageUnavailable."""
+        if self._services is None:
+            self._services = open_services(load_settings(chosen().settings))
+        return self._services.spark_session()
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Stop the session, if it was started here."""
+        if self._services is not None:
+            self._services.close()
+            self._services = None
 
 
 class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -69,8 +92,26 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
                 self._services = opened_services()
         return self._services
 
+    def merging(self, pyspark: Any) -> Services:
+        """Return the services of a run that merges. `pyspark` is the resource of this name. Its session is opened at the first merge.
+
+        Raises a failure for a resource without a `spark_session`, and like `services`.
+        """
+        services = self.services()
+        if isinstance(pyspark, SparkOfSettings):
+            return services
+        # Asking the resource itself would open a session that may never be needed.
+        if not hasattr(type(pyspark), "spark_session") and "spark_session" not in getattr(pyspark, "__dict__", {}):
+            raise dg.Failure(
+                f"the resource 'pyspark' is {type(pyspark).__name__}, which has no 'spark_session': give it a LazyPySparkResource of "
+                "dagster-pyspark or something else with a Spark session, or leave it out",
+                allow_retries=False,
+            )
+        services.open_spark = lambda: pyspark.spark_session
+        return services
+
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        """Close everything that was opened, and stop the Spark session."""
+        """Close everything that was opened, and stop the Spark session if it was started here."""
         if self._services is not None:
             self._held.close()
             self._services.close()

@@ -24,7 +24,7 @@ _NAMED = 3
 class RunProgress:
     """Writes lines about the merges of one run. `open_tasks` counts the tasks that wait or are being merged.
 
-    `spark` is the address of Spark, or None when this process merges by itself.
+    `spark` is where merges run, such as "Spark at local[*]", or None when this process merges by itself.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class RunProgress:
         """Say that Spark is being started. Spark stays up until the run ends, so this is said once."""
         if not self._is_ready and self._starts_at is None:
             self._starts_at = self._seconds()
-            self.line(f"starting Spark at {self._spark}")
+            self.line(f"starting {self._spark}")
 
     def engine_started(self) -> None:
         """Say how long the start took."""
@@ -115,6 +115,11 @@ class RunProgress:
         place = (task.table, task.work.node)
         open_ones = ((key, each) for key, each in self._asked.items() if key not in self._asked_ended)
         return next((key for key, each in open_ones if (each.table, each.work.node) == place), None)
+
+    @property
+    def done_text(self) -> str:
+        """What the run merged so far, for example "3 tasks merged"."""
+        return f"{count_text(self._done - self._failed, 'task')} merged"
 
     def waits(self) -> None:
         """After some time without a line, say which merges are still running."""

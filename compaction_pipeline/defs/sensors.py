@@ -14,6 +14,7 @@ from datetime import timedelta
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
@@ -26,6 +27,7 @@ from compaction_pipeline.defs.keys import (
     COMPACT_JOB,
     COMPACTED_FILES,
     COMPACTION_RECORDS,
+    DELTA_FILES,
     MACHINE_TAGS,
     SETTINGS,
     TABLE_FIGURES,
@@ -36,6 +38,7 @@ from compaction_pipeline.defs.retire import tables_without_record
 from compaction_pipeline.defs.runs import active_run, is_active
 from compaction_pipeline.defs.status_texts import why_no_run
 from compaction_pipeline.defs.table_figures import table_figures
+from compaction_pipeline.defs.terminated import held_back
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.defs.walk import Walk, walked
 
@@ -48,6 +51,7 @@ FIGURES_EVERY = timedelta(minutes=5)
 
 @ticking(
     "snapshot_sensor",
+    events_of=[DELTA_FILES],
     every=SETTINGS.sensor_interval_seconds,
     description=(
         "Reads new snapshots into the index of files, first those that writers reported, materializes `delta_files`, and plans the nodes "
@@ -104,6 +108,9 @@ def fragmentation_sensor(context: dg.SensorEvaluationContext, services: Services
     unserved = services.share_queues.unserved()
     wants_run = bool(unserved) and serving is None
     why = why_no_run(status, serving, by_optimizers=bool(status.queue.pending) and not unserved)
+    held = held_back(context.instance, services.clock()) if wants_run else None
+    if held is not None:
+        wants_run, why = False, f"{held.text}; {open_tasks_text(status.queue.open_tasks)}"
     walk, new, events = walked(context.instance, Walk.of(cursor.get("walk")), status.all_nodes, status.at)
     silence = nobody_looks(services)
     told = Told.of(cursor.get("health"))
@@ -166,10 +173,10 @@ def commit_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     next_record = next((record.record_id for record in records if record.record_id not in page.told), None)
     due = services.commit_tables.due()
     serving = active_run(context.instance, COMMIT_JOB, COMPACT_JOB)
-    wants_run = bool(due) and serving is None
-    text = (
-        f"{count_text(len(due), 'table')} due for a commit; run {serving[:8]} commits them" if due and serving else _why_none_due(services)
-    )
+    held = held_back(context.instance, services.clock()) if due and serving is None else None
+    wants_run = bool(due) and serving is None and held is None
+    who = held.text if held else f"run {serving[:8]} commits them" if serving else ""
+    text = f"{count_text(len(due), 'table')} due for a commit; {who}" if due and who else _why_none_due(services)
     results = services.judge_compaction.judge(only_changed=True) if page.events else ()
     node_keys = [str(event.partition) for event in page.events if event.asset_key == COMPACTED_FILES]
     table_keys = [str(event.partition) for event in page.events if event.asset_key == COMPACTION_RECORDS]

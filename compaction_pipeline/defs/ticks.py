@@ -6,7 +6,7 @@ registered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -24,13 +24,20 @@ BROKEN_OFF = "dagster dev is ending: this tick was broken off, and the next tick
 Tick = Callable[[dg.SensorEvaluationContext, Services], dg.SensorResult]
 
 
-def ticking(name: str, *, every: int, description: str, job_name: str | None = None) -> Callable[[Tick], dg.SensorDefinition]:
-    """Make a sensor of a function. It is on by default, and ticks every `every` seconds. While no catalog is registered, it says so."""
+def ticking(
+    name: str, *, every: int, description: str, job_name: str | None = None, events_of: Sequence[dg.AssetKey] = ()
+) -> Callable[[Tick], dg.SensorDefinition]:
+    """Make a sensor of a function. It is on by default, and ticks every `every` seconds. While no catalog is registered, it says so.
+
+    A sensor either asks for runs of `job_name`, or starts none. `events_of` are the assets whose events a sensor without runs writes;
+    Dagster shows the sensor on their pages.
+    """
 
     def define(tick: Tick) -> dg.SensorDefinition:
         @dg.sensor(
             name=name,
             job_name=job_name,
+            asset_selection=dg.AssetSelection.assets(*events_of) if events_of else None,
             minimum_interval_seconds=every,
             default_status=dg.DefaultSensorStatus.RUNNING,
             description=description,
@@ -38,7 +45,11 @@ def ticking(name: str, *, every: int, description: str, job_name: str | None = N
         @abandoned_when_dagster_ends
         def evaluate(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
             services = compaction.services()
-            return tick(context, services) if services.list_catalogs.entries() else dg.SensorResult(skip_reason=NO_CATALOG)
+            result = tick(context, services) if services.list_catalogs.entries() else dg.SensorResult(skip_reason=NO_CATALOG)
+            if job_name is None and result.run_requests:
+                # Dagster would start a run of the selected assets, without a partition.
+                raise dg.DagsterInvariantViolationError(f"{name} has no job, so it may ask for no run; please report this")
+            return result
 
         return evaluate
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pydantic import TypeAdapter
@@ -23,7 +23,7 @@ from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.kernel import merge_task
-from compaction_pipeline.spark.session import SparkSessions
+from compaction_pipeline.spark.session_kind import is_connect
 from compaction_pipeline.spark.worker import shared_deletes, tidy_up_after_task
 
 log = logging.getLogger(__name__)
@@ -34,11 +34,27 @@ _CANCELED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelle
 _PYTHON_ERROR = re.compile(r"(?!py4j|pyspark)[A-Za-z_][\w.]*(Error|Exception|Interrupt): \S")
 
 
+class Sessions(Protocol):
+    """One Spark session, of this program (`session.SparkSessions`) or of somebody else (`given_session.GivenSession`)."""
+
+    def session(self) -> Any:
+        """Start the session, or find it running. Raises ConfigError, StorageUnavailable."""
+
+    def running(self) -> Any | None:
+        """The session, when it was started."""
+
+    def stop(self) -> None:
+        """Stop the session if this program started it."""
+
+    def slots(self) -> int:
+        """The number of tasks that Spark runs at a time."""
+
+
 class SparkMergeEngine:
     """Merges on Spark. `parallel` is the number of jobs submitted at a time. By default it is the number of tasks that Spark runs at a
     time."""
 
-    def __init__(self, sessions: SparkSessions, parallel: int | None = None) -> None:
+    def __init__(self, sessions: Sessions, parallel: int | None = None) -> None:
         self._sessions = sessions
         self._parallel = parallel
 
@@ -69,7 +85,7 @@ class SparkMergeEngine:
 
     def _run(self, session: Any, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
         try:
-            with _tagged(session, self._sessions.settings.remote is not None, _tag(task.current_attempt_id)):
+            with _tagged(session, _tag(task.current_attempt_id)):
                 rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
             return _RESULT.validate_json(rows[0][0])
         except Exception as error:
@@ -79,7 +95,7 @@ class SparkMergeEngine:
     def cancel(self, attempt_id: AttemptId) -> None:
         try:
             session = self._sessions.running()
-            if session is not None and self._sessions.settings.remote is not None:
+            if session is not None and is_connect(session):
                 session.interruptTag(_tag(attempt_id))
             elif session is not None:
                 session.sparkContext.cancelJobsWithTag(_tag(attempt_id))
@@ -97,10 +113,10 @@ def _tag(attempt_id: AttemptId) -> str:
 
 
 @contextmanager
-def _tagged(session: Any, is_remote: bool, tag: str) -> Iterator[None]:
+def _tagged(session: Any, tag: str) -> Iterator[None]:
     """Give this tag to the jobs that this thread starts until the block ends."""
     # A session that is no client of Spark Connect finds its own tags only in the thread that set them. The context finds its tags in all.
-    context = None if is_remote else session.sparkContext
+    context = None if is_connect(session) else session.sparkContext
     (session.addTag if context is None else context.addJobTag)(tag)
     try:
         yield

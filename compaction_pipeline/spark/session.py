@@ -24,6 +24,7 @@ from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.merging.memory import PURGE_DELAY_MS
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.reachable import check_answers, check_connect, check_master
+from compaction_pipeline.spark.session_kind import is_alive, ship, slots_of
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class SparkSessions:
     def session(self) -> Any:
         """The running session. Raises ConfigError if Java is missing or wrong, StorageUnavailable if Spark does not start."""
         with self._lock:
-            if self._session is None or not self._is_alive():
+            if self._session is None or not is_alive(self._session):
                 self._session = self._started()
             return self._session
 
@@ -91,19 +92,7 @@ class SparkSessions:
 
     def slots(self) -> int:
         """The number of tasks that Spark runs at a time."""
-        session = self.session()
-        if self.settings.remote is not None:
-            return int(session.conf.get("spark.default.parallelism", None) or 16)
-        return int(session.sparkContext.defaultParallelism)
-
-    def _is_alive(self) -> bool:
-        if self.settings.remote is not None:
-            return not getattr(self._session, "is_stopped", False)
-        try:
-            return not self._session.sparkContext._jsc.sc().isStopped()
-        except Exception:
-            # The JVM is gone: it was killed, or ran out of memory. Its gateway answers with various errors.
-            return False
+        return slots_of(self.session())
 
     def _started(self) -> Any:
         log.info("starting Spark at %s", self.settings.address)
@@ -122,9 +111,10 @@ class SparkSessions:
         builder = SparkSession.builder.remote(self.settings.remote)
         for key, value in self.settings.extra.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        # `getOrCreate` would give us a session that another part of this process started, and `stop` would end it.
+        session = builder.getOrCreate() if str(self.settings.remote).startswith("local") else builder.create()
         self._is_ours = True
-        session.addArtifacts(str(packaged(self._home())), pyfile=True)
+        ship(session, packaged(self._home()))
         return session
 
     def _launched(self) -> Any:
@@ -149,8 +139,8 @@ class SparkSessions:
         if self.settings.is_local:
             # If another part of this process started the context, it may name another interpreter.
             session.sparkContext.pythonExec = sys.executable
-        if not self.settings.is_local:
-            session.sparkContext.addPyFile(str(packaged(self._home())))
+        else:
+            ship(session, packaged(self._home()))
         return session
 
     def _properties(self) -> dict[str, str]:
@@ -214,6 +204,13 @@ def _interrupts_delayed() -> Iterator[None]:
             signal.signal(number, handler)
     if came:
         signal.raise_signal(came[0])
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """While somebody else's code starts a session, hold back requests to end, and keep the program's own handler of Ctrl-C."""
+    with _interrupts_delayed(), _same_interrupt_handler():
+        yield
 
 
 @contextmanager

@@ -201,6 +201,7 @@ live_file = Table(
 
 _RETRIED = text("retry_at IS NOT NULL")
 _MERGED = text("prepared_at IS NOT NULL")
+_REPLACED = text("end_reason = 'REPLACED'")
 
 task = Table(
     "compaction_task",
@@ -257,6 +258,8 @@ task = Table(
     Index("compaction_task_retry", "retry_at", "task_id", sqlite_where=_RETRIED, postgresql_where=_RETRIED),
     # Every tick asks how much was merged in the last minutes.
     Index("compaction_task_merged", "prepared_at", sqlite_where=_MERGED, postgresql_where=_MERGED),
+    # Every look at the status counts them. A busy table has thousands a day.
+    Index("compaction_task_replaced", "end_reason", sqlite_where=_REPLACED, postgresql_where=_REPLACED),
 )
 
 task_input = Table(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, delete, func, select, true, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, delete, func, select, text, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
@@ -458,6 +458,12 @@ class SqlTaskStore:
     def queue_taken(self, queue: str) -> int:
         with reading(self._engine) as connection:
             return taken(connection, queue)
+
+    def count_replaced(self) -> int:
+        # The condition is a literal, because a database takes a partial index only for what it knows to be in it.
+        query = select(func.count()).where(text("end_reason = 'REPLACED'")).select_from(schema.task)
+        with reading(self._engine) as connection:
+            return connection.execute(query).scalar_one()
 
     def count_waiting_for_retry(self) -> int:
         query = select(func.count()).where(_task.status == TaskStatus.FAILED, _task.retry_at.is_not(None))

@@ -265,6 +265,7 @@ def test_a_plan_of_a_person_replaces_a_waiting_failed_task(stores: Stores) -> No
     assert stores.tasks.insert([example("c", files=("1", "4"))], ["a"], LATER)
     task = stores.tasks.task("a")
     assert (task.status, task.end_reason, task.retry_at, task.ended_at) == (TaskStatus.CANCELED, EndReason.REPLACED, None, LATER)
+    assert stores.tasks.count_replaced() == 1
     stores.tasks.retry(["b"])
     poll(stores, task_ids=["b"])
     assert not stores.tasks.insert([example("d", files=("3", "5"))], ["b"], LATER)

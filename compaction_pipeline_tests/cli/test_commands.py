@@ -203,7 +203,7 @@ def test_status_is_the_page_to_look_at_first(desk: Desk) -> None:
     now = desk.json("status")
     assert [item["table"] for item in now["tables"]] == [TABLE]
     nothing_open = dict.fromkeys(("pending", "paused", "executing", "prepared", "retrying"), 0)
-    assert now["queue"] == nothing_open | {"committed": 2, "failed": 0, "canceled": 0}
+    assert now["queue"] == nothing_open | {"committed": 2, "failed": 0, "canceled": 0, "replaced": 0}
     assert (now["executing"], now["unsettled"], len(now["records"])) == ([], [], 1)
     assert "worst nodes" in desk.type("status").stdout
 

@@ -447,7 +447,7 @@ def test_an_unparsable_spark_address_is_bad_input_and_plans_nothing(desk: Desk) 
     doctor = desk.type("doctor", **bogus)
     assert (doctor.exit_code, doctor.stderr.splitlines()) == (2, [said])
     assert desk.json("status")["queue"] | {"canceled": 0} == dict.fromkeys(
-        ("pending", "paused", "executing", "prepared", "committed", "failed", "canceled", "retrying"), 0
+        ("pending", "paused", "executing", "prepared", "committed", "failed", "canceled", "retrying", "replaced"), 0
     )
     assert desk.json("compact", TABLE)["committed"] == 2
 

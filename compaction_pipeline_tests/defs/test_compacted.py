@@ -22,8 +22,8 @@ HELD = "process 7 on elsewhere is merging 1 task of lake.shop.orders"
 def said_of(codes: dict[int, PlanReasonCode]) -> tuple[dict[str, str], str]:
     """The reasons of the nodes that became green, by key, and the error of the run. Another process merges files of the table."""
     logged: list[dg.AssetMaterialization] = []
-    context = SimpleNamespace(log=logging.getLogger("run"), log_event=logged.append, instance=None)
-    services = SimpleNamespace(settings=SimpleNamespace(merge_engine="in-process"))
+    context = SimpleNamespace(log=logging.getLogger("run"), log_event=logged.append, instance=None, run=SimpleNamespace(run_id="r"))
+    services = SimpleNamespace(merges_on=None, settings=SimpleNamespace(merge_engine="in-process"))
     report = RunReport(cast(Any, context), cast(Any, services))
     verdicts = tuple(
         NodeVerdict(node(number), None, PlanReason(code, f"because {code.value}"), NodeMetrics()) for number, code in codes.items()

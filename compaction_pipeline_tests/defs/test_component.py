@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import dagster as dg
 import pytest
+from dagster_pyspark import LazyPySparkResource
 
 import compaction_pipeline
 from compaction_pipeline.component import CompactionPipeline
@@ -17,6 +19,7 @@ from compaction_pipeline.core.tables.table import DeclaredCatalog
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import choices
 from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.resources import SparkOfSettings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 
@@ -114,3 +117,21 @@ def test_the_package_has_no_other_attribute() -> None:
     assert "CompactionPipeline" in dir(compaction_pipeline)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         compaction_pipeline.Nothing  # noqa: B018
+
+
+def _pyspark_of(attributes: object) -> object:
+    """The resource `pyspark` that the component defines; None when it leaves the key to the project."""
+    made = CompactionPipeline.from_attributes_dict(attributes={"pyspark": attributes} if attributes else {})
+    return (dg.build_defs_for_component(made).resources or {}).get("pyspark")
+
+
+def test_the_component_takes_a_spark_of_dagster_pyspark_or_of_the_project() -> None:
+    assert isinstance(_pyspark_of(None), SparkOfSettings)
+    lazy = _pyspark_of({"spark.master": "spark://there:7077"})
+    assert isinstance(lazy, LazyPySparkResource)
+    assert lazy.spark_config == {"spark.master": "spark://there:7077"}
+    assert _pyspark_of("project") is None
+    mine = SimpleNamespace(spark_session=object())
+    assert (dg.build_defs_for_component(CompactionPipeline(pyspark=mine)).resources or {})["pyspark"] is mine
+    with pytest.raises(ConfigError, match="'pyspark' of CompactionPipeline is 'local' but must be 'project' or a mapping"):
+        _pyspark_of("local")

@@ -15,7 +15,7 @@ SOON = timedelta(milliseconds=1)
 class Log:
     """The lines of a run whose clock and whose queue a test sets."""
 
-    def __init__(self, spark: str | None = "local[2]") -> None:
+    def __init__(self, spark: str | None = "Spark at local[2]") -> None:
         self.lines: list[str] = []
         self.now = 100.0
         self.open = 3

@@ -18,11 +18,15 @@ import pytest
 
 from compaction_pipeline.containers.processes import OptimizerProcesses
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline_tests.iceberg.lake import Lake
+from compaction_pipeline_tests.merging.files import Table
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.scenarios.deployed import PATIENCE_SECONDS, Processes, committed, small_table, wait_until, write
+from compaction_pipeline_tests.spark.given import seen
+from compaction_pipeline_tests.spark.test_engine import endless_io
 
 pytestmark = pytest.mark.scenario
 
@@ -91,6 +95,23 @@ def test_an_optimizer_merges_on_a_standalone_cluster(tmp_path: Path, cluster: st
     finally:
         processes.kill_all()
         services.close()
+
+
+def test_merges_run_on_the_session_that_a_project_started_on_the_cluster(tmp_path: Path, cluster: str) -> None:
+    table = Table(tmp_path / "table")
+    for start in (0, 5):
+        table.append([{"id": start + index, "name": "x"} for index in range(5)])
+    task, layout = table.task(), table.layout()
+    [here] = InProcessMergeEngine().merge([task], layout, {})
+    began = tmp_path / "began"
+    config = {"spark.master": cluster, "spark.app.name": "a team's", "spark.ui.enabled": "false", "spark.executor.memory": "512m"}
+    found = seen(config, task, layout, tmp_path, endless_io(tmp_path, began), began)
+    assert (found["error"], found["rows"], found["digest"]) == (None, here.rows_written, str(here.digest_written))
+    assert (found["canceled"], found["slots"], found["alive"]) == ("the merge was canceled", 2, True)
+    application = found["application"].removeprefix("application ")
+    assert f"Registered app a team's with ID {application}" in (tmp_path / "master.log").read_text()
+    # The executors import the package from the zip file that was sent.
+    assert list((tmp_path / "work" / application).glob("*/compaction_pipeline.zip"))
 
 
 def test_a_container_submits_an_optimizer_to_the_cluster(tmp_path: Path, cluster: str) -> None:

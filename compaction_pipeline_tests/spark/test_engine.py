@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,7 +15,6 @@ import pytest
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.engine import SparkMergeEngine
-from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.keyed.base_merges import Choices, figures, layout_of_table, run, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
@@ -137,7 +131,7 @@ def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: Sp
     assert lived.error is None
 
 
-def _endless_io(folder: Path, began: Path) -> Path:
+def endless_io(folder: Path, began: Path) -> Path:
     """A module with a FileIO that writes into `began` which process called it, and then never returns."""
     module = folder / "endless_io.py"
     module.write_text(
@@ -154,7 +148,7 @@ def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tm
     table = _table(tmp_path)
     stuck, other = (replace(table.task(), task_id=name, attempt_id=AttemptId(f"{name}-1")) for name in ("stuck", "other"))
     began = tmp_path / "began"
-    sessions.session().sparkContext.addPyFile(str(_endless_io(tmp_path, began)))
+    sessions.session().sparkContext.addPyFile(str(endless_io(tmp_path, began)))
     engine = SparkMergeEngine(sessions)
     with ThreadPoolExecutor(1) as slot:
         merge = slot.submit(lambda: list(engine.merge([stuck], table.layout(), {"py-io-impl": "endless_io.Endless"})))
@@ -171,75 +165,6 @@ def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tm
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int(began.read_text())).wait(timeout=300)
     assert [result.error for result in engine.merge([other], table.layout(), {})] == [None]
-
-
-_ON_CONNECT = """
-import json, pickle, sys
-from compaction_pipeline.spark.engine import SparkMergeEngine
-from compaction_pipeline.spark.session import SparkSessions, SparkSettings
-
-with open(sys.argv[1], "rb") as file:
-    task, layout = pickle.load(file)
-sessions = SparkSessions(SparkSettings(remote="local[2]", home=sys.argv[2]))
-[result] = SparkMergeEngine(sessions).merge([task], layout, {})
-sessions.stop()
-print(json.dumps([result.error, result.rows_written, str(result.digest_written)]))
-"""
-
-
-@pytest.mark.spark
-def test_spark_connect_merges_as_this_process_does(tmp_path: Path) -> None:
-    table = _table(tmp_path)
-    given = tmp_path / "task.pickle"
-    given.write_bytes(pickle.dumps((table.task(), table.layout())))
-    # The merge runs in another process, because a process uses PySpark either as a client or as a driver. The server's workers use this
-    # interpreter.
-    environment = {**os.environ, "JAVA_HOME": find_java(os.environ, tmp_path).path, "PYSPARK_PYTHON": sys.executable}
-    child = subprocess.run(
-        [sys.executable, "-c", _ON_CONNECT, str(given), str(tmp_path)], capture_output=True, text=True, timeout=600, env=environment
-    )
-    assert child.returncode == 0, child.stderr
-    local = table.merge()
-    assert json.loads(child.stdout.splitlines()[-1]) == [None, local.rows_written, str(local.digest_written)]
-
-
-_CANCELED_ON_CONNECT = """
-import pathlib, pickle, sys
-from concurrent.futures import ThreadPoolExecutor
-from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.spark.engine import SparkMergeEngine
-from compaction_pipeline.spark.session import SparkSessions, SparkSettings
-
-with open(sys.argv[1], "rb") as file:
-    task, layout = pickle.load(file)
-sessions = SparkSessions(SparkSettings(remote="local[2]", home=sys.argv[2]))
-sessions.session().addArtifacts(sys.argv[3], pyfile=True)
-engine = SparkMergeEngine(sessions)
-with ThreadPoolExecutor(1) as slot:
-    merge = slot.submit(lambda: list(engine.merge([task], layout, {"py-io-impl": "endless_io.Endless"})))
-    while not pathlib.Path(sys.argv[4]).exists():
-        assert not merge.done(), merge.result()
-    engine.cancel(AttemptId("another"))
-    assert not merge.done()
-    engine.cancel(task.attempt_id)
-    [ended] = merge.result(timeout=300)
-sessions.stop()
-print(ended.error)
-"""
-
-
-@pytest.mark.spark
-def test_a_merge_on_spark_connect_is_canceled_by_its_attempt(tmp_path: Path) -> None:
-    table = _table(tmp_path)
-    given, began = tmp_path / "task.pickle", tmp_path / "began"
-    given.write_bytes(pickle.dumps((replace(table.task(), attempt_id=AttemptId("stuck-1")), table.layout())))
-    arguments = [str(given), str(tmp_path), str(_endless_io(tmp_path, began)), str(began)]
-    environment = {**os.environ, "JAVA_HOME": find_java(os.environ, tmp_path).path, "PYSPARK_PYTHON": sys.executable}
-    child = subprocess.run(
-        [sys.executable, "-c", _CANCELED_ON_CONNECT, *arguments], capture_output=True, text=True, timeout=600, env=environment
-    )
-    assert child.returncode == 0, child.stderr
-    assert child.stdout.splitlines()[-1] == "the merge was canceled"
 
 
 @pytest.mark.spark

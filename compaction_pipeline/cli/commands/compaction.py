@@ -146,11 +146,9 @@ def _compacted(
         first = [f"{table} is {PAUSED}"] if before.paused else []
         answer = dry_run_answer(str(table), made, before, plan_value(table, made))
         return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request)]
-    settings = session.services.settings
     compact_table = session.services.compact_table
     with session.output.progress() as progress:
-        spark = None if settings.merge_engine == "in-process" else settings.spark_remote or settings.spark_master
-        following = Following(session.output, progress, table, spark)
+        following = Following(session.output, progress, table, session.services.merges_on)
         try:
             compaction = compact_table.compact(table, request, listener=following)
             if compaction.committed or compaction.failed:

@@ -13,13 +13,14 @@ from datetime import datetime
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
+from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.conversions import Conversions, choose_conversions
 from compaction_pipeline.core.planning.full import full_bins, keeps_old_spec
 from compaction_pipeline.core.planning.major import high_delete_ratios, joins_undersized, major_bins, minor_grows_into_major
 from compaction_pipeline.core.planning.minor import minor_bins
 from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.planning.waiting import why_kept, with_whole_groups
+from compaction_pipeline.core.planning.waiting import that_cannot_grow, why_kept, with_whole_groups
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -101,6 +102,7 @@ class PlannedPart:
         A tick leaves some nodes alone from the start: their new files are no reason to replace the Pending tasks.
         """
         kept = self._kept()
+        self.in_use = self._without_growing(kept)
         keep_pending: set[TableNode] = set(kept)
         while True:
             views = {node: self._view(group, node in keep_pending) for node, group in self.decided.items()}
@@ -136,10 +138,24 @@ class PlannedPart:
             known = {task.task_id for task in tasks}
             # When a task that is not among `tasks` holds files too, this knows too little about the node.
             if all(self.in_use.pending[file.path] in known for file in view.available if file.path in self.in_use.pending):
-                why = why_kept(view, self._opened_deletes(view), tasks, self.types, self._triggers(view)[1])
+                why = why_kept(view, self._opened_deletes(view), tasks, self.types, self._triggers(view)[1], self.now)
                 if why is not None:
                     kept[node] = why
         return with_whole_groups(kept, waiting)
+
+    def _without_growing(self, kept: Collection[TableNode]) -> InUse:
+        """Return what is in use when the nodes that are not kept leave those of their waiting tasks alone that cannot grow.
+
+        A FULL that is due takes all files of its node, so it replaces these too.
+        """
+        if self.request.force or not self.properties.enabled:
+            return self.in_use
+        stay: set[TaskId] = set()
+        for node, tasks in self.in_use.waiting.items():
+            if node in self.decided and node not in kept:
+                view = self._view(self.decided[node], keep_pending=False)
+                stay |= set() if self._triggers(view)[1].due else that_cannot_grow(view, tasks)
+        return self.in_use.without_replacing(stay) if stay else self.in_use
 
     def _nothing_new(self, tasks: Sequence[TaskWork]) -> set[TableNode]:
         """Return the nodes whose tasks take only files of Pending tasks."""

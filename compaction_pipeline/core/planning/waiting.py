@@ -1,23 +1,33 @@
 """Decides whether a tick leaves a node's waiting tasks alone, although files came to the node after these tasks were planned.
 
 A tick may replace Pending tasks by larger ones. If it did so for every new file, a busy table would replace its tasks with each commit of
-its writers, and a queue that is behind would never get shorter. So the new files must be worth a task of their own.
+its writers, and a queue that is behind would never get shorter. So the new files must be worth a task of their own, tasks are replaced at
+most once in `self-optimizing.min-plan-interval`, and a task that cannot grow is not replaced at all. A task whose commit would be a
+conflict is replaced at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.triggers import Trigger, new_files_trigger
+from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.major import high_delete_ratios, joins_undersized
 from compaction_pipeline.core.planning.node_view import NodeView
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.words import duration_text
 
 
 def why_kept(
-    view: NodeView, deletes: Sequence[LiveFile], tasks: Sequence[CompactionTask], types: Collection[CompactionType], full: Trigger
+    view: NodeView,
+    deletes: Sequence[LiveFile],
+    tasks: Sequence[CompactionTask],
+    types: Collection[CompactionType],
+    full: Trigger,
+    now: datetime,
 ) -> str | None:
     """Say why the new files of a node are no reason to replace its waiting tasks; None when the node must be planned again.
 
@@ -26,6 +36,10 @@ def why_kept(
     """
     if not all(_is_valid(task, view) for task in tasks):
         return None
+    least, ago = view.properties.min_plan_interval, now - max(task.created_at for task in tasks)
+    if ago < least:
+        young = f"the waiting tasks were planned {duration_text(ago)} ago"
+        return f"{young}, and at least {duration_text(least)} must pass before they are replaced"
     if full.due and all(task.work.type is not CompactionType.FULL for task in tasks):
         return None
     if CompactionType.MAJOR in types and _is_major_due(view, tasks):
@@ -38,6 +52,15 @@ def why_kept(
     new_deletes = [file for file in deletes if file.data_sequence_number > planned_at]
     minor = new_files_trigger(new_data, new_deletes, view.properties)
     return None if minor.due and CompactionType.MINOR in types else minor.text
+
+
+def that_cannot_grow(view: NodeView, tasks: Sequence[CompactionTask]) -> frozenset[TaskId]:
+    """Return those of a node's waiting tasks that stay when the node is planned again, because they have the largest size already.
+
+    The new files then get a task of their own. Tasks of a task group are not among them: a plan replaces a group as a whole.
+    """
+    least = view.properties.max_task_size_bytes
+    return frozenset(task.task_id for task in tasks if not task.work.group and task.work.input_bytes >= least and _is_valid(task, view))
 
 
 def with_whole_groups(kept: Mapping[TableNode, str], waiting: Mapping[TableNode, Sequence[CompactionTask]]) -> Mapping[TableNode, str]:

@@ -296,6 +296,9 @@ class TaskStore(Protocol):
     def paused(self) -> int:
         """Return how many Pending tasks have no turn, because their tables are paused."""
 
+    def count_replaced(self) -> int:
+        """Return how many tasks are CANCELED because a newer plan took their files into larger tasks."""
+
     def count_waiting_for_retry(self) -> int:
         """Return how many FAILED tasks wait to be tried again."""
 

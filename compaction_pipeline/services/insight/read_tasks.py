@@ -19,7 +19,8 @@ class QueueCounts:
     """How many tasks have each status. Finished tasks count as long as the state database keeps them.
 
     `pending` counts the tasks that a worker may take. `paused` counts those that wait until their tables are resumed. `retrying` counts
-    those that failed and wait to be tried again, and `failed` those that are not tried again.
+    those that failed and wait to be tried again, and `failed` those that are not tried again. `replaced` counts the CANCELED tasks whose
+    files a newer plan took into larger tasks, and `canceled` the others.
     """
 
     pending: int = 0
@@ -30,6 +31,7 @@ class QueueCounts:
     failed: int = 0
     canceled: int = 0
     retrying: int = 0
+    replaced: int = 0
 
     @property
     def open(self) -> int:
@@ -45,6 +47,7 @@ class QueueCounts:
 def queue_counts(tasks: TaskStore) -> QueueCounts:
     """The counts of a task store."""
     counts, paused, retrying = tasks.counts(), tasks.paused(), tasks.count_waiting_for_retry()
+    replaced = tasks.count_replaced()
     return QueueCounts(
         # The two counts are read one after the other, and tasks may end between them.
         pending=max(0, counts.get(TaskStatus.PENDING, 0) - paused),
@@ -54,8 +57,9 @@ def queue_counts(tasks: TaskStore) -> QueueCounts:
         committed=counts.get(TaskStatus.COMMITTED, 0),
         # A task may be put back between the two questions.
         failed=max(0, counts.get(TaskStatus.FAILED, 0) - retrying),
-        canceled=counts.get(TaskStatus.CANCELED, 0),
+        canceled=max(0, counts.get(TaskStatus.CANCELED, 0) - replaced),
         retrying=retrying,
+        replaced=replaced,
     )
 
 

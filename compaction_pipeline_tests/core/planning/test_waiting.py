@@ -17,7 +17,19 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests import strategies
-from compaction_pipeline_tests.builders import NOW, data, equality, global_equality, node, planned, position, properties, table_files, task
+from compaction_pipeline_tests.builders import (
+    KB,
+    NOW,
+    data,
+    equality,
+    global_equality,
+    node,
+    planned,
+    position,
+    properties,
+    table_files,
+    task,
+)
 
 MINOR, MAJOR, FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 
@@ -31,8 +43,12 @@ def deletes(count: int, seq: int, name: str = "e", day: int = 1) -> list[LiveFil
 
 
 def queued(files: TableFiles, plan: CompactionPlan) -> list[CompactionTask]:
-    """The tasks of a plan of these files, as they wait in the queue."""
-    return [task(f"t{number}", work=work, sequence_number=files.sequence_number) for number, work in enumerate(plan.tasks)]
+    """The tasks of a plan of these files, as they have waited in the queue for a day."""
+    created_at = NOW - timedelta(days=1)
+    return [
+        task(f"t{number}", work=work, sequence_number=files.sequence_number, created_at=created_at)
+        for number, work in enumerate(plan.tasks)
+    ]
 
 
 def held_by(tasks: Sequence[CompactionTask]) -> InUse:
@@ -83,6 +99,65 @@ def test_global_deletes_that_the_waiting_task_applies_do_not_replace_it() -> Non
     first = [*small(12, 1, "f"), *(global_equality(f"g{number:02}") for number in range(12))]
     assert next_tick(first, [*first, *small(3, 3, "g")]).replaces == ()
     assert next_tick(first, [*first, *small(1, 3, "g"), *(global_equality(f"h{n:02}", 4) for n in range(12))]).replaces == ("t0",)
+
+
+DUE = small(12, 3, "g")
+"""New files that make a MINOR due by themselves."""
+
+
+@pytest.mark.parametrize(("seconds", "replaced"), [(0, ()), (299, ()), (300, ("t0",)), (3_000, ("t0",))])
+def test_waiting_tasks_are_replaced_at_most_once_in_the_least_interval_between_plans(seconds: int, replaced: tuple[str, ...]) -> None:
+    rules = properties(min_plan_interval=timedelta(minutes=5))
+    [waiting] = queued(before := table_files(*UPSERTED), planned(before, rules=rules))
+    waiting = replace(waiting, created_at=NOW - timedelta(seconds=seconds))
+    plan = planned(table_files(*UPSERTED, *DUE), rules=rules, in_use=held_by([waiting]))
+    assert plan.replaces == replaced
+    if not replaced:
+        assert plan.tasks == ()
+        [verdict] = plan.verdicts
+        assert verdict.reason.text.endswith("ago, and at least 5 min must pass before they are replaced")
+
+
+def test_a_task_that_cannot_be_committed_is_replaced_however_young_it_is() -> None:
+    rules = properties(min_plan_interval=timedelta(minutes=5))
+    [waiting] = queued(before := table_files(*UPSERTED), planned(before, rules=rules))
+    waiting = replace(waiting, created_at=NOW)
+    assert planned(table_files(*UPSERTED[1:], *small(1, 3, "g")), rules=rules, in_use=held_by([waiting])).replaces == ("t0",)
+
+
+def test_a_task_that_cannot_grow_stays_and_new_files_that_are_due_get_one_of_their_own() -> None:
+    rules = properties(max_task_size_bytes=120 * KB)
+    [waiting] = queued(before := table_files(*UPSERTED), planned(before, rules=rules))
+    assert waiting.work.input_bytes == 120 * KB
+    new = [*DUE, *deletes(12, 4, "n")]
+    plan = planned(table_files(*UPSERTED, *new), rules=rules, in_use=held_by([waiting]))
+    assert plan.replaces == ()
+    [work] = plan.tasks
+    assert {file.path for file in work.inputs} == {file.path for file in DUE}
+    # The next new files are compared with both tasks, and are not due.
+    more = task("t1", work=work, sequence_number=4, created_at=waiting.created_at)
+    after = planned(table_files(*UPSERTED, *new, *small(3, 5, "h")), rules=rules, in_use=held_by([waiting, more]))
+    assert (after.tasks, after.replaces) == ((), ())
+    # When they are due, only the task that can grow takes them.
+    rules = replace(rules, max_task_size_bytes=121 * KB)
+    larger = replace(waiting, work=replace(waiting.work, inputs=(*waiting.work.inputs, data("x", 10, 1))))
+    last = planned(table_files(*UPSERTED, data("x", 10, 1), *new, *small(12, 5, "h")), rules=rules, in_use=held_by([larger, more]))
+    assert last.replaces == ("t1",)
+    assert not {file.path for work in last.tasks for file in work.inputs} & {file.path for file in larger.work.inputs}
+
+
+def test_an_invalid_task_is_replaced_although_it_cannot_grow() -> None:
+    rules = properties(max_task_size_bytes=120 * KB)
+    [waiting] = queued(before := table_files(*UPSERTED), planned(before, rules=rules))
+    gone = table_files(*UPSERTED[1:], *small(1, 3, "g"))
+    assert planned(gone, rules=rules, in_use=held_by([waiting])).replaces == ("t0",)
+
+
+def test_a_full_takes_the_files_of_tasks_that_cannot_grow() -> None:
+    rules = properties(max_task_size_bytes=120 * KB, full_interval=timedelta(hours=1))
+    tasks = queued(before := table_files(*UPSERTED), planned(before, rules=replace(rules, full_interval=None)))
+    due = NodeHistory(first_seen={node(): NOW - timedelta(hours=2)})
+    assert planned(table_files(*UPSERTED, *DUE), rules=rules, in_use=held_by(tasks), history=due).replaces == ("t0",)
 
 
 def test_the_interval_does_not_replace_the_task_that_it_asked_for() -> None:

@@ -1,0 +1,60 @@
+"""What a Spark session is and can do, found out from the session itself. A project may give us one that no setting of ours describes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+_CONNECT_MODULES = "pyspark.sql.connect."
+_CONNECT_SLOTS = 16
+"""A server of Spark Connect does not tell how many cores it has, unless its configuration names a parallelism."""
+
+_shipped: WeakSet[Any] = WeakSet()
+"""The contexts and Connect sessions whose workers have our package."""
+
+
+def is_connect(session: Any) -> bool:
+    """Whether this session is a client of Spark Connect. Such a session has no `sparkContext`."""
+    # Importing the class would import grpc, which a classic session does not need.
+    return any(kind.__module__.startswith(_CONNECT_MODULES) for kind in type(session).__mro__)
+
+
+def is_alive(session: Any) -> bool:
+    """Whether the session can still run jobs."""
+    if is_connect(session):
+        return not getattr(session, "is_stopped", False)
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except Exception:
+        # The JVM is gone: it was killed, or ran out of memory. Its gateway answers with various errors.
+        return False
+
+
+def slots_of(session: Any) -> int:
+    """The number of tasks that Spark runs at a time."""
+    if is_connect(session):
+        return int(session.conf.get("spark.default.parallelism", None) or _CONNECT_SLOTS)
+    return int(session.sparkContext.defaultParallelism)
+
+
+def application_of(session: Any) -> str:
+    """The id of the session's application, by which Spark's pages and logs name it. A client of Spark Connect only knows its session's."""
+    return f"Connect session {session.session_id}" if is_connect(session) else f"application {session.sparkContext.applicationId}"
+
+
+def runs_here(session: Any) -> bool:
+    """Whether the workers are processes of this machine that import what this interpreter imports."""
+    return not is_connect(session) and str(session.sparkContext.master).split("[")[0] == "local"
+
+
+def ship(session: Any, archive: Path) -> None:
+    """Send the zip file of our package to the workers of this session, unless they have it."""
+    target = session if is_connect(session) else session.sparkContext
+    if target in _shipped:
+        return
+    if is_connect(session):
+        session.addArtifacts(str(archive), pyfile=True)
+    else:
+        session.sparkContext.addPyFile(str(archive))
+    _shipped.add(target)
