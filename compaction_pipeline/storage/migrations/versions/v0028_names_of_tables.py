@@ -1,4 +1,4 @@
-"""Finds the other names of a table by its uuid, in all catalogs (issue 28, sections 6 and 7)."""
+"""Finds the other names of a table by its uuid, in all catalogs."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""An index of the tasks that a newer plan replaced, so that they are counted apart from those that were canceled (part of the runs)."""
+"""An index of the tasks that a newer plan replaced, so that they are counted apart from those that were canceled."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0028"
-down_revision = "0027"
+revision = "0030"
+down_revision = "0029"
 branch_labels = None
 depends_on = None
 
