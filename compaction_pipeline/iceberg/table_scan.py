@@ -16,13 +16,14 @@ from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
-from compaction_pipeline.core.tables.keyed.stores import is_keyed
+from compaction_pipeline.core.tables.keyed.stores import is_keyed, says_no_key
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
+from compaction_pipeline.iceberg.keyed.without_key import refusal_of_part
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of, refusal_of_contents
 
@@ -64,7 +65,12 @@ class IcebergScan:
         if is_keyed(loaded.metadata.properties):
             return self._keyed_head(head)
         self._change_stores.pop(table, None)
-        return head
+        part = refusal_of_part(self._catalogs, table, loaded)
+        if part is None:
+            return head
+        # The tables beside it may change without any change of its metadata.
+        place = _UNKNOWN if says_no_key(loaded.metadata.properties) else head.metadata_location
+        return replace(head, metadata_location=place, refusal=part)
 
     def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
         """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""
