@@ -11,13 +11,14 @@ from dataclasses import replace
 from datetime import datetime
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
 from compaction_pipeline.core.tables.keyed.stores import is_keyed, says_no_key
-from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
@@ -113,6 +114,7 @@ class IcebergScan:
             metadata_location=_both(stores.base.metadata_location, stores.change.metadata_location),
             layout=stores.layout,
             refusal=refusal_of_contents(stores.base.metadata) or (f"in its change store, {problem}" if problem is not None else None),
+            change_store=_change_head(stores),
             stores=stores,
         )
 
@@ -121,6 +123,11 @@ class IcebergScan:
         if loaded is None:
             loaded = self._loaded[table] = self._catalogs.load(table)
         return loaded
+
+
+def _change_head(stores: KeyedStores) -> ChangeHead | None:
+    snapshot = stores.change.metadata.snapshot_by_name(MAIN_BRANCH)
+    return ChangeHead(snapshot.snapshot_id, snapshot.sequence_number or 0) if snapshot is not None else None
 
 
 def _both(base: str, change: str) -> str:

@@ -69,6 +69,16 @@ def change_stores_beside(name: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(other for other in names if pattern.fullmatch(other)))
 
 
+def base_names(name: str) -> tuple[str, ...]:
+    """The names that the base store of a change store with this name may have, the longest first: those of `t_change_` are `t`."""
+    found = []
+    for match in re.finditer("change", name, re.IGNORECASE):
+        before, separator = name[: match.start()], name[match.end() :]
+        if separator and before.endswith(separator) and len(before) > len(separator):
+            found.append(before[: -len(separator)])
+    return tuple(reversed(found))
+
+
 def base_store(name: str, properties: Mapping[str, str]) -> BaseStore:
     """The base store that a table's properties describe. `name` is the table's name, for messages.
 
