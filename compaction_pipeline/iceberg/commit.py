@@ -56,6 +56,7 @@ from compaction_pipeline.iceberg.keyed.base_commit import (
 )
 from compaction_pipeline.iceberg.keyed.rewrite_commit import files_of_readers
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
+from compaction_pipeline.iceberg.keyed.without_key import refusal_of_part
 from compaction_pipeline.iceberg.landing import (
     has_landed,
     head_id,
@@ -68,7 +69,7 @@ from compaction_pipeline.iceberg.leftovers import check_writable, delete_orphans
 from compaction_pipeline.iceberg.manifests.entries import EntryCheck
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction, delete_quietly
-from compaction_pipeline.iceberg.scan import refusal_of, refusal_of_contents
+from compaction_pipeline.iceberg.scan import refusal_of_contents
 from compaction_pipeline.iceberg.snapshot_changes import snapshot_changes
 from compaction_pipeline.iceberg.task_outputs import TaskOutput, check_constants, commit_figures, outputs_are_live, prepared_output
 
@@ -220,7 +221,8 @@ class _Commit:
             loaded = self._catalogs.load(self._table)
         self._on_step("after-load")
         is_plain = self._change is None and self._rewritten is None
-        refusal = refusal_of(loaded.metadata) if is_plain else refusal_of_contents(loaded.metadata)
+        part = refusal_of_part(self._catalogs, self._table, loaded) if is_plain else None
+        refusal = part or refusal_of_contents(loaded.metadata)
         if refusal is not None:
             raise TableRefused(f"table {self._table} is not compacted: {refusal}")
         if self._reader is None:

@@ -11,7 +11,6 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
-from compaction_pipeline.core.tables.keyed.stores import refusal_of_store
 from compaction_pipeline.core.tables.table import ManifestRef, SnapshotSummary, TableHead, TableIdentifier, TableLayout, data_folder
 from compaction_pipeline.iceberg.manifests.lists import read_manifests
 from compaction_pipeline.iceberg.manifests.partitions import is_unpartitioned
@@ -39,7 +38,7 @@ def manifest_ref(manifest: ManifestFile) -> ManifestRef:
 
 
 def head_of(table: TableIdentifier, loaded: Table) -> TableHead:
-    """The head of a loaded table. If the table is refused, it holds the reason."""
+    """The head of a loaded table. If the table is refused for what its contents are, it holds the reason."""
     metadata = loaded.metadata
     snapshot = metadata.snapshot_by_name(MAIN_BRANCH)
     return TableHead(
@@ -50,7 +49,7 @@ def head_of(table: TableIdentifier, loaded: Table) -> TableHead:
         sequence_number=_sequence_number(metadata, snapshot),
         ancestors=tuple(_ancestors(metadata, snapshot)),
         layout=layout_of(metadata),
-        refusal=refusal_of(metadata),
+        refusal=refusal_of_contents(metadata),
     )
 
 
@@ -76,13 +75,9 @@ def unpartitioned_spec_ids(metadata: TableMetadata) -> frozenset[int]:
     return frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
 
 
-def refusal_of(metadata: TableMetadata) -> str | None:
-    """Why we do not compact this table, as far as its metadata tells. Avro, ORC and encrypted files are found in the manifests."""
-    return refusal_of_store(metadata.properties) or refusal_of_contents(metadata)
-
-
 def refusal_of_contents(metadata: TableMetadata) -> str | None:
-    """Why we neither compact this table nor merge changes into it, as far as its metadata tells."""
+    """Why we neither compact this table nor merge changes into it, as far as its metadata tells. Avro, ORC and encrypted files are found in
+    the manifests; `refusal_of_part` in `iceberg/keyed/without_key.py` says which tables are part of a keyed one."""
     properties: Mapping[str, str] = metadata.properties
     if metadata.format_version > 2:
         return f"format version is {metadata.format_version} but must be 1 or 2: this version does not write newer formats"

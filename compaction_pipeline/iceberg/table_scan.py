@@ -11,18 +11,20 @@ from dataclasses import replace
 from datetime import datetime
 
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
-from compaction_pipeline.core.tables.keyed.stores import is_keyed
-from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.core.tables.keyed.stores import is_keyed, says_no_key
+from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
+from compaction_pipeline.iceberg.keyed.without_key import refusal_of_part
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of, refusal_of_contents
 
@@ -64,7 +66,12 @@ class IcebergScan:
         if is_keyed(loaded.metadata.properties):
             return self._keyed_head(head)
         self._change_stores.pop(table, None)
-        return head
+        part = refusal_of_part(self._catalogs, table, loaded)
+        if part is None:
+            return head
+        # The tables beside it may change without any change of its metadata.
+        place = _UNKNOWN if says_no_key(loaded.metadata.properties) else head.metadata_location
+        return replace(head, metadata_location=place, refusal=part)
 
     def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
         """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""
@@ -107,6 +114,7 @@ class IcebergScan:
             metadata_location=_both(stores.base.metadata_location, stores.change.metadata_location),
             layout=stores.layout,
             refusal=refusal_of_contents(stores.base.metadata) or (f"in its change store, {problem}" if problem is not None else None),
+            change_store=_change_head(stores),
             stores=stores,
         )
 
@@ -115,6 +123,11 @@ class IcebergScan:
         if loaded is None:
             loaded = self._loaded[table] = self._catalogs.load(table)
         return loaded
+
+
+def _change_head(stores: KeyedStores) -> ChangeHead | None:
+    snapshot = stores.change.metadata.snapshot_by_name(MAIN_BRANCH)
+    return ChangeHead(snapshot.snapshot_id, snapshot.sequence_number or 0) if snapshot is not None else None
 
 
 def _both(base: str, change: str) -> str:

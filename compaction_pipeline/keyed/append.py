@@ -24,9 +24,10 @@ from compaction_pipeline.merging.reading.file_access import FileAccess
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Changes that were committed: the number of their transaction, and their files."""
+    """Changes that were committed: the number of their transaction, the snapshot of the change store, and their files."""
 
     transaction_id: int
+    snapshot_id: int
     files: Sequence[OutputFile]
 
 
@@ -47,16 +48,16 @@ def append_rows(
         if not outputs and batch is None:
             return None
         try:
-            sequence = append_changes(stores, outputs, batch, _same_layout(change), summary or {})
+            snapshot = append_changes(stores, outputs, batch, _same_layout(change), summary or {})
         except (RacesLost, TableRefused):
             # These two say that nothing was committed. After any other error, an interruption too, the files may be live.
             files.delete_written()
             raise
-        if sequence is None:
+        if snapshot is None:
             # Another writer has committed this batch meanwhile.
             files.delete_written()
             return None
-        return Appended(sequence, outputs)
+        return Appended(snapshot.sequence_number or 0, snapshot.snapshot_id, outputs)
 
 
 def _write(

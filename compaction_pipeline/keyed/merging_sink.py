@@ -18,6 +18,7 @@ from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.keyed.append import Appended, append_rows
+from compaction_pipeline.keyed.reporting import Reporter, Reports
 from compaction_pipeline.keyed.sink_merges import SinkFigures, SinkMerges
 from compaction_pipeline.merging.process import MergeProcess
 
@@ -35,7 +36,9 @@ _PATIENCE = 0.1
 class MergingSink:
     """Writes changes and merges its own small files. `KeyedTable.merging_sink` makes one; use it in a `with` block."""
 
-    def __init__(self, load: Callable[[], KeyedStores], sink_id: str, interval: timedelta, memory_bytes: int) -> None:
+    def __init__(
+        self, load: Callable[[], KeyedStores], sink_id: str, interval: timedelta, memory_bytes: int, reporter: Reporter | None = None
+    ) -> None:
         if not isinstance(interval, timedelta) or interval < _LEAST_INTERVAL:
             raise ConfigError(f"interval is {interval!r} but must be a timedelta of at least one second: each merge is a commit")
         if memory_bytes < _LEAST_MEMORY:
@@ -48,6 +51,7 @@ class MergingSink:
                 "not be merged with each other, because Amoro's readers go by their names; use write_changes"
             )
         self._load, self._sink_id, self._interval = load, sink_id, interval
+        self._reporter, self._reports = reporter, Reports()
         self._small = SmallFiles(interval, properties.fragment_size_bytes, properties.target_size_bytes)
         self._process = MergeProcess()
         self._merges = SinkMerges(load, properties, memory_bytes, self._process.merge, self._await_end_of_batch)
@@ -90,7 +94,8 @@ class MergingSink:
         if not self._thread.is_alive():
             raise ConfigError("the merging sink is not open: use it as `with table.merging_sink(...) as sink:`")
         marked = Batch(self._sink_id, batch, watermark)
-        appended = append_rows(self._load(), rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
+        stores = self._load()
+        appended = append_rows(stores, rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
         with self._batch_ended:
             self._batch_ended.notify_all()
         if appended is None:
@@ -101,6 +106,8 @@ class MergingSink:
             # A batch never waits for the background.
             self.figures.left_files += len(appended.files)
             self.figures.problem = f"{_MOST_BATCHES} batches wait to be merged"
+        if self._reporter is not None:
+            self._reports.report(self._reporter, stores, appended)
         return appended.transaction_id
 
     def _run(self) -> None:

@@ -21,6 +21,7 @@ from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.keyed.append import append_rows
 from compaction_pipeline.keyed.merging_sink import DEFAULT_MEMORY, MergingSink
 from compaction_pipeline.keyed.overwrite import overwrite_rows
+from compaction_pipeline.keyed.reporting import Reporter, Reports
 from compaction_pipeline.keyed.scan import KeyedScan
 
 
@@ -36,6 +37,7 @@ class KeyedTable:
         self._catalog = catalog
         self._identifier = identifier
         self._stores = stores
+        self._reports = Reports()
 
     @classmethod
     def open(cls, catalog: Catalog, name: str | Identifier) -> KeyedTable:
@@ -80,6 +82,7 @@ class KeyedTable:
         sink_id: str | None = None,
         batch: int | None = None,
         watermark: datetime | None = None,
+        reporter: Reporter | None = None,
     ) -> int | None:
         """Append changes as one transaction, and return its number. All rows land, or none.
 
@@ -93,25 +96,40 @@ class KeyedTable:
         committed together: when both write a batch of one number at the same moment, it may land twice. `watermark` promises that the sink
         writes no event before this time after the batch (see `watermark`).
 
+        With a `reporter`, such as `compaction_pipeline.reports.CommitReporter`, the commit is reported to the service. A report that fails
+        is logged, and the batch waits for it at most one second.
+
         Raises ConfigError for rows that do not fit the table. Raises TableRefused when readers would not see the changes, because the
         change store was made anew. Raises RacesLost when other writers were always faster, and CommitStateUnknown when the catalog's answer
         got lost: write the same batch again, it lands once.
         """
-        appended = append_rows(self._load(), rows, order_by, _batch(sink_id, batch, watermark))
-        return None if appended is None else appended.transaction_id
+        stores = self._load()
+        appended = append_rows(stores, rows, order_by, _batch(sink_id, batch, watermark))
+        if appended is None:
+            return None
+        if reporter is not None:
+            self._reports.report(reporter, stores, appended)
+        return appended.transaction_id
 
-    def merging_sink(self, sink_id: str, *, interval: timedelta = timedelta(minutes=10), memory_bytes: int = DEFAULT_MEMORY) -> MergingSink:
+    def merging_sink(
+        self,
+        sink_id: str,
+        *,
+        interval: timedelta = timedelta(minutes=10),
+        memory_bytes: int = DEFAULT_MEMORY,
+        reporter: Reporter | None = None,
+    ) -> MergingSink:
         """A sink that writes changes, and merges its own small files with each other in the background.
 
         It needs a table with `delta_rewrite`. Every batch is committed at once. After `interval`, and when the sink is closed, one insert
         file and one delete file of each tree node replace the small ones that this sink has committed since. A node with as many bytes as a
-        file should have is merged earlier. One merge uses at most `memory_bytes`.
+        file should have is merged earlier. One merge uses at most `memory_bytes`. A `reporter` reports each batch, as in `write_changes`.
 
         Use it in a `with` block. Raises ConfigError for a table without `delta_rewrite`, a wrong `sink_id`, and an interval or memory that
         is too small.
         """
         check_sink_id(sink_id)
-        return MergingSink(self._load, sink_id, interval, memory_bytes)
+        return MergingSink(self._load, sink_id, interval, memory_bytes, reporter)
 
     def insert_overwrite(
         self, rows: Any, *, sink_id: str | None = None, batch: int | None = None, watermark: datetime | None = None

@@ -54,6 +54,9 @@ table_state = Table(
     Column("layout", Json(TableLayout, remembered=_TABLES)),
     Column("snapshot_id", BigInteger),
     Column("sequence_number", BigInteger),
+    # The head of the change store of a keyed table at that read.
+    Column("change_snapshot_id", BigInteger),
+    Column("change_sequence_number", BigInteger),
     Column("metadata_location", Text),
     Column("read_id", String),
     Column("read_at", Moment),

@@ -25,7 +25,7 @@ from compaction_pipeline.core.tables.index import (
     WholeRead,
 )
 from compaction_pipeline.core.tables.switch import TableSwitch
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import ChangeHead, TableIdentifier
 
 
 class IndexStateName(str, Enum):
@@ -60,12 +60,15 @@ def unknown(table: TableIdentifier) -> NotFoundError:
 def index_columns(index: TableIndex) -> dict[str, object]:
     """All columns of a table's index."""
     state, loaded, read = index.state, index.loaded, index.last_read
+    change = state.change_store if isinstance(state, Complete) else None
     return {
         "index_state": _NAMES[type(state)],
         "table_uuid": loaded.table_uuid if loaded is not None else None,
         "layout": loaded.layout if loaded is not None else None,
         "snapshot_id": read.snapshot_id if read is not None else None,
         "sequence_number": state.sequence_number if isinstance(state, Complete) else None,
+        "change_snapshot_id": change.snapshot_id if change is not None else None,
+        "change_sequence_number": change.sequence_number if change is not None else None,
         "metadata_location": state.metadata_location if isinstance(state, (Complete, Empty, Refused)) else None,
         "read_id": state.read_id if isinstance(state, (Complete, Empty)) else None,
         "read_at": read.at if read is not None else None,
@@ -114,6 +117,7 @@ def _state(row: Row[Any]) -> IndexState:
         return Reading(loaded, row.problem)
     if name is IndexStateName.EMPTY:
         return Empty(loaded, row.metadata_location, row.read_id, row.read_at, row.read_landed, row.problem)
+    change = None if row.change_snapshot_id is None else ChangeHead(row.change_snapshot_id, row.change_sequence_number)
     return Complete(
-        loaded, row.snapshot_id, row.sequence_number, row.metadata_location, row.read_id, row.read_at, row.read_landed, row.problem
+        loaded, row.snapshot_id, row.sequence_number, row.metadata_location, row.read_id, row.read_at, row.read_landed, row.problem, change
     )

@@ -92,6 +92,23 @@ def test_java_reads_a_merge_with_both_kinds_of_deletes_and_goes_on(java: Java) -
     java.goes_on(t)
 
 
+def test_java_reads_a_merged_mixed_iceberg_table_without_a_key_and_goes_on(java: Java) -> None:
+    amoro = {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "base", "write.metadata.delete-after-commit.enabled": "true"}
+    t = java.lake.table(properties={**MERGE_ON_READ, **amoro})
+    t.ids(1, 2)
+    java.sql("INSERT INTO {t} (id) VALUES (3), (4)")
+    java.sql("DELETE FROM {t} WHERE id = 2")
+    t.table.refresh()
+    assert t.head().refusal is None
+    assert t.commit(t.merge()).state is CommitState.COMMITTED
+    assert java.ids() == t.live_ids() == [1, 3, 4]
+    java.goes_on(t)
+    t.ids(5, 6)
+    assert t.head().refusal is None
+    assert t.commit(t.merge()).state is CommitState.COMMITTED
+    java.agrees(t)
+
+
 def test_java_reads_a_merge_beside_a_conversion_and_goes_on(java: Java) -> None:
     t = java.lake.table(properties=MERGE_ON_READ)
     a, b = t.ids(1, 2), t.ids(3, 4)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.tables.index import Complete, TableIndex
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import ChangeHead, TableIdentifier
 
 TOGETHER = timedelta(seconds=1)
 """Reports of one table that arrive within this time are answered by one look at the table."""
@@ -59,16 +59,31 @@ def why_known(report: CommitReport, index: TableIndex) -> str | None:
     """Return why the stored state of the table knows of the reported commit already. Return None when it may not.
 
     Sequence numbers grow along main. So a commit whose number is not above that of the snapshot that was read is an ancestor of this
-    snapshot, or no part of main.
+    snapshot, or no part of main. Each store of a keyed table counts its own commits. A report that names the change store is compared with
+    that store. One that names the keyed table may be about either store, so its number must be known to both.
     """
     read = index.state
     if not isinstance(read, Complete):
         return None
-    if read.snapshot_id == report.snapshot_id:
-        return f"snapshot {report.snapshot_id} was read at {read.read_at:%Y-%m-%d %H:%M:%S} UTC"
-    if 0 < report.sequence_number <= read.sequence_number:
-        return f"the sequence number {report.sequence_number} is not above {read.sequence_number}, that of the snapshot that was read last"
+    heads = _heads(report, index.table, read)
+    for store, head in heads.items():
+        if head is not None and head.snapshot_id == report.snapshot_id:
+            return f"snapshot {report.snapshot_id}{store} was read at {read.read_at:%Y-%m-%d %H:%M:%S} UTC"
+    numbers = {store: head.sequence_number if head is not None else 0 for store, head in heads.items()}
+    store, lowest = min(numbers.items(), key=lambda item: item[1])
+    if 0 < report.sequence_number <= lowest:
+        return f"the sequence number {report.sequence_number} is not above {lowest}, that of the snapshot{store} that was read last"
     return None
+
+
+def _heads(report: CommitReport, table: TableIdentifier, read: Complete) -> Mapping[str, ChangeHead | None]:
+    """Return the heads with which a report is compared, by the words that name their stores in a sentence."""
+    keyed = read.loaded.layout.keyed
+    of_table = ChangeHead(read.snapshot_id, read.sequence_number)
+    if keyed is None:
+        return {"": of_table}
+    changes = {" of the change store": read.change_store}
+    return changes if report.table != table else {" of the base store": of_table, **changes}
 
 
 def with_report(before: ReportedTable | None, report: CommitReport, now: datetime) -> ReportedTable:

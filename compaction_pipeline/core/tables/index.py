@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.sort_order import order_of_full
-from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier, TableLayout
 
 NO_SNAPSHOT = 0
 """Stands for the snapshot of a keyed table whose base store has none yet, while its change store has files."""
@@ -68,6 +68,8 @@ class Complete:
     read_at: datetime
     landed: int = 0
     property_problem: str | None = None
+    change_store: ChangeHead | None = None
+    """The head of the change store of a keyed table, as it was then. The other fields are those of the base store."""
 
     def is_same_read(self, other: Complete | Empty | None) -> bool:
         """Return whether the other one describes the same files. Properties, schemas and specs may differ."""

@@ -134,6 +134,14 @@ class SnapshotSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeHead:
+    """The newest snapshot of the change store of a keyed table, and its sequence number."""
+
+    snapshot_id: int
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableHead:
     """The current state of a table's main branch, without its files.
 
@@ -142,7 +150,8 @@ class TableHead:
     of main, newest first. `refusal` says why the program does not compact the table; None when it does.
 
     Of a keyed table these are the values of its base store, but `metadata_location` names the metadata of both stores, so that it is
-    another one whenever one of them changes. `stores` is the object with which the scan reads the files of both.
+    another one whenever one of them changes. `change_store` is the head of the change store; None without a snapshot there. `stores` is the
+    object with which the scan reads the files of both.
     """
 
     table: TableIdentifier
@@ -153,6 +162,7 @@ class TableHead:
     ancestors: tuple[SnapshotSummary, ...]
     layout: TableLayout
     refusal: str | None
+    change_store: ChangeHead | None = None
     stores: Any = field(default=None, compare=False, repr=False)
 
 

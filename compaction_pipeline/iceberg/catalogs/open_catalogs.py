@@ -106,6 +106,11 @@ class Catalogs:
             )
         return tuple(sorted(found))
 
+    def names_beside(self, table: TableIdentifier) -> tuple[str, ...]:
+        """The names of all tables in the namespace of a table, its own name included, as the catalog lists them now."""
+        with translated(f"namespace {'.'.join(table.namespace)} of catalog {table.catalog!r}"):
+            return tuple(levels[-1] for levels in self.catalog(table.catalog).list_tables(table.namespace))
+
     def locations(self, name: str) -> Mapping[TableIdentifier, str]:
         """The metadata locations of all tables of a SQL catalog, by one query. Empty for other kinds, which answer table by table."""
         catalog = self.catalog(name)

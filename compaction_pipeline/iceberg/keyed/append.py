@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from compaction_pipeline.core.errors import ConfigError, RacesLost
 from compaction_pipeline.core.tables.data_file import OutputFile
@@ -33,8 +33,8 @@ def append_changes(
     check: Callable[[Table], None],
     summary: Mapping[str, str],
     sleep: Callable[[float], None] = time.sleep,
-) -> int | None:
-    """Commit the files as one snapshot, on the newest metadata. Returns its data sequence number; None when the batch is there already.
+) -> Snapshot | None:
+    """Commit the files as one snapshot, on the newest metadata. Returns it; None when the batch is there already.
 
     `check` looks at the metadata of each attempt, and raises when the files do not fit it any more. `summary` is added to what the
     snapshot's summary says. Raises as `commit_write` does.
@@ -47,9 +47,9 @@ def begin_overwrite(stores: KeyedStores, sleep: Callable[[float], None] = time.s
 
     Raises as `commit_write` does.
     """
-    number = _append(stores, (), None, lambda change: None, {BEGIN_KEY: uuid4().hex, OVERWRITE_BEGIN_KEY: "true"}, sleep)
-    assert number is not None, "only a batch may have landed before"
-    return number
+    snapshot = _append(stores, (), None, lambda change: None, {BEGIN_KEY: uuid4().hex, OVERWRITE_BEGIN_KEY: "true"}, sleep)
+    assert snapshot is not None, "only a batch may have landed before"
+    return snapshot.sequence_number or 0
 
 
 def _append(
@@ -59,7 +59,7 @@ def _append(
     check: Callable[[Table], None],
     properties: Mapping[str, str],
     sleep: Callable[[float], None],
-) -> int | None:
+) -> Snapshot | None:
     change, name = stores.change, f"change store {'.'.join(stores.change.name())}"
 
     def stage(summary: Mapping[str, str], attempt: int) -> Transaction | None:

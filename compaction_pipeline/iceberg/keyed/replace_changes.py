@@ -50,7 +50,7 @@ def replace_changes(
 
     committed = commit_write(change, name, stage, sleep)
     assert committed is not None, "each attempt stages a snapshot"
-    return committed
+    return committed.sequence_number or 0
 
 
 def _check_places(name: str, replaced: Sequence[LiveFile], files: Sequence[OutputFile]) -> None:

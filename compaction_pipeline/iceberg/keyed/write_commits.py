@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import CommitStateUnknown, RacesLost
 from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
@@ -24,8 +25,8 @@ def commit_write(
     what: str,
     stage: Callable[[Mapping[str, str], int], Transaction | None],
     sleep: Callable[[float], None] = time.sleep,
-) -> int | None:
-    """Commit the snapshot that `stage` makes. Returns its data sequence number; None when `stage` makes none.
+) -> Snapshot | None:
+    """Commit the snapshot that `stage` makes. Returns it; None when `stage` makes none.
 
     `stage` gets what the snapshot's summary must have, and the number of the attempt. It builds on the newest metadata, and raises when the
     files do not fit it any more. `what` names the store in messages. A lost race is tried again. Raises RacesLost when the last try has
@@ -54,7 +55,7 @@ def commit_write(
             delete_quietly(store.io, transaction.written)
             lost_race_pause(attempt, sleep)
             continue
-        return transaction.staged[-1].snapshot.sequence_number
+        return transaction.staged[-1].snapshot
     raise RacesLost(f"{what}: other writers were faster {_ATTEMPTS} times; nothing was written, write it again")
 
 
@@ -71,9 +72,9 @@ def _refreshed(store: Table) -> bool:
     return False
 
 
-def _landed(store: Table, write_id: str) -> int | None:
-    """The data sequence number of the snapshot with this id; None while the table does not show it."""
+def _landed(store: Table, write_id: str) -> Snapshot | None:
+    """The snapshot with this id; None while the table does not show it."""
     for snapshot in store.metadata.snapshots:
         if snapshot.summary is not None and snapshot.summary.additional_properties.get(_WRITE_ID) == write_id:
-            return snapshot.sequence_number
+            return snapshot
     return None

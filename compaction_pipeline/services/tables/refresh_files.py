@@ -308,7 +308,8 @@ class RefreshFiles:
             return Refresh(table, complete=False, problem=problem)
         common = (head.metadata_location, self._new_owner(), self._clock(), known.commits.landed, problem)
         if measured:
-            whole: Complete | Empty = Complete(_loaded(head), head.snapshot_id or NO_SNAPSHOT, head.sequence_number, *common)
+            snapshot_id = head.snapshot_id or NO_SNAPSHOT
+            whole: Complete | Empty = Complete(_loaded(head), snapshot_id, head.sequence_number, *common, head.change_store)
         else:
             whole = Empty(_loaded(head), *common)
         warning = foreign_rewrite(head, index.last_snapshot_id, RECORD_ID_PROPERTY) or index.warning

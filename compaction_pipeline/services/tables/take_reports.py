@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.commit_report import CommitReport, why_known
+from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_KEY, base_names, is_change_store, is_keyed
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, ReportStore, TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -44,13 +46,53 @@ class TakeReports:
         """
         self._catalogs.entry(report.table.catalog)
         known = self._known(report.table)
+        keyed = self._keyed_table(report.table, known)
+        if keyed is not None:
+            known = keyed
         why = why_known(report, known.index) if known is not None else None
         if why is not None:
             return TakenReport(False, why)
-        reported = self._reports.add(report, self._clock())
+        table = known.table if known is not None else report.table
+        named = "the table" if table == report.table else f"the keyed table {table}, of which {report.table} is the change store,"
+        reported = self._reports.add(replace(report, table=table), self._clock())
+        for base in self._unread_bases(table):
+            self._reports.add(replace(report, table=base), self._clock())
         if reported.reports > 1:
-            return TakenReport(True, f"one look at the table answers this report and {reported.reports - 1} more")
-        return TakenReport(True, "the table is looked at within seconds")
+            return TakenReport(True, f"one look at {named.rstrip(',')} answers this report and {reported.reports - 1} more")
+        return TakenReport(True, f"{named} is looked at within seconds")
+
+    def _keyed_table(self, store: TableIdentifier, known: KnownTable | None) -> KnownTable | None:
+        """Return the keyed table whose base store names this table as its change store; None when no known one does.
+
+        Nobody compacts a change store by itself, so a look at it alone would be of no use. The name of the base store is tried first. A
+        store that has another name is found by the property of its base store alone.
+        """
+        is_store = known is not None and known.layout is not None and is_change_store(known.layout.properties)
+        names = base_names(store.name)
+        if not is_store and not names:
+            return None
+        for name in names:
+            try:
+                base = self._reader.state(replace(store, name=name))
+            except NotFoundError:
+                continue
+            if _names(base, store):
+                return base
+        if not is_store:
+            return None
+        return next((base for base in self._reader.states(store.catalog) if _names(base, store)), None)
+
+    def _unread_bases(self, store: TableIdentifier) -> Sequence[TableIdentifier]:
+        """Return the known tables that were never read, and are base stores of this one if it is a change store and they are keyed."""
+        found = []
+        for name in base_names(store.name):
+            try:
+                base = self._reader.state(replace(store, name=name))
+            except NotFoundError:
+                continue
+            if base.layout is None:
+                found.append(base.table)
+        return found
 
     def _known(self, table: TableIdentifier) -> KnownTable | None:
         """Return what is known of a table; None when it becomes known now."""
@@ -58,11 +100,21 @@ class TakeReports:
             return self._reader.state(table)
         except NotFoundError:
             # The catalog's own list has the one right name of the table. Some catalogs load a table under other names, too.
-            if table not in self._scan.list_tables(table.catalog):
+            listed = self._scan.list_tables(table.catalog)
+            if table not in listed:
                 raise NotFoundError(
                     f"table {table} is not known, and catalog {table.catalog!r} does not list it; report a commit after it has landed, and "
                     "name the table as the catalog does"
                 ) from None
-            self._index.add(table)
-            log.info("table=%s found by a report of a commit", table)
+            # When it is a change store, its base store is the one to look at.
+            bases = [base for name in base_names(table.name) if (base := replace(table, name=name)) in listed]
+            for found in (table, *bases):
+                self._index.add(found)
+                log.info("table=%s found by a report of a commit of %s", found, table)
             return None
+
+
+def _names(base: KnownTable, store: TableIdentifier) -> bool:
+    """Whether a known table is the base store of a keyed table with this change store."""
+    properties = base.layout.properties if base.layout is not None else {}
+    return is_keyed(properties) and properties.get(CHANGE_STORE_KEY) == ".".join((*store.namespace, store.name))

@@ -25,6 +25,8 @@ TIME_FLAG = "base-optimized-time.exist"
 """This key in the summary of a snapshot says that the snapshot has that blob."""
 LEGACY_KEY = "table.partition-properties"
 """The property of the base store in which old versions of Amoro kept the numbers."""
+OLDEST_LEGACY_KEY = "base.table.max-transaction-id"
+"""The property in which still older versions kept the number of a table without partitions."""
 _LEGACY_SEQUENCE = "max-txId"
 _LEGACY_TIME = "base-op-time"
 
