@@ -105,7 +105,7 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         default=None,
         description="The Spark that merges run on. A mapping is the spark_config of dagster_pyspark's LazyPySparkResource, e.g. "
         'spark.master: "spark://host:7077". "project" means the resource `pyspark` of your own project. In Python it is any object with a '
-        "`spark_session`. Without it, COMPACTION_SPARK_MASTER and COMPACTION_SPARK_REMOTE count, and small merges run without Spark.",
+        "`spark_session`. Without it, COMPACTION_SPARK_MASTER and COMPACTION_SPARK_REMOTE count.",
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

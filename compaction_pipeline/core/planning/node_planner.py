@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.metrics import node_metrics
 from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
@@ -132,13 +133,14 @@ class PlannedPart:
             for node, tasks in self.in_use.waiting.items()
             if node in self.decided and node not in self.in_use.exclusive_nodes and (requested is None or node in requested)
         }
+        pauses = is_pausing(self.history.last_planned_at, self.properties, self.now)
         kept: dict[TableNode, str] = {}
         for node, tasks in waiting.items():
             view = self._view(self.decided[node], keep_pending=False)
             known = {task.task_id for task in tasks}
             # When a task that is not among `tasks` holds files too, this knows too little about the node.
             if all(self.in_use.pending[file.path] in known for file in view.available if file.path in self.in_use.pending):
-                why = why_kept(view, self._opened_deletes(view), tasks, self.types, self._triggers(view)[1], self.now)
+                why = why_kept(view, self._opened_deletes(view), tasks, self.types, self._triggers(view)[1], None if pauses else self.now)
                 if why is not None:
                     kept[node] = why
         return with_whole_groups(kept, waiting)

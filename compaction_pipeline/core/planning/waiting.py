@@ -27,17 +27,19 @@ def why_kept(
     tasks: Sequence[CompactionTask],
     types: Collection[CompactionType],
     full: Trigger,
-    now: datetime,
+    now: datetime | None,
 ) -> str | None:
     """Say why the new files of a node are no reason to replace its waiting tasks; None when the node must be planned again.
 
     `tasks` are all waiting tasks of the node, at least one, and the available files of `view` include theirs. `deletes` are the delete
     files that a reader of the node opens, `types` those that may be planned, and `full` says whether a FULL is due.
+
+    `now` is None while the table pauses between two plans: nothing is planned then, and the pause is the reason.
     """
     if not all(_is_valid(task, view) for task in tasks):
         return None
-    least, ago = view.properties.min_plan_interval, now - max(task.created_at for task in tasks)
-    if ago < least:
+    least = view.properties.min_plan_interval
+    if now is not None and (ago := now - max(task.created_at for task in tasks)) < least:
         young = f"the waiting tasks were planned {duration_text(ago)} ago"
         return f"{young}, and at least {duration_text(least)} must pass before they are replaced"
     if full.due and all(task.work.type is not CompactionType.FULL for task in tasks):
