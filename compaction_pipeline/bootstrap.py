@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
     from compaction_pipeline.services.insight.mirror_records import MirrorRecords
     from compaction_pipeline.services.insight.read_change_rate import ReadChangeRate
+    from compaction_pipeline.services.insight.read_files import ReadFiles
     from compaction_pipeline.services.insight.read_queues import ReadQueues
     from compaction_pipeline.services.insight.read_records import ReadRecords
     from compaction_pipeline.services.insight.read_status import ReadStatus
@@ -351,6 +352,13 @@ class Services(Foundations):
 
         stores = self._stores
         return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
+
+    @cached_property
+    def read_files(self) -> ReadFiles:
+        from compaction_pipeline.services.insight.read_files import ReadFiles
+
+        stores = self._stores
+        return ReadFiles(stores.tables, stores.files, self._scan, self.clock)
 
     @cached_property
     def read_change_rate(self) -> ReadChangeRate:

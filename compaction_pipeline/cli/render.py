@@ -17,6 +17,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
 from compaction_pipeline.core.insight.checks.judgement import Severity
+from compaction_pipeline.core.insight.listed_files import ListedFile
 from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
@@ -179,6 +180,23 @@ def files_table(files: Sequence[LiveFile]) -> Table:
         size = bytes_text(file.file_size_bytes)
         sequence = str(file.data_sequence_number)
         table.add_row(_node(file.node), file.content.value, size, f"{file.record_count:,}", sequence, escape(file.path))
+    return table
+
+
+def keyed_files_table(files: Sequence[ListedFile]) -> Table:
+    """One line for each of the first MOST_FILES live files of both stores of a keyed table."""
+    title = "files" if len(files) <= MOST_FILES else f"the first {MOST_FILES} of {len(files):,} files; --json lists all"
+    table = _table(title, "node", "store", "holds", "size", "rows", "sequence", "may hide rows in", "path")
+    for each in files[:MOST_FILES]:
+        file, hides = each.file, ""
+        if each.merged:
+            hides = "nothing: it is merged, readers skip it"
+        elif each.hides is not None:
+            hides = f"{count_text(each.hides.files, 'file')} ({count_text(each.hides.rows, 'row')})" if each.hides.files else "nothing"
+        size, sequence = bytes_text(file.file_size_bytes), str(file.data_sequence_number)
+        table.add_row(
+            _node(each.node), each.store.value.lower(), each.kind, size, f"{file.record_count:,}", sequence, hides, escape(file.path)
+        )
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.cli.render import (
     MOST_FILES,
     files_table,
+    keyed_files_table,
     nodes_table,
     properties_in_force,
     records_table,
@@ -19,7 +21,9 @@ from compaction_pipeline.cli.render import (
     tasks_table,
 )
 from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.insight.listed_files import ListedFile
 from compaction_pipeline.core.insight.overview import NO_CATALOG, NodeOverview, TableOverview
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
@@ -104,16 +108,26 @@ def show(
         else:
             properties = (properties_in_force(detail.properties or TableProperties(), detail.write_properties_not_honoured),)
         rate = session.services.read_change_rate.read(identifier) if detail.is_keyed else None
+        listed = _files_of_both_stores(session, identifier) if files and detail.is_keyed else None
         session.output.answer(
-            detail_value(detail, files, rate),
+            {**detail_value(detail, files, rate), **({} if listed is None else files_value(listed))},
             tables_table([detail.overview]),
             *([] if rate is None else [rate if isinstance(rate, str) else rate.text]),
             nodes_table(detail.nodes),
             *([files_table(detail.files)] if files and not detail.is_keyed else []),
+            *([] if listed is None else [listed if isinstance(listed, str) else keyed_files_table(listed)]),
             *properties,
             *([tasks_table(detail.tasks, "open tasks")] if detail.tasks else []),
             *([records_table(detail.records)] if detail.records else []),
         )
+
+
+def _files_of_both_stores(session: Session, table: TableIdentifier) -> Sequence[ListedFile] | str:
+    """The files of a keyed table; a sentence when they cannot be read now."""
+    try:
+        return session.services.read_files.read(table)
+    except CompactionError as error:
+        return f"its files cannot be listed: {error}"
 
 
 @commands.command(epilog=GLOBAL_HELP)
@@ -217,6 +231,29 @@ def detail_value(detail: TableDetail, with_files: bool, rate: ChangeRate | str |
             for file in detail.files
         ]
     return value
+
+
+def files_value(files: Sequence[ListedFile] | str) -> dict[str, object]:
+    """The files of both stores of a keyed table as JSON, or why they cannot be listed."""
+    if isinstance(files, str):
+        return {"files": [], "files_error": files}
+    return {
+        "files": [
+            {
+                "path": each.file.path,
+                "node": str(each.node),
+                "store": each.store.value,
+                "content": each.kind,
+                "size_bytes": each.file.file_size_bytes,
+                "rows": each.file.record_count,
+                "sequence_number": each.file.data_sequence_number,
+                "transaction": each.transaction,
+                "merged": each.merged,
+                "hides": plain(each.hides) if each.hides is not None else None,
+            }
+            for each in files
+        ]
+    }
 
 
 def _metrics_value(item: TableOverview | NodeOverview) -> dict[str, object]:

@@ -44,7 +44,7 @@ class TableDetail:
 
     `properties` is None when a property breaks its rule, and `property_error` says which. `write_properties_not_honoured` maps
     properties of Iceberg that a merge cannot follow to the reason. `files` are empty for a keyed table, whose files are not in the state
-    database.
+    database (`ReadFiles`).
     """
 
     overview: TableOverview
