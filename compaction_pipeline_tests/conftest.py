@@ -5,6 +5,7 @@ HYPOTHESIS_PROFILE chooses the profile: `dev` (default) tries new examples every
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -23,6 +24,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 _TESTS_OWN = ("COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 """Prefixes of variables that the tests themselves read. These variables stay."""
+
+
+@pytest.fixture(autouse=True)
+def log_without_levels_of_earlier_tests() -> None:
+    """Opening services gives the log the level of their settings, for the whole process. A later test would miss messages."""
+    logging.getLogger("compaction_pipeline").setLevel(logging.NOTSET)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -26,6 +26,7 @@ _NICE = 5
 """The program comes first when it and its merges want the same core. With 10, merges hardly went on where all cores were busy."""
 _STDERR = 2
 _RESERVED_BYTES = 6 * 1024**3
+_MOST_CPU_SECONDS = 3600
 _Asked = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of this module, and its arguments."""
 
@@ -125,6 +126,8 @@ def _verify(task: CompactionTask, result: MergeResult, layout: TableLayout, file
     with suppress(ValueError, OSError):
         most = 2 * task.memory_bytes + _RESERVED_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        # A file may also keep a reader busy for ever, and only one report is compared at a time.
+        resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_SECONDS, _MOST_CPU_SECONDS))
     try:
         return verify_rows(task, result, layout, file_io)
     except MergeFailed as failure:

@@ -15,11 +15,14 @@ from unittest import mock
 import pytest
 from pydantic import TypeAdapter
 
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.errors import MergeRefused
+from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskAction, TaskStatus
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.merging.copying.footer import MAGIC
 from compaction_pipeline.merging.copying.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, read_struct, write_struct
+from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.file_access import FileAccess
+from compaction_pipeline.merging.reported.judge import judge
 from compaction_pipeline_tests.api.conftest import Served
 from compaction_pipeline_tests.api.liars import (
     ID,
@@ -29,12 +32,14 @@ from compaction_pipeline_tests.api.liars import (
     Door,
     OverHttp,
     Report,
+    as_report,
     check_rows,
     clean_up,
     commit,
     merged,
 )
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.merging.files import Table, long
 
 FooterLie = Callable[[Struct], object]
 _LONG_5 = (5).to_bytes(8, "little")
@@ -164,6 +169,7 @@ FOOTERS: Mapping[str, FooterLie] = {
     "more values than rows": in_chunk(ID, 5, (I64, ROWS + 1)),
     "more NULLs than values": in_statistics(NAME, 3, (I64, ROWS + 1)),
     "fewer than no NULLs": in_statistics(NAME, 3, (I64, -1)),
+    "NULLs of a required column": in_statistics(ID, 3, (I64, 1)),
     "old bounds that differ": in_statistics(ID, 2, (BINARY, _LONG_5)),
     "statistics of another kind": in_statistics(ID, 4, (I64, 1)),
     "NaN as a bound": bounds(PRICE, bytes.fromhex("000000000000f87f"), bytes.fromhex("000000000000f87f")),
@@ -250,6 +256,20 @@ def test_every_false_footer_is_refused_and_harms_nothing(door: Door, table: Lake
     assert door.tell(taken.attempt_id, merged(taken)) is TaskStatus.PREPARED
     assert commit(door.served) == ["COMMITTED"]
     check_rows(table)
+
+
+@pytest.mark.parametrize("lie", [bounds(1, b"a", b"b"), bounds(1, b"", b"\x7f"), in_statistics(1, 3, (I64, 1))])
+def test_other_paths_in_a_file_of_positions_are_refused(tmp_path: Path, lie: FooterLie) -> None:
+    """A reader that looks for another path would leave the row group out, and the deleted rows would be back."""
+    table = Table(tmp_path)
+    table.append([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    delete = table.delete_equal([{"id": 1}], [long(1, "id")])
+    task, layout = table.task(action=TaskAction.CONVERT, converts=[delete]), table.layout()
+    report = as_report(merge_task(task, layout, {}))
+    adapter = TypeAdapter(MergeResult)
+    assert judge(task, adapter.validate_python(rewritten(report, tampered(nothing))), layout, {}).outputs[0].lower_bounds
+    with pytest.raises(MergeRefused, match=r"bounds of the paths|is said to hold NULLs"):
+        judge(task, adapter.validate_python(rewritten(report, tampered(lie))), layout, {})
 
 
 @pytest.mark.parametrize("name", ONLY_PAGES_SHOW)

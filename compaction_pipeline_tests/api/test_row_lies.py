@@ -6,10 +6,12 @@ the task must write.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -159,6 +161,36 @@ def test_a_server_that_compares_rows_refuses_a_lie_and_takes_the_truth(strict: S
     assert commit(strict) == ["COMMITTED"]
     clean_up(strict)
     check_rows(table)
+
+
+def test_what_was_found_out_of_one_report_does_not_hold_for_another(
+    strict: Served, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A liar first reports the truth. While its rows are compared, the same attempt reports something else."""
+    asked, goes_on = list[MergeResult](), Event()
+    verify = strict.house.services.serve_tasks._verify
+
+    def compared(task: object, result: MergeResult, *others: object) -> None:
+        asked.append(result)
+        assert goes_on.wait(30)
+
+    monkeypatch.setattr(verify, "_verify", compared)
+    door = OverHttp(strict)
+    taken = door.take()
+    report = merged(taken)
+    assert door.worker.complete(taken.attempt_id, report).json() == {"status": "EXECUTING"}
+    false = {**report, "digest_read": {**report["digest_read"], "sum_a": 1}, "digest_written": {**report["digest_written"], "sum_a": 1}}
+    answer = door.worker.complete(taken.attempt_id, false)
+    assert (answer.status_code, "reported something else before" in answer.json()["detail"]) == (409, True)
+    # The same report about a file that was written anew meanwhile is compared anew.
+    path = Path(report["outputs"][0]["path"].removeprefix("file://"))
+    os.utime(path, ns=(1, 1))
+    assert door.worker.complete(taken.attempt_id, report).json() == {"status": "EXECUTING"}
+    goes_on.set()
+    assert told(door, taken.attempt_id, report) is TaskStatus.PREPARED
+    assert asked[-1].outputs[0].version == "1 ns"
+    stored = strict.house.services.stores.tasks.task(taken.task.task_id).result
+    assert stored == asked[-1]
 
 
 def test_rows_that_count_as_deleted_by_equality_are_not_believed(served: Served, table: LakeTable) -> None:

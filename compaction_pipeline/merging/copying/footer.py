@@ -107,6 +107,11 @@ class Column:
     flat: bool
     shape: tuple[Any, ...]
 
+    @property
+    def is_required(self) -> bool:
+        """Whether it is a primitive column without NULLs."""
+        return len(self.shape) == 1 and self.shape[0][2] == 0
+
 
 @dataclass(frozen=True)
 class Footer:

@@ -20,6 +20,7 @@ from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.words import printable
 from compaction_pipeline.file_io.local_files import Tail
 from compaction_pipeline.merging.copying.footer import MAGIC, Footer
+from compaction_pipeline.merging.copying.thrift import field
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD, TRANSACTION_FIELD
 from compaction_pipeline.merging.reading.file_access import FileAccess
@@ -145,7 +146,19 @@ def _problem(output: OutputFile, footer: Footer, kind: _Kind) -> str | None:
     rows = sum(group.rows for group in footer.groups)
     if rows != output.record_count:
         return f"it counts {rows} rows, but the report {output.record_count}"
-    return next(kind.rules.problems(footer, output.file_size_bytes - _TRAILER - output.footer_bytes), None)
+    problem = next(kind.rules.problems(footer, output.file_size_bytes - _TRAILER - output.footer_bytes), None)
+    return problem if problem is not None or output.is_data else _problem_of_paths(output, footer)
+
+
+def _problem_of_paths(output: OutputFile, footer: Footer) -> str | None:
+    """Why the statistics of the paths in a file of positions cannot be true. With other bounds a reader would leave out the row group, and
+    the deleted rows would be back."""
+    path = (output.referenced_data_file or "").encode()
+    for group in footer.groups:
+        statistics = field(group.chunks[0].meta, 12, {})
+        if any(field(statistics, number, path) != path for number in (5, 6)):
+            return f"row group {group.number}: its bounds of the paths are not {output.referenced_data_file}, whose positions it holds"
+    return None
 
 
 def _with_metrics(output: OutputFile, footer: Footer, kind: _Kind) -> OutputFile:

@@ -67,6 +67,8 @@ class FooterRules:
             for chunk, column, leaf, is_flat in zip(group.chunks, columns, self.template.leaves, flat, strict=True):
                 name = b".".join(leaf.path).decode(errors="replace")
                 problem = self._problem_of_chunk(chunk, column, leaf)
+                if problem is None and is_flat and footer.columns[leaf.top].is_required and field(field(chunk.meta, 12, {}), 3, 0):
+                    problem = "it is required, and is said to hold NULLs"
                 problem = problem or chunk.problem(field(chunk.meta, 4), group.rows, end + _TRAILER, flat=is_flat)
                 if problem is None and chunk.start < place:
                     problem = "it begins in the bytes of another one"

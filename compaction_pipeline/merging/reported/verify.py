@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeDenied, MergeFailed, StoreBusy
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, written_layout
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
 from compaction_pipeline.core.tables.table import TableLayout
@@ -87,8 +87,8 @@ def _compare(task: CompactionTask, result: MergeResult, own: MergeResult, layout
         orders = {output.sort_order_id for output in outputs}, {output.sort_order_id for output in wanted[place]}
         if orders[0] != orders[1]:
             raise FalseRows(f"files for {place} are said to be sorted by {orders[0]}, but the same merge sorts by {orders[1]}")
-        schema = written_schema(task, layout, is_data=outputs[0].is_data)
-        _compare_rows(place, _Rows(outputs, files, schema, layout.properties, checked=True), _Rows(wanted[place], files, schema, {}))
+        schema, properties = written_schema(task, layout, is_data=outputs[0].is_data), written_layout(task.work.action, layout).properties
+        _compare_rows(place, _Rows(outputs, files, schema, properties, checked=True), _Rows(wanted[place], files, schema, {}))
 
 
 def _by_place(outputs: Sequence[OutputFile]) -> dict[Place, list[OutputFile]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 
-from compaction_pipeline.core.errors import MergeFailed, MergeRefused, OutputUnusable
+from compaction_pipeline.core.errors import MergeFailed, MergeRefused, OutputUnusable, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.ports import GroupStore
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
@@ -30,7 +30,7 @@ class VerifyReports:
         self._turn = Lock()
         self._guard = Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._asked: dict[AttemptId, Future[None]] = {}
+        self._asked: dict[AttemptId, tuple[MergeResult, Future[None]]] = {}
 
     def is_asked_for(self, task: CompactionTask, result: MergeResult) -> bool:
         """Whether the group of the task wants the rows of this result to be compared."""
@@ -54,14 +54,23 @@ class VerifyReports:
             raise MergeRefused(f"its rows are not those of the task: {problem}")
 
     def has_ended(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> bool:
-        """Begin to compare the rows in the background, or find out whether that has ended. Raises as `wait` does, once it has ended."""
+        """Begin to compare the rows in the background, or find out whether that has ended. Raises as `wait` does, once it has ended.
+
+        Raises StaleAttempt while another report of the same attempt is compared: the answer about that one says nothing about this one.
+        """
         attempt_id = task.current_attempt_id
         with self._guard:
-            asked = self._asked.get(attempt_id)
-            if asked is None:
+            reported, asked = self._asked.get(attempt_id, (None, None))
+            if reported is not None and reported.told() != result.told():
+                raise StaleAttempt(f"attempt {attempt_id!r} reported something else before, which is compared now; this changes nothing")
+            # What was found out holds for the very files that were compared. Another version of them is compared anew.
+            if asked is None or reported != result:
+                if asked is not None:
+                    asked.cancel()
                 self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="verify")
-                self._asked[attempt_id] = asked = self._pool.submit(self.wait, task, result, layout, file_io)
-                ended = [each for each, future in self._asked.items() if future.done()]
+                asked = self._pool.submit(self.wait, task, result, layout, file_io)
+                self._asked[attempt_id] = (result, asked)
+                ended = [each for each, (_, future) in self._asked.items() if future.done()]
                 for each in ended[: max(0, len(self._asked) - _KEPT)]:
                     del self._asked[each]
             if not asked.done():
@@ -69,8 +78,3 @@ class VerifyReports:
             self._asked.pop(attempt_id, None)
         asked.result()
         return True
-
-    def close(self) -> None:
-        """Begin no further comparison."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
