@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.queue.steer_tasks import SteerTasks
     from compaction_pipeline.services.queue.turns import Turns
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
+    from compaction_pipeline.services.run_leases import RunLeases
     from compaction_pipeline.services.run_ticks import RunTicks
     from compaction_pipeline.services.tables.check_catalog import CheckCatalog
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
@@ -314,8 +315,13 @@ class Services(Foundations):
     def keep_watch(self) -> KeepWatch:
         from compaction_pipeline.services.keep_watch import KeepWatch
 
-        stores, serve = self._stores, self.serve_optimizers
-        return KeepWatch(stores.watchers, stores.leases, serve, self.tick_tables, self.clock, heartbeat, self.new_owner)
+        return KeepWatch(self._stores.watchers, self.serve_optimizers, self.tick_tables, self.clock)
+
+    @cached_property
+    def run_leases(self) -> RunLeases:
+        from compaction_pipeline.services.run_leases import RunLeases
+
+        return RunLeases(self._stores.watchers, self._stores.leases, self.clock, heartbeat, self.new_owner)
 
     @cached_property
     def run_ticks(self) -> RunTicks:

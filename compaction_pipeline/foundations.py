@@ -87,6 +87,12 @@ class Foundations:
         if self.clock is utc_now:
             self.clock = self._state_time
 
+    def merge_on(self, open_spark: Callable[[], Any]) -> None:
+        """Let merges run on the session of somebody else. Call it before anything that merges is built; else raises RuntimeError."""
+        if "_spark_sessions" in self.__dict__:
+            raise RuntimeError("the merges of these services already have the Spark of the settings")
+        self.open_spark = open_spark
+
     def check_ready(self, within: timedelta) -> None:
         """Raise StorageUnavailable when no write transaction of the state database begins within this time."""
         self._stores.begin_write(within)

@@ -87,7 +87,7 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
                     self._services = opened_services(self._holder)
                     if self._run_id is not None:
                         # Without this lease nobody could tell later that the process of the run was killed.
-                        self._held.enter_context(self._services.keep_watch.hold_run(self._run_id))
+                        self._held.enter_context(self._services.run_leases.hold(self._run_id))
             else:
                 self._services = opened_services()
         return self._services
@@ -107,7 +107,8 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
                 "dagster-pyspark or something else with a Spark session, or leave it out",
                 allow_retries=False,
             )
-        services.open_spark = lambda: pyspark.spark_session
+        if services.open_spark is None:
+            services.merge_on(lambda: pyspark.spark_session)
         return services
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:

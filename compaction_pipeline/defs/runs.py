@@ -40,7 +40,7 @@ def end_lost_runs(instance: dg.DagsterInstance, services: Services) -> list[str]
     Dagster's default launcher does not see that a process is gone. Such a run would stay started for ever, and sensors would wait for it.
     """
     started = instance.get_runs(filters=dg.RunsFilter(statuses=_WITH_PROCESS))
-    lost = [run for run in started if services.keep_watch.is_lost(run.run_id)]
+    lost = [run for run in started if services.run_leases.is_lost(run.run_id)]
     for run in lost:
         instance.report_run_failed(run, _LOST)
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)

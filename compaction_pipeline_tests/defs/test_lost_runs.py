@@ -53,7 +53,7 @@ def started(instance: dg.DagsterInstance, services: Services, clock: Clock) -> I
     """A run whose process has taken its lease, and is silent from then on: its thread renews every ten real seconds."""
     services.clock = lambda: clock.now
     run = instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED)
-    with services.keep_watch.hold_run(run.run_id):
+    with services.run_leases.hold(run.run_id):
         yield run
 
 
@@ -99,11 +99,11 @@ def test_a_run_holds_its_lease_while_it_works_and_gives_it_back(lake: Lake, serv
 
     def kept(tick_tables: TickTables) -> object:
         [run] = instance.get_runs()
-        held.append(services.keep_watch._leases.holder(f"run:{run.run_id}", services.clock()) is not None)
+        held.append(services.run_leases.is_held(run.run_id))
         return keep_queue(tick_tables)
 
     with mock.patch.object(TickTables, "keep", kept):
         result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance)
     assert held == [True]
-    assert services.keep_watch._leases.holder(f"run:{result.run_id}", services.clock()) is None
-    assert not services.keep_watch.is_lost(result.run_id)
+    assert not services.run_leases.is_held(result.run_id)
+    assert not services.run_leases.is_lost(result.run_id)

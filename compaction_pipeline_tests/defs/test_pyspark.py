@@ -32,6 +32,35 @@ def test_the_session_is_not_asked_for_before_a_merge(lake: Lake) -> None:
     assert compaction.merging(SparkOfSettings()).open_spark is None
 
 
+def test_the_lease_of_a_run_does_not_choose_the_spark_of_its_merges(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "spark")
+    asked: list[str] = []
+
+    class Mine:
+        @property
+        def spark_session(self) -> object:
+            asked.append("mine")
+            raise RuntimeError("it does not start")
+
+    job = definitions(pyspark=dg.ResourceDefinition.hardcoded_resource(Mine())).resolve_job_def("compact_job")
+    config = {"ops": {"compact": {"config": {"node_keys": [key(1)]}}}}
+    with pytest.raises(dg.Failure, match="the resource 'pyspark' does not give a Spark session: it does not start"):
+        job.execute_in_process(instance=instance, run_config=config)
+    assert asked
+
+
+def test_services_that_merge_on_the_spark_of_the_settings_take_no_other_session(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "spark")
+    services = Compaction().services()
+    # A worker has its engine from the beginning.
+    assert services.work_on_queue is not None
+    with pytest.raises(RuntimeError, match="already have the Spark of the settings"):
+        services.merge_on(object)
+    services.close()
+
+
 def test_a_resource_without_a_session_fails_the_launch_with_what_to_do(lake: Lake, instance: dg.DagsterInstance) -> None:
     job = definitions(pyspark=SimpleNamespace(session=1)).resolve_job_def("compact_job")
     config = {"ops": {"compact": {"config": {"node_keys": [key(1)]}}}}

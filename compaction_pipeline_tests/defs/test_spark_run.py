@@ -39,7 +39,9 @@ def test_a_run_merges_on_the_session_of_a_swapped_in_resource_and_leaves_it_as_i
     # The settings name a Spark that does not exist, so that nothing but the resource can have merged.
     monkeypatch.setenv("COMPACTION_SPARK_REMOTE", "sc://127.0.0.1:1")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    mine = LazyPySparkResource(spark_config={"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.app.name": "a team's"})
+    # Our own sessions turn adaptive execution off, and the JVM of this process may be one of theirs.
+    given = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.app.name": "a team's", "spark.sql.adaptive.enabled": "true"}
+    mine = LazyPySparkResource(spark_config=given)
     before = lake.rows()
     job = definitions(pyspark=mine).resolve_job_def("compact_job")
     empty = job.execute_in_process(instance=instance)

@@ -1,0 +1,61 @@
+"""Knows which runs of Dagster have no process any more: each run holds a lease, beside those of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
+from compaction_pipeline.core.queue.ports import WatcherStore
+from compaction_pipeline.core.queue.watchers import lost_leases
+from compaction_pipeline.services.held_lease import done_at, held_lease, note_done
+
+_REMEMBERED = timedelta(days=30)
+"""A run that was killed is known as lost for this long."""
+
+
+class RunLeases:
+    """A run has the verb `hold`. The keeper asks `is_lost`."""
+
+    def __init__(
+        self, watchers: WatcherStore, leases: LeaseStore, clock: Clock, heartbeat: Heartbeat, new_owner: Callable[[], str]
+    ) -> None:
+        self._watchers = watchers
+        self._leases = leases
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._new_owner = new_owner
+
+    @contextmanager
+    def hold(self, run_id: str) -> Iterator[None]:
+        """Show that a run has a process, until the block ends. When the process is killed, the run is lost a minute later."""
+        began, owner = _began(run_id), self._new_owner()
+        note_done(self._leases, began, self._clock(), _REMEMBERED)
+        try:
+            with held_lease(self._leases, self._clock, self._heartbeat, _run(run_id), owner):
+                yield
+        finally:
+            self._leases.release(began, began)
+
+    def is_held(self, run_id: str) -> bool:
+        """Whether the run holds its lease at this moment."""
+        return self._leases.holder(_run(run_id), self._clock()) is not None
+
+    def is_lost(self, run_id: str) -> bool:
+        """Whether a run held its lease, did not give it back, and lost it. A run that nobody has heard of is not lost.
+
+        After a break of the keeper a run has the time to renew its lease first, as tasks have.
+        """
+        if done_at(self._leases, _began(run_id), self._clock(), _REMEMBERED) is None:
+            return False
+        ended_by = lost_leases(self._watchers.watchers(), self._clock()).ended_by
+        return self._leases.holder(_run(run_id), ended_by) is None
+
+
+def _run(run_id: str) -> str:
+    return f"run:{run_id}"
+
+
+def _began(run_id: str) -> str:
+    return f"run began:{run_id}"
