@@ -153,6 +153,9 @@ FOOTERS: Mapping[str, FooterLie] = {
     "a type of a column that is not the schema's": in_chunk(ID, 1, (I32, 1)),
     "a path of a column that is not the schema's": in_chunk(ID, 3, (LIST, (BINARY, [b"name"]))),
     "pages of another column": lambda meta: chunk(meta, NAME).update({9: chunk(meta, ID)[9]}),
+    "a column that begins in the bytes of the one before": lambda meta: chunk(meta, NAME).update(
+        {number: (I64, chunk(meta, NAME)[number][1] - 1) for number in (9, 11) if number in chunk(meta, NAME)}
+    ),
     "a column outside of the file": in_chunk(ID, 9, (I64, 2**40)),
     "a column in the magic bytes": in_chunk(ID, 9, (I64, 0)),
     "a column of a negative length": in_chunk(ID, 7, (I64, -1)),
@@ -193,6 +196,7 @@ FOOTERS: Mapping[str, FooterLie] = {
     "an element's bound that is no text": bounds(TAGS, b"\xff", b"\xff\xff"),
     "a UUID's bound of 4 bytes": bounds(KEY, b"\0\0\0\0", b"\0\0\0\0"),
     "a UUID's lower bound above the upper one": bounds(KEY, b"\1" * 16, b"\0" * 16),
+    "an upper zero that leaves out the positive one": bounds(PRICE, bytes.fromhex("000000000000f0bf"), bytes.fromhex("0000000000000080")),
     "a zero that leaves out the negative one": bounds(PRICE, bytes(8), b"\0" * 6 + b"\x28\x40"),
     "NaN as a bound": bounds(PRICE, bytes.fromhex("000000000000f87f"), bytes.fromhex("000000000000f87f")),
     "a lower bound above the upper one": bounds(ID, (9).to_bytes(8, "little"), _LONG_5),
