@@ -17,9 +17,9 @@ from threading import Lock
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import TransactionSpan
 from compaction_pipeline.iceberg.keyed.row_spans import span_in_file, span_of_entry
@@ -71,7 +71,7 @@ class KeptManifests:
     def look(self, change: Table, base: Table) -> Iterator[Look]:
         """One look at a keyed table. What it has read is kept, and nothing else of the table.
 
-        When it ends with an error, what was known stays too: it is not known which manifests the rest of the look would have needed.
+        So it is for a table that is refused, because it is looked at again and again. After another error, what was known stays.
         """
         table = (str(change.metadata.table_uuid), str(base.metadata.table_uuid))
         with self._lock:
@@ -79,8 +79,8 @@ class KeptManifests:
         look = Look(change, known)
         try:
             yield look
-        except BaseException:
-            self._keep(table, {**look.read, **known})
+        except TableRefused:
+            self._keep(table, look.read)
             raise
         self._keep(table, look.read)
 
@@ -108,41 +108,44 @@ class Look:
     def __init__(self, change: Table, known: Mapping[Hashable, _Read]) -> None:
         self._change = change
         self._known = known
+        self._changes: list[_Read] = []
         self._types: dict[tuple[str, int], str] = {}
         self.read: dict[Hashable, _Read] = {}
 
     def files(self, store: Table, snapshot: Snapshot | None) -> Iterator[LiveFile]:
         """The live files of a snapshot of a store; none without a snapshot. Raises as `read_live_files` does."""
-        for read in self._manifests(store, snapshot):
-            yield from read.files
+        manifests = manifests_of(snapshot, store.io) if snapshot is not None else ()
+        found = [self._found(store, manifest) for manifest in manifests]
+        if store is self._change:
+            self._changes = found
+        return (file for read in found for file in read.files)
 
     def row_spans(self) -> dict[str, TransactionSpan]:
-        """The paths of live change files that tell the transaction of each row, and the bounds of these transactions.
+        """The paths of those change files that tell the transaction of each row, and the bounds of these transactions. The change files are
+        those that `files` has given.
 
         A file without bounds in its manifest entry is opened when the entry has no bounds at all, or when nothing says that a writer of
         changes appended it.
         """
-        change = self._change
-        snapshots = change.metadata.snapshots
+        snapshots = self._change.metadata.snapshots
         appended = {each.snapshot_id for each in snapshots if each.summary is not None and each.summary.operation is Operation.APPEND}
         spans: dict[str, TransactionSpan] = {}
-        for read in self._manifests(change, change.metadata.snapshot_by_name(MAIN_BRANCH)):
+        for read in self._changes:
             spans.update(read.spans)
             for file in read.files:
                 if file.is_data and file.path not in read.spans and (file.added_snapshot_id not in appended or file.path in read.boundless):
                     if file.path not in read.opened:
-                        read.opened[file.path] = span_in_file(change.io, file.path)
+                        read.opened[file.path] = span_in_file(self._change.io, file.path)
                     span = read.opened[file.path]
                     if span is not None:
                         spans[file.path] = span
         return spans
 
-    def _manifests(self, store: Table, snapshot: Snapshot | None) -> Iterator[_Read]:
-        for manifest in manifests_of(snapshot, store.io) if snapshot is not None else ():
-            key = self._key(store.metadata, manifest)
-            read = self.read.get(key) or self._known.get(key) or self._anew(store, manifest)
-            self.read[key] = read
-            yield read
+    def _found(self, store: Table, manifest: ManifestFile) -> _Read:
+        key = self._key(store.metadata, manifest)
+        read = self.read.get(key) or self._known.get(key) or self._anew(store, manifest)
+        self.read[key] = read
+        return read
 
     def _key(self, metadata: TableMetadata, manifest: ManifestFile) -> Hashable:
         uuid, spec_id = str(metadata.table_uuid), manifest.partition_spec_id

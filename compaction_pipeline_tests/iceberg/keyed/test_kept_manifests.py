@@ -221,6 +221,16 @@ def test_a_look_that_fails_forgets_nothing(log: ChangeLog, kept: KeptManifests, 
     assert opened() == [new.name]
 
 
+def test_the_manifests_of_a_refused_table_are_kept_too(log: ChangeLog, kept: KeptManifests, opened: Opened) -> None:
+    filled(log)
+    log.commit_base(log.base_rows(1, 7, [row(20)]))
+    for expected in (sorted(manifests(log.base) | manifests(log.change)), []):
+        opened()
+        with pytest.raises(TableRefused, match="which changes are already in the base store is unknown"):
+            look_alone(log, kept)
+        assert opened() == expected
+
+
 def test_a_partition_column_that_is_lost_is_refused_although_its_files_are_kept(tmp_path: Path, kept: KeptManifests) -> None:
     schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "day", IntegerType()))
     log = ChangeLog(tmp_path, schema, spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day")))
