@@ -22,6 +22,7 @@ from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, Table
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
+from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests, kept_manifests
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.iceberg.keyed.without_key import refusal_of_part
@@ -35,8 +36,9 @@ _UNKNOWN = ""
 class IcebergScan:
     """The TableScan on PyIceberg."""
 
-    def __init__(self, catalogs: Catalogs) -> None:
+    def __init__(self, catalogs: Catalogs, kept: KeptManifests = kept_manifests) -> None:
         self._catalogs = catalogs
+        self._kept = kept
         self._loaded: dict[TableIdentifier, Table] = {}
         # The change stores of the keyed tables whose heads were loaded.
         self._change_stores: dict[TableIdentifier, TableIdentifier] = {}
@@ -77,7 +79,7 @@ class IcebergScan:
         """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""
         stores: KeyedStores = head.stores
         with translated(f"the files of table {head.table}"):
-            files = read_keyed_files(stores)
+            files = read_keyed_files(stores, self._kept)
         opened = read_open_transactions(stores.change.metadata, stores.base.metadata, files.changes, files.base, now)
         summaries = {each.snapshot_id: each.summary.additional_properties for each in stores.change.metadata.snapshots if each.summary}
         return KeyedContent(files, opened, held_by_sinks(files.changes, summaries, now))
