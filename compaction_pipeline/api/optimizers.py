@@ -27,7 +27,7 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
-from compaction_pipeline.core.tables.data_file import NOT_TOLD
+from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
@@ -180,7 +180,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         answer = await to_thread.run_sync(_ASSIGNMENTS.dump_json, taken, limiter=polls)
         return Response(answer, media_type="application/json", headers={"Cache-Control": "no-store"})
 
-    @routes.post("/attempts/{attempt_id}/complete", openapi_extra=body_of(MergeResult))
+    @routes.post("/attempts/{attempt_id}/complete", openapi_extra=body_of(MergeResult, {OutputFile: NOT_TOLD}))
     async def complete(attempt_id: str, result: MergeResult = Depends(report), token: Token = Depends(holder)) -> Completed:
         """Report how an attempt ended. The report is checked before it is believed."""
         assert token.optimizer_id is not None
