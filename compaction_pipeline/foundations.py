@@ -175,6 +175,16 @@ class Foundations:
         """Start the Spark session that merges run on, or find it running. Raises ConfigError, StorageUnavailable."""
         return self._spark_sessions.session()
 
+    def spark_application(self) -> str:
+        """The id of the Spark application that merges run in; "" while no session is open."""
+        # The property makes the sessions when it is asked, and would import Spark.
+        session = self._spark_sessions.running() if "_spark_sessions" in self.__dict__ else None
+        if session is None:
+            return ""
+        from compaction_pipeline.spark.session_kind import application_id_of
+
+        return application_id_of(session)
+
     @cached_property
     def _engine(self) -> MergeEngine:
         if self.engine_override is not None:

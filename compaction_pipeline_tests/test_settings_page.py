@@ -26,6 +26,7 @@ RULES: Mapping[str, str] = {
     "state_url": "a URL",
     "spark_master": "an address that Spark can parse",
     "spark_remote": "`sc://host:port`",
+    "spark_application_url": "a URL with `{application}`",
     "asset_prefix": "levels of letters, digits and `_`, separated by `/`",
     "asset_owners": "`team:name` or an e-mail address each",
 }

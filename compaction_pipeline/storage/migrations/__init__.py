@@ -22,7 +22,7 @@ from compaction_pipeline.storage.private_files import make_private_file
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0031"
+HEAD = "0032"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
 SCRIPTS = Path(__file__).parent
 
