@@ -295,6 +295,8 @@ def record_table(record: CompactionRecord) -> Table:
             f"({count_text(record.attempts, 'attempt')})",
         ),
     ]
+    if record.waited:
+        rows.append(("commit", record.waited))
     if record.run_id:
         rows.append(("Dagster run", record.run_id))
     if record.reason:

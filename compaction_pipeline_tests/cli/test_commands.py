@@ -185,6 +185,8 @@ def test_records_show_what_was_done(desk: Desk) -> None:
     people = desk.type("record", "show", listed["record_id"]).stdout
     assert "24 → 2" in people
     assert "longest wait" in people
+    assert shown["waited"] in people
+    assert shown["waited"].startswith(("did not wait", "waited "))
     assert "PREPARED" not in people
     assert listed["record_id"] in desk.type("record", "list").stdout
     assert desk.type("record", "show", "nope").exit_code == 2
