@@ -29,6 +29,7 @@ class Engine(InProcessMergeEngine):
     """Calls a function when it is started."""
 
     def __init__(self, start: Callable[[], object]) -> None:
+        super().__init__()
         self._start = start
 
     def ready(self) -> None:

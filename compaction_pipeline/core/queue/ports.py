@@ -21,8 +21,11 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 class MergeEngine(Protocol):
     """Merges the files of tasks. It never touches a table's metadata."""
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        """Return whether `ready` must be called before this task is merged; without a task, before any task is polled."""
+
     def ready(self) -> None:
-        """Start the engine, or find it running. It is called before tasks are polled, so that no task loses an attempt to a missing engine.
+        """Start the engine, or find it running. A worker calls it when `must_start` says so, and no task loses an attempt when it fails.
 
         Raises ConfigError when the engine can never start with its settings, and StorageUnavailable when it does not start now.
         """
