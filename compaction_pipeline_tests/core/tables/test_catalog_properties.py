@@ -66,7 +66,8 @@ def test_what_a_catalog_cannot_set_is_told() -> None:
     )
     assert told == (
         "'table.compaction.delta-rewrite.enabled' has no effect: only a table itself can set it",
-        "'table.self-optimizing.max-retry' has no effect: it is a property of Amoro that this program does not follow",
+        "'table.self-optimizing.max-retry' has no effect: this program does not follow this property of Amoro; "
+        "`self-optimizing.execute.num-retries` says how often a task is tried again",
         "'table.write.parquet.compression-codec' has no effect: of its catalog's properties a table inherits only those that begin with "
         "'self-optimizing.' or 'compaction.', and 'write.target-file-size-bytes'",
     )
