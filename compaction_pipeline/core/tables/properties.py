@@ -20,6 +20,8 @@ from compaction_pipeline.core.tables.property_rules import (
     ASSET_KEY,
     DELTA_REWRITE_KEY,
     ENABLED_KEY,
+    FILTER_KEY,
+    FILTER_RULE,
     GROUP_KEY,
     OWN_ENABLED_KEY,
     PROPERTIES,
@@ -42,6 +44,7 @@ class TableProperties:
 
     amoros_switch: bool = True
     group: str = DEFAULT_GROUP
+    filter: str = ""
     priority: int = 0
     target_size_bytes: int = 128 * MIB
     fragment_ratio: int = 8
@@ -84,6 +87,11 @@ class TableProperties:
     def disabled_by(self) -> str:
         """The key of the switch that is off, in quotes, when the table is not `enabled`."""
         return f"'{ENABLED_KEY if self.switched_on else OWN_ENABLED_KEY}' is false"
+
+    @property
+    def left_out_by(self) -> str:
+        """Why `filter` leaves a node out. The text changes with the condition, so a node that another condition left out is judged anew."""
+        return f"'{FILTER_KEY}' leaves it out: {self.filter}"
 
     @property
     def undersized_bytes(self) -> int:
@@ -199,6 +207,11 @@ def value_of(item: Property, text: str) -> object:
     if not item.holds(value):
         raise ValueError(f"{text} but must be {item.rule}")
     return value
+
+
+def broken_filter(text: str, why: str, table: Mapping[str, str], of: TableIdentifier) -> str:
+    """Return the message for a filter that is not understood. `table` are the properties of the table itself."""
+    return _broken(FILTER_KEY, f"{text!r} but must be {FILTER_RULE}: {why}", FILTER_KEY in table, of)
 
 
 def _value(item: Property, key: str, text: str, own: bool, of: TableIdentifier | None) -> object:

@@ -75,6 +75,8 @@ ENABLED_KEY, OWN_ENABLED_KEY = "self-optimizing.enabled", "compaction.enabled"
 DELTA_REWRITE_KEY = "compaction.delta-rewrite.enabled"
 ASSET_KEY = "compaction.dagster-asset-key"
 GROUP_KEY = "self-optimizing.group"
+FILTER_KEY = "self-optimizing.filter"
+FILTER_RULE = "a SQL condition without functions, on columns by which the table is partitioned"
 
 PROPERTIES: tuple[Property, ...] = (
     Property(
@@ -103,6 +105,17 @@ PROPERTIES: tuple[Property, ...] = (
         is_group_name,
         DEFAULT_GROUP,
         "the resource group, which must exist; the table's tasks wait in its queue",
+    ),
+    Property(
+        FILTER_KEY,
+        "filter",
+        str.strip,
+        FILTER_RULE,
+        # Only the columns of a table tell whether another text is such a condition: `TableScan.partition_filter`.
+        bool,
+        "none",
+        "only partitions that may hold a row for which the condition is true are compacted, e.g. `day >= '2026-01-01' AND region IN ('eu', "
+        "'us')`; partitions that a person names together with a type are compacted all the same; no condition ever changes a row",
     ),
     Property(
         "self-optimizing.priority",

@@ -20,6 +20,8 @@ BAD = {
     "compaction.enabled": ["yes", ""],
     "compaction.delta-rewrite.enabled": ["yes", ""],
     "self-optimizing.group": ["", "  "],
+    # Only the columns of a table tell whether another text is understood.
+    "self-optimizing.filter": ["", " "],
     "self-optimizing.priority": ["high", "1.5", "2147483648"],
     "self-optimizing.target-size": ["0", "-1", "128MB", "nan", "9" * 23],
     "self-optimizing.fragment-ratio": ["1", "0", "2.5", "inf", "2147483648"],
