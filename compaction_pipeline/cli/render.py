@@ -210,8 +210,8 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
     for problem in properties.problems:
         table.add_row("", "[yellow]no effect[/]", escape(problem))
-    for key in properties.ignored:
-        table.add_row(escape(key), "ignored", "a property of Amoro that has no effect here")
+    for key, instead in properties.ignored.items():
+        table.add_row(escape(key), "ignored", escape(f"it has no effect here; {instead}"))
     for key in properties.unknown:
         table.add_row(escape(key), "[yellow]unknown[/]", f"there is no such property; do you mean {nearest_key(key)}?")
     for key, reason in not_honoured.items():
