@@ -43,23 +43,25 @@ class JUnitFile:
 
 
 def junit_xml(checked: Checked, fail_on: Severity) -> bytes:
-    """The report in UTF-8: a test case for each check, and one for each table or catalog that could not be read.
+    """The report in UTF-8: a test case for each check, and one for each table or catalog that could not be read or was not judged.
 
     A check that stops the pipeline is a failure. Another one that failed, or that has no answer, is a skipped test with its text, because
-    JUnit has no word for a warning. What could not be read is an error.
+    JUnit has no word for a warning. What could not be read, or had to be judged and was not, is an error.
     """
     stopping = set(checked.stopping(fail_on))
-    cases = len(checked.results) + len(checked.unread)
+    errors = [(f"{name} can be read", "unread", why) for name, why in checked.unread.items()]
+    errors += [(f"{name} is judged", "unjudged", why) for name, why in checked.unjudged.items()]
+    cases = len(checked.results) + len(errors)
     warnings = sum(not result.passed and result not in stopping for result in checked.results)
-    counts = {"tests": cases, "failures": len(stopping), "errors": len(checked.unread), "skipped": warnings}
+    counts = {"tests": cases, "failures": len(stopping), "errors": len(errors), "skipped": warnings}
     attributes = {"name": _SUITE, **{name: str(count) for name, count in counts.items()}}
     root = XML.Element("testsuites", attributes)
     suite = XML.SubElement(root, "testsuite", attributes)
     for result in checked.results:
         _add_check(suite, result, result in stopping)
-    for name, why in checked.unread.items():
-        case = XML.SubElement(suite, "testcase", {"classname": _SUITE, "name": _clean(f"{name} can be read")})
-        XML.SubElement(case, "error", {"type": "unread", "message": _clean(why)})
+    for name, kind, why in errors:
+        case = XML.SubElement(suite, "testcase", {"classname": _SUITE, "name": _clean(name)})
+        XML.SubElement(case, "error", {"type": kind, "message": _clean(why)})
     XML.indent(root)
     document: bytes = XML.tostring(root, encoding="utf-8", xml_declaration=True)
     return document + b"\n"

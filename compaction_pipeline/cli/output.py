@@ -54,7 +54,8 @@ class Output:
             return
         console = _console(stderr=False)
         for item in rendered:
-            console.print(item)
+            # A sentence may name a path, and `[` in a path is no markup.
+            console.print(item, markup=not isinstance(item, str))
 
     def say(self, text: str) -> None:
         """Write one line for people to stderr, unless --quiet is given."""

@@ -45,6 +45,7 @@ class ErrorCode(str, Enum):
     NO_ACCESS = "NO_ACCESS"
     COMMIT_REFUSED = "COMMIT_REFUSED"
     RACES_LOST = "RACES_LOST"
+    STALE = "STALE"
     INTERRUPTED = "INTERRUPTED"
     UNEXPECTED = "UNEXPECTED"
 
@@ -79,6 +80,8 @@ class IllegalTransition(CompactionError):
 
 class StaleAttempt(CompactionError):
     """An attempt sent its report, but it no longer holds its task. The report changes nothing."""
+
+    code = ErrorCode.STALE
 
 
 class MergeFailed(CompactionError):

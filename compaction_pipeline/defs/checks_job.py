@@ -33,7 +33,9 @@ class ChecksConfig(dg.Config):
             "short it has been due. In a deployment nodes are due all the time, so use it where no sensors work. It needs `refresh`."
         ),
     )
-    strict: bool = Field(default=False, description="The run fails too when a check has no answer that `as_of_now` could give.")
+    strict: bool = Field(
+        default=False, description="The run fails too when a check has no answer that `as_of_now` could give, or when there is no table."
+    )
     refresh: bool = Field(default=True, description="First read what is new in the tables. A table that cannot be read fails the run.")
 
 
@@ -62,6 +64,7 @@ def judge(context: dg.OpExecutionContext, config: ChecksConfig, compaction: Comp
     failed += [
         {"what": name, "severity": Severity.ERROR.value, "reason": f"could not be read: {why}"} for name, why in checked.unread.items()
     ]
+    failed += [{"what": name, "severity": Severity.ERROR.value, "reason": f"not judged: {why}"} for name, why in checked.unjudged.items()]
     columns = (("what", "string", "check or table"), ("severity", "string", "ERROR or WARN"), ("reason", "string", "why"))
     raise dg.Failure(checked.text(config.fail_on), metadata={"failed": table_of(failed, columns)}, allow_retries=False)
 

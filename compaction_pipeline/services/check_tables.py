@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED, PlanReasonCode
@@ -67,7 +67,20 @@ class CheckTables:
             to_look_at = (table for table in sorted(set(tables or self._tables.seen())) if table not in left_alone)
             looked_at = tuple(LookedAt(table, unread[str(table)]) if str(table) in unread else self._look(table) for table in to_look_at)
         results = self._judge_compaction.judge(CHECKS_AS_OF_NOW if as_of_now else CHECKS, tables, looked_at=looked_at)
-        return Checked(results, unread, left_alone, strict)
+        unjudged = self._unjudged(tables, left_alone, as_of_now=as_of_now) if strict else {}
+        return Checked(results, unread, left_alone, strict, unjudged)
+
+    def _unjudged(
+        self, tables: Collection[TableIdentifier], left_alone: Mapping[TableIdentifier, str], *, as_of_now: bool
+    ) -> dict[str, str]:
+        """What a strict gate may not pass over: observed tables that only a look as of now judges, and that there is no table at all."""
+        if not tables and not self._tables.seen():
+            names = ", ".join(entry.name for entry in self._catalogs.entries())
+            return {f"catalogs {names}": "they hold no table; correct their warehouse or URI, or leave out --strict"}
+        if as_of_now:
+            return {}
+        however = self._judge_compaction.left_alone(tables, observed=False)
+        return {str(table): f"{why}; --as-of-now judges it" for table, why in left_alone.items() if table not in however}
 
     def _look(self, table: TableIdentifier) -> LookedAt:
         """Decide what is due on a table by its files. A plan of a table that changed just now is made a second time."""

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as XML
 
 import pytest
 
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.compact_table import CompactTable
@@ -50,6 +51,40 @@ def test_a_catalog_that_is_only_observed_is_judged_as_of_now(desk: Desk) -> None
     desk.add_catalog("--observe")
     assert desk.json("check")["left_alone"] == {TABLE: "catalog lake is only observed"}
     assert desk.json("check", "--as-of-now", code=1)["left_alone"] == {}
+
+
+def test_a_strict_gate_does_not_pass_over_a_table_that_only_a_look_as_of_now_judges(desk: Desk, tmp_path: Path) -> None:
+    desk.table(files=12)
+    desk.add_catalog("--observe")
+    why = "catalog lake is only observed; --as-of-now judges it"
+    answer = desk.json("check", TABLE, "--strict", "--junit", str(tmp_path / "junit.xml"), code=1)
+    assert (answer["passed"], answer["unjudged"]) == (False, {TABLE: why})
+    assert f"{TABLE} not judged: {why}" in answer["reason"]
+    errors = [
+        (case.get("name"), error.get("message"))
+        for case in XML.parse(tmp_path / "junit.xml").iter("testcase")
+        for error in case.iter("error")
+    ]
+    assert errors == [(f"{TABLE} is judged", why)]
+    assert desk.json("check", TABLE, "--as-of-now", "--strict", code=1)["unjudged"] == {}
+    assert desk.json("check", TABLE)["unjudged"] == {}
+
+
+def test_a_strict_gate_does_not_pass_where_there_is_no_table(desk: Desk) -> None:
+    desk.add_catalog()
+    for words in (("--strict",), ("--strict", "--as-of-now")):
+        assert desk.json("check", *words, code=1)["reason"].startswith("catalogs lake not judged: they hold no table; ")
+    assert desk.json("check")["passed"] is True
+
+
+def test_a_path_with_brackets_is_no_markup(lake: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: CompactTable, table: TableIdentifier) -> Refresh:
+        raise StorageUnavailable("file /we[/ird]/[errno 2] is away")
+
+    monkeypatch.setattr(CompactTable, "refresh", fails)
+    said = lake.type("check", TABLE)
+    assert said.exit_code == 1
+    assert f"{TABLE} could not be read: file /we[/ird]/[errno 2] is away" in said.stdout
 
 
 def test_as_of_now_without_a_look_at_the_tables_is_bad_input(lake: Desk) -> None:

@@ -49,6 +49,7 @@ def test_every_error_has_its_number(error: type[errors.CompactionError], code: i
         (errors.AccessDenied, "NO_ACCESS"),
         (errors.CommitRefused, "COMMIT_REFUSED"),
         (errors.RacesLost, "RACES_LOST"),
+        (errors.StaleAttempt, "STALE"),
         (errors.IllegalTransition, "UNEXPECTED"),
     ],
 )

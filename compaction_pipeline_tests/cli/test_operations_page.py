@@ -145,6 +145,10 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
         "At each try another writer committed first.",
         "Run the command again when fewer writers commit: merged tasks are kept.",
     ),
+    ErrorCode.STALE: (
+        "A report came from an attempt that no longer holds its task. It changed nothing.",
+        "Nothing: the task has ended, or another attempt merges it.",
+    ),
     ErrorCode.INTERRUPTED: ("Ctrl-C or SIGTERM ended the command.", "Run the command again."),
     ErrorCode.UNEXPECTED: ("The program, or a library, has a fault.", "Run the command with `--verbose`, and report what it says."),
 }

@@ -47,7 +47,9 @@ def check(
         "--as-of-now",
         help="Judge the tables as they are at this moment. A partition that is due by its files fails, however short it has been due.",
     ),
-    strict: bool = typer.Option(False, "--strict", help="End with 1 too when a check has no answer that --as-of-now could give."),
+    strict: bool = typer.Option(
+        False, "--strict", help="End with 1 too when a check has no answer that --as-of-now could give, or when there is no table."
+    ),
 ) -> None:
     """Judge whether tables are well compacted, and end with 1 when they are not. A CI pipeline can stop on it. The command merges nothing.
 
@@ -93,6 +95,7 @@ def check(
             "tables": plain(identifiers) if identifiers else None,
             "checks": [_check_value(result) for result in checked.results],
             "unread": dict(checked.unread),
+            "unjudged": dict(checked.unjudged),
             "left_alone": plain(checked.left_alone),
         }
         session.output.answer(value, *_rendered(checked), checked.text(least))
@@ -144,4 +147,5 @@ def _rendered(checked: Checked) -> list[RenderableType]:
     rendered += [failures_table(result) for result in checked.results if result.failed]
     rendered += [f"{name} could not be read: {why}" for name, why in checked.unread.items()]
     rendered += [f"{table} is left alone: {why}" for table, why in checked.left_alone.items()]
+    rendered += [f"{name} not judged: {why}" for name, why in checked.unjudged.items()]
     return rendered

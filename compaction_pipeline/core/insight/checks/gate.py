@@ -17,13 +17,15 @@ class Checked:
 
     `unread` maps the names of tables and catalogs that could not be read to the reason: nobody knows whether they are well.
     `left_alone` maps the tables that nobody compacts to the reason: their small files do not count.
-    With `strict`, a check that has no answer stops a pipeline too, when a look at the tables as they are now could give one.
+    With `strict`, a check that has no answer stops a pipeline too, when a look at the tables as they are now could give one. So does what
+    `unjudged` names, with the reason: tables that only such a look judges, and catalogs without any table.
     """
 
     results: tuple[CheckResult, ...]
     unread: Mapping[str, str] = field(default_factory=dict)
     left_alone: Mapping[TableIdentifier, str] = field(default_factory=dict)
     strict: bool = False
+    unjudged: Mapping[str, str] = field(default_factory=dict)
 
     def stopping(self, fail_on: Severity) -> tuple[CheckResult, ...]:
         """Return the results that stop a pipeline: the failed checks that are at least as bad as `fail_on`.
@@ -38,8 +40,8 @@ class Checked:
         )
 
     def passes(self, fail_on: Severity) -> bool:
-        """Return whether a pipeline may go on. It may not when a table could not be read."""
-        return not self.unread and not self.stopping(fail_on)
+        """Return whether a pipeline may go on. It may not when a table could not be read, or was not judged although it had to be."""
+        return not self.unread and not self.unjudged and not self.stopping(fail_on)
 
     def text(self, fail_on: Severity) -> str:
         """One sentence: what stops the pipeline, or that nothing does."""
@@ -47,6 +49,7 @@ class Checked:
         parts = [f"{result.check.name} ({result.check.severity.value}): {result.judgement.text}" for result in stopping if result.failed]
         parts += [f"{result.check.name} is {result.judgement.text}" for result in stopping if not result.evaluated]
         parts += [f"{name} could not be read: {why}" for name, why in self.unread.items()]
+        parts += [f"{name} not judged: {why}" for name, why in self.unjudged.items()]
         if parts:
             return "; ".join(parts)
         warnings = [result for result in self.results if result.failed]
