@@ -36,7 +36,10 @@ MOST_SLOTS = 1_024
 _POLLS_AT_ONCE = 8
 """So many polls look at the state database at a time."""
 _OTHERS_AT_ONCE = 16
-"""So many heartbeats and reports do. They have threads of their own, so polls never delay them, and people who look never do either."""
+"""So many heartbeats do. They have threads of their own, so polls never delay them, and people who look never do either."""
+_REPORTS_AT_ONCE = 16
+"""So many reports are looked at at a time. Each may take as long as the storage needs to answer for a thousand files. A heartbeat that
+waited for them would come too late, and an honest optimizer would lose its tasks."""
 _ASSIGNMENTS: TypeAdapter[Sequence[Assignment]] = TypeAdapter(Sequence[Assignment])
 _Name = Annotated[str, Field(max_length=200)]
 _Why = Annotated[str, Query(max_length=LONGEST_WHY)]
@@ -112,7 +115,7 @@ class Completed(BaseModel):
 def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1` that optimizers use."""
     routes = APIRouter(tags=["optimizers"], responses=ANSWERS)
-    polls, others = CapacityLimiter(_POLLS_AT_ONCE), CapacityLimiter(_OTHERS_AT_ONCE)
+    polls, others, reports = map(CapacityLimiter, (_POLLS_AT_ONCE, _OTHERS_AT_ONCE, _REPORTS_AT_ONCE))
 
     async def waits(group: str) -> bool:
         return await to_thread.run_sync(optimizers.waits, group, limiter=polls)
@@ -185,7 +188,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         """Report how an attempt ended. The report is checked before it is believed."""
         assert token.optimizer_id is not None
         take = partial(optimizers.complete, token.optimizer_id, AttemptId(attempt_id), result)
-        return Completed(status=await to_thread.run_sync(take, limiter=others))
+        return Completed(status=await to_thread.run_sync(take, limiter=reports))
 
     @routes.delete("/optimizers/{optimizer_id}", status_code=204, dependencies=[Depends(itself)])
     async def leave(optimizer_id: str, failed: bool = False, why: _Why = "") -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, case, delete, func, select, text, true, update
+from sqlalchemy import Connection, Engine, Row, delete, func, select, text, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
@@ -28,12 +28,11 @@ from compaction_pipeline.storage.claims import claim, may_claim, next_pending
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import locked_group
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
+from compaction_pipeline.storage.open_work import in_use, open_tasks, planned_work, prepared_work
 from compaction_pipeline.storage.queue_moves import move_waiting, other_queues
 from compaction_pipeline.storage.silent_workers import lease_ended, take_from_workers
 from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
-    HAS_TURN,
-    IS_OPEN,
     TO_BE_MERGED,
     WAITS,
     Overtaken,
@@ -46,7 +45,6 @@ from compaction_pipeline.storage.task_rows import (
     locked_rows,
     move,
     must_move,
-    open_inputs,
     row_of,
     status_of,
     task_id_of_attempt,
@@ -89,31 +87,7 @@ class SqlTaskStore:
 
     def in_use(self, table: TableIdentifier) -> InUse:
         with reading(self._engine) as connection:
-            rows = connection.execute(open_inputs(str(table))).all()
-            held = connection.execute(
-                select(_task.status, _task.exclusive_node).where(
-                    _task.identifier == str(table), IS_OPEN, _task.status != TaskStatus.PENDING, _task.exclusive_node.is_not(None)
-                )
-            ).all()
-            groups = connection.execute(
-                select(_task.task_id, _task.status, _task.group_name).where(
-                    _task.identifier == str(table),
-                    TO_BE_MERGED,
-                    _task.status != TaskStatus.EXECUTING,
-                    _task.group_name != "",
-                )
-            ).all()
-        running = {row.exclusive_node for row in held if row.status is not TaskStatus.FAILED}
-        exclusive = frozenset(row.exclusive_node for row in held)
-        return InUse(
-            paths=frozenset(row.path for row in rows if row.status is not TaskStatus.PENDING),
-            exclusive_nodes=exclusive,
-            pending={row.path: row.task_id for row in rows if row.status is TaskStatus.PENDING},
-            pending_groups={row.task_id: row.group_name for row in groups if row.status is TaskStatus.PENDING},
-            failed={row.path: row.task_id for row in rows if row.status is TaskStatus.FAILED},
-            failed_groups={row.task_id: row.group_name for row in groups if row.status is TaskStatus.FAILED},
-            failed_nodes=exclusive - running,
-        )
+            return in_use(connection, table)
 
     # ---- attempts ----
 
@@ -384,29 +358,12 @@ class SqlTaskStore:
             return tuple(map(task_of_row, connection.execute(query)))
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
-        query = select(func.count(), func.sum(_task.input_bytes)).where(_task.identifier == str(table), TO_BE_MERGED)
         with reading(self._engine) as connection:
-            tasks, size = connection.execute(query).one()
-        return PlannedWork(tasks, int(size or 0))
+            return planned_work(connection, table)
 
     def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
-        unclaimed = _task.record_id.is_(None)
-        query = (
-            select(
-                _task.identifier,
-                func.sum(case((unclaimed, 1), else_=0)).label("tasks"),
-                func.sum(case((unclaimed, _task.input_bytes), else_=0)).label("size"),
-                func.count().label("every"),
-            )
-            .where(_task.status == TaskStatus.PREPARED)
-            .group_by(_task.identifier)
-        )
         with reading(self._engine) as connection:
-            # PostgreSQL returns sums as decimals.
-            return {
-                TableIdentifier.parse(row.identifier): PreparedWork(int(row.tasks), int(row.size), int(row.every - row.tasks))
-                for row in connection.execute(query)
-            }
+            return prepared_work(connection)
 
     def paused(self) -> int:
         query = select(func.count()).where(_task.status == TaskStatus.PENDING, _task.paused == true())
@@ -418,30 +375,8 @@ class SqlTaskStore:
             return {row[0]: row[1] for row in connection.execute(select(_task.status, func.count()).group_by(_task.status))}
 
     def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
-        def number_of(which: ColumnElement[bool]) -> ColumnElement[int]:
-            return func.sum(case((which, 1), else_=0))
-
-        query = (
-            select(
-                _task.identifier,
-                number_of(HAS_TURN).label("waiting"),
-                number_of(_task.status == TaskStatus.EXECUTING).label("merging"),
-                number_of(_task.status == TaskStatus.PREPARED).label("merged"),
-                number_of(and_(_task.status == TaskStatus.PENDING, _task.paused.is_(True))).label("paused"),
-                number_of(_task.status == TaskStatus.FAILED).label("failed"),
-            )
-            .where(IS_OPEN)
-            .group_by(_task.identifier)
-        )
-        if table is not None:
-            query = query.where(_task.identifier == str(table))
         with reading(self._engine) as connection:
-            return {
-                TableIdentifier.parse(row.identifier): OpenTasks(
-                    int(row.waiting), int(row.merging), int(row.merged), int(row.paused), int(row.failed)
-                )
-                for row in connection.execute(query)
-            }
+            return open_tasks(connection, table)
 
     def waiting_tables(self, queue: str) -> Sequence[TableIdentifier]:
         with reading(self._engine) as connection:

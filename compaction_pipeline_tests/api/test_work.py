@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from compaction_pipeline.api.optimizers import _REPORTS_AT_ONCE
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
@@ -231,6 +232,36 @@ def test_a_second_report_at_the_same_moment_deletes_no_file_of_the_first(served:
     assert (answers, late.status_code) == ([200], 409)
     assert status(served, task_id) is TaskStatus.PREPARED
     assert Path(local_path(report["outputs"][0]["path"])).exists()
+
+
+def test_reports_that_are_looked_at_for_long_delay_no_heartbeat(served: Served) -> None:
+    """A minute without a heartbeat costs an optimizer its tasks."""
+    planned(served)
+    worker, honest = served.registered(), served.registered()
+    [assignment] = worker.poll()
+    attempt, report = assignment["task"]["attempt_id"], merged(assignment)
+    looks, goes_on = threading.Semaphore(0), threading.Event()
+
+    def looked_at(*arguments: Any) -> TaskStatus:
+        looks.release()
+        assert goes_on.wait(60)
+        return TaskStatus.EXECUTING
+
+    with (
+        mock.patch.object(served.house.services.serve_optimizers, "complete", looked_at),
+        ThreadPoolExecutor(_REPORTS_AT_ONCE + 4) as senders,
+    ):
+        sent = [senders.submit(worker.complete, attempt, report) for _ in range(_REPORTS_AT_ONCE + 4)]
+        try:
+            for _ in range(_REPORTS_AT_ONCE):
+                assert looks.acquire(timeout=60)
+            beat = threading.Thread(target=honest.touch, daemon=True)
+            beat.start()
+            beat.join(30)
+            assert not beat.is_alive()
+        finally:
+            goes_on.set()
+    assert {each.result().status_code for each in sent} == {200}
 
 
 def test_a_report_that_is_never_understood_ends_the_task_some_day(served: Served) -> None:
