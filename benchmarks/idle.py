@@ -18,6 +18,7 @@ import sqlite3
 import tempfile
 import time
 import uuid
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -65,13 +66,19 @@ def main() -> None:
         print(f"share {shares - without:.1f}")
 
 
-def quiet_deployment(options: DemoOptions, tables: int, partitions: int, files: int = 4) -> None:
-    """Make a catalog of quiet tables, refresh and plan them, and make the folders for Dagster. Each partition holds this many files."""
+def quiet_deployment(
+    options: DemoOptions, tables: int, partitions: int, files: int = 4, properties: Mapping[str, str] | None = None
+) -> None:
+    """Make a catalog of quiet tables, refresh and plan them, and make the folders for Dagster. Each partition holds this many files.
+
+    `properties` are further properties of the catalog.
+    """
     folder = options.root
     options.make_folders()
     catalog = make_catalog(folder)
     services = Services(Settings(home=options.home))
-    entry = CatalogEntry("bench", {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()})
+    connection = {"type": "sql", "uri": options.catalog_url, "warehouse": options.warehouse.as_uri()}
+    entry = CatalogEntry("bench", connection | dict(properties or {}))
     if tables:
         model = append(make_table(catalog, "t00000"), fakes(files * partitions, partitions, 128 << 20))
         _copied(folder, options, Path(model.metadata_location.removeprefix("file://")), tables)
