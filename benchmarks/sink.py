@@ -2,6 +2,7 @@
 
     python benchmarks/sink.py                        # 60 batches each, under four loads
     python benchmarks/sink.py --batches 200 --loads trickle
+    python benchmarks/sink.py --s3                   # the small files handed to the process that merges, or read again
 
 A batch is committed every `--pace` seconds to a keyed table with delta-rewrite, and stands for a minute of a stream. So an interval of ten
 minutes is ten batches. The service looks at the table after every fifth batch; its time does not count, because it runs elsewhere.
@@ -19,22 +20,30 @@ let expect; the bytes that were written and that were read again to be merged; t
 each kilobyte that was written again, when the table is read once a batch; the time of a batch (p50, p99); how long small files waited
 until they were merged; and the most memory that the process held, which writes and also does what the service would. The last line is
 `ratio <p50 of a batch with a merging sink / without>` under the load where it is highest.
+
+With `--s3` the table is on a small S3 in a process of its own that answers after 30 ms. A sink that hands its small files to the process
+that merges runs beside one that lets it read them from there, `--rounds` times in turn, under the load "one partition". Requests and
+memory are those of the last round, p50 and p99 are medians over the rounds, and the last line is
+`ratio <requests when files are handed over / read again>`.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import opened_services
 import pyarrow as pa
@@ -50,14 +59,16 @@ from pyiceberg.types import LongType, NestedField, StringType
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.scan import manifests_of
-from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline.keyed import KeyedTable, merging_sink
 from compaction_pipeline.settings import Settings
 
 assert opened_services.__all__, "this import puts the tests' folder on the path"
 
+from compaction_pipeline_tests.object_store import BUCKET, object_store  # noqa: E402 - the path is set above
 from compaction_pipeline_tests.opened import OpenedServices  # noqa: E402 - the path is set above
 
 _SCHEMA = Schema(
@@ -95,7 +106,12 @@ def main() -> None:
     parser.add_argument("--batches", type=positive, default=60, help="batches of each run")
     parser.add_argument("--pace", type=float, default=0.4, help="seconds from batch to batch")
     parser.add_argument("--loads", nargs="*", default=list(_LOADS), choices=_LOADS, help="the loads")
+    parser.add_argument("--s3", action="store_true", help="compare on an S3 with 30 ms of latency")
+    parser.add_argument("--rounds", type=positive, default=3, help="with --s3: runs of each way")
     arguments = parser.parse_args()
+    if arguments.s3:
+        _compare_on_s3(arguments)
+        return
     ratios = []
     for load in arguments.loads:
         runs = {way: _alone(load, way, arguments) for way in _WAYS}
@@ -196,6 +212,62 @@ def _rows(load: str, number: int, chance: random.Random) -> pa.Table:
     places = [each % _PARTITIONS if load == "many partitions" else 0 for each in ids]
     texts = [f"{number} {each * 7919 % 1_000_003}" for each in ids]
     return pa.table({"place": places, "id": ids, "text": texts, "_change_type": ["INSERT"] * count})
+
+
+def _compare_on_s3(arguments: argparse.Namespace) -> None:
+    rounds = [{way: _in_process(_run_on_s3, way, arguments) for way in ("read again", "handed over")} for _ in range(arguments.rounds)]
+    print(f"\none partition on S3, {arguments.batches} batches ({load_average()})")
+    print("way           requests   GET of data   p50 ms   p99 ms   writer MB   merging MB")
+    last = rounds[-1]
+    for way, (requests, reads, _, writer, merging) in last.items():
+        p50, p99 = (statistics.median(_percentile(each[way][2], percent) for each in rounds) for percent in (50, 99))
+        print(f"{way:14}{requests:8}{reads:14}{p50:9.0f}{p99:9.0f}{writer / 1e6:12.0f}{merging / 1e6:13.0f}")
+    print(f"ratio {last['handed over'][0] / last['read again'][0]:.3f}")
+
+
+def _in_process(run: Callable[..., Any], *given: Any) -> Any:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(run, *given).result()
+
+
+def _run_on_s3(way: str, arguments: argparse.Namespace) -> tuple[int, int, list[float], int, int]:
+    """(Requests, GETs of data files, the seconds of each batch, the most memory of the writer and of the process that merges)."""
+    if way == "read again":
+        merging_sink._MOST_HELD_BYTES = 0
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=_serve_s3, args=(theirs,), daemon=True)
+    server.start()
+    with tempfile.TemporaryDirectory(prefix="sink-benchmark-") as name:
+        place = {"warehouse": f"s3://{BUCKET}/wh", "py-io-impl": OBJECT_FILE_IO, **ours.recv()}
+        catalog = SqlCatalog("bench", uri=f"sqlite:///{name}/catalog.db", **place)
+        catalog.create_namespace("db")
+        table = KeyedTable.create(
+            catalog, "db.t", _SCHEMA, ["place", "id"], buckets=4, upsert=True, delta_rewrite=True,
+            properties={"self-optimizing.target-size": str(_SMALL * 8)},
+        )  # fmt: skip
+        chance, seconds, merging = random.Random(7), [], 0
+        with table.merging_sink("bench", interval=timedelta(seconds=max(1.0, arguments.pace * _INTERVAL))) as sink:
+            for number in range(arguments.batches):
+                began = time.monotonic()
+                sink.write_changes(_rows("one partition", number, chance), batch=number)
+                seconds.append(time.monotonic() - began)
+                time.sleep(max(0.0, began + arguments.pace - time.monotonic()))
+        assert sink.figures.problem is None, sink.figures.problem
+        merging = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        ours.send(None)
+        requests = ours.recv()
+    reads = sum(method == "GET" and key.endswith(".parquet") for method, key in requests)
+    # The first batch opens connections, and imports modules.
+    return len(requests), reads, seconds[1:], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, merging
+
+
+def _serve_s3(pipe: Connection) -> None:
+    with object_store() as store:
+        store.fault = lambda method, key: time.sleep(0.03)
+        pipe.send(store.properties)
+        pipe.recv()
+        pipe.send(store.requests)
 
 
 def _change_store(services: OpenedServices) -> Table:

@@ -171,6 +171,8 @@ class ObjectOutput:
 
     def __init__(self, file: ObjectFile) -> None:
         self.closed = False
+        self.content: bytes | None = None
+        """The whole file, once it was created by one request."""
         self._file = file
         self._held = bytearray()
         self._writer: Any = None
@@ -216,6 +218,7 @@ class ObjectOutput:
         self._held = bytearray()
         if data is not None:
             self._file.put(data)
+            self.content = data
         else:
             with _in_our_errors("PUT", self._file.location):
                 self._writer.close()

@@ -24,17 +24,29 @@ from compaction_pipeline.merging.reading.file_access import FileAccess
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Changes that were committed: the number of their transaction, the snapshot of the change store, and their files."""
+    """Changes that were committed: the number of their transaction, the snapshot of the change store, and their files.
+
+    `contents` has the bytes of some of these files, by path.
+    """
 
     transaction_id: int
     snapshot_id: int
     files: Sequence[OutputFile]
+    contents: Mapping[str, bytes]
 
 
 def append_rows(
-    stores: KeyedStores, rows: Any, order_by: str | None, batch: Batch | None, summary: Mapping[str, str] | None = None
+    stores: KeyedStores,
+    rows: Any,
+    order_by: str | None,
+    batch: Batch | None,
+    summary: Mapping[str, str] | None = None,
+    hold_bytes: int = 0,
 ) -> Appended | None:
-    """Do what `KeyedTable.write_changes` says. `summary` is added to what the snapshot's summary says."""
+    """Do what `KeyedTable.write_changes` says. `summary` is added to what the snapshot's summary says.
+
+    At most `hold_bytes` of the written files are given back, where this process itself writes them to an object store.
+    """
     change = stores.change
     if batch is not None and batch.has_landed(stores.marks):
         return None
@@ -42,7 +54,7 @@ def append_rows(
     stores.sequences()
     target = change_target(stores)
     write = partial(_write, order_by=order_by, is_ordered=order_by is not None or isinstance(rows, pa.Table))
-    files = FileAccess(change.io.properties, change.metadata.location)
+    files = FileAccess(change.io.properties, change.metadata.location, hold_bytes=hold_bytes)
     with closing(files):
         outputs = write_files(target, rows, write, files)
         if not outputs and batch is None:
@@ -57,7 +69,7 @@ def append_rows(
             # Another writer has committed this batch meanwhile.
             files.delete_written()
             return None
-        return Appended(snapshot.sequence_number or 0, snapshot.snapshot_id, outputs)
+        return Appended(snapshot.sequence_number or 0, snapshot.snapshot_id, outputs, files.held)
 
 
 def _write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
@@ -19,7 +19,7 @@ from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.keyed.append import Appended, append_rows
 from compaction_pipeline.keyed.reporting import Reporter, Reports
-from compaction_pipeline.keyed.sink_merges import SinkFigures, SinkMerges
+from compaction_pipeline.keyed.sink_merges import Nodes, SinkFigures, SinkMerges
 from compaction_pipeline.merging.process import MergeProcess
 
 DEFAULT_MEMORY = 512 * 1024 * 1024
@@ -27,6 +27,8 @@ _LEAST_MEMORY = 64 * 1024 * 1024
 _LEAST_INTERVAL = timedelta(seconds=1)
 _MOST_BATCHES = 1_000
 """So many committed batches may wait for the background. The files of a batch beyond them stay for the service."""
+_MOST_HELD_BYTES = 64 * 1024 * 1024
+"""The sink keeps the bytes of at most so many small files, and hands them to the process that merges. Others are read from storage."""
 _HELD = 1.5
 """Plans leave the files of a batch alone for so many intervals. Then the sink has merged them, or it has ended."""
 _PATIENCE = 0.1
@@ -56,6 +58,10 @@ class MergingSink:
         self._process = MergeProcess()
         self._merges = SinkMerges(load, properties, memory_bytes, self._process.merge, self._await_end_of_batch)
         self._committed: queue.Queue[tuple[Sequence[LiveFile], datetime] | None] = queue.Queue(_MOST_BATCHES)
+        # A merge of `memory_bytes` has room for this beside what it works on.
+        self._room_bytes = min(memory_bytes // 16, _MOST_HELD_BYTES)
+        self._held: dict[str, bytes] = {}
+        self._holding = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"merging sink {sink_id}", daemon=True)
         self._batch_ended = threading.Condition()
         self._is_closing = False
@@ -95,11 +101,13 @@ class MergingSink:
             raise ConfigError("the merging sink is not open: use it as `with table.merging_sink(...) as sink:`")
         marked = Batch(self._sink_id, batch, watermark)
         stores = self._load()
-        appended = append_rows(stores, rows, order_by, marked, held_until(utc_now() + _HELD * self._interval))
+        appended = append_rows(stores, rows, order_by, marked, held_until(utc_now() + _HELD * self._interval), self._room())
         with self._batch_ended:
             self._batch_ended.notify_all()
         if appended is None:
             return None
+        with self._holding:
+            self._held.update(appended.contents)
         try:
             self._committed.put_nowait(([_live(file, appended) for file in appended.files], utc_now()))
         except queue.Full:
@@ -118,7 +126,21 @@ class MergingSink:
             if is_open or self._merges_rest:
                 nodes = self._small.due(utc_now(), ends=not is_open)
                 if nodes:
-                    self._merges.merge(nodes)
+                    self._merges.merge(nodes, self._contents(nodes))
+            if not len(self._small) and self._committed.empty():
+                # What is held now is of files that nobody will merge, such as large ones. If not, they are read from storage.
+                with self._holding:
+                    self._held.clear()
+
+    def _room(self) -> int:
+        """How many more bytes may be held. The files of batches that wait for the background are among those that are held."""
+        with self._holding:
+            return self._room_bytes - sum(map(len, self._held.values()))
+
+    def _contents(self, nodes: Nodes) -> Mapping[str, bytes]:
+        """Give away what is held of the files of these nodes."""
+        with self._holding:
+            return {file.path: self._held.pop(file.path) for _, files in nodes for file in files if file.path in self._held}
 
     def _await_end_of_batch(self) -> None:
         """A batch and the commit of a merge share one interpreter, so each would take longer beside the other."""

@@ -24,8 +24,8 @@ from compaction_pipeline.merging.reported.judge import judge
 log = logging.getLogger(__name__)
 
 Nodes = Sequence[tuple[TableNode, Sequence[LiveFile]]]
-MergeTasks = Callable[[Sequence[CompactionTask], TableLayout, Mapping[str, str]], Sequence[MergeResult]]
-"""Does one attempt of each task. It may raise when nobody knows how the attempts ended."""
+MergeTasks = Callable[[Sequence[CompactionTask], TableLayout, Mapping[str, str], Mapping[str, bytes]], Sequence[MergeResult]]
+"""Does one attempt of each task, with whole input files by path. It may raise when nobody knows how the attempts ended."""
 
 
 @dataclass
@@ -53,13 +53,16 @@ class SinkMerges:
     pause: Callable[[], object]
     figures: SinkFigures = field(default_factory=SinkFigures)
 
-    def merge(self, nodes: Nodes) -> None:
-        """Merge the files of each node, and commit all nodes together. It never raises: what fails leaves the small files as they are."""
+    def merge(self, nodes: Nodes, held: Mapping[str, bytes]) -> None:
+        """Merge the files of each node, and commit all nodes together. It never raises: what fails leaves the small files as they are.
+
+        `held` has the bytes of some of the files. They are not read from storage.
+        """
         try:
             stores = self.load()
             tasks = [self._task(stores, node, files) for node, files in nodes]
             file_io = _file_io(stores)
-            results = self.merge_tasks(tasks, stores.layout, file_io)
+            results = self.merge_tasks(tasks, stores.layout, file_io, held)
         except Exception as error:
             # This is the boundary of the sink's thread. Nothing is lost: readers have the small files.
             self._leave([file for _, files in nodes for file in files], error)

@@ -61,6 +61,7 @@ def merge_task(
     file_io: Mapping[str, str],
     shared: SharedDeletes | None = None,
     *,
+    held: Mapping[str, bytes] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     canceled: Callable[[], bool] = lambda: False,
 ) -> MergeResult:
@@ -68,13 +69,14 @@ def merge_task(
 
     A busy store is tried again for a few minutes. Once `canceled` is true, the attempt ends before it opens its next file. `shared` holds
     delete files that earlier tasks of this process have read, and takes those that this task reads. Its bytes count as memory of this task.
+    `held` has whole input files by path, which are not read from storage then.
     """
     started = time.monotonic()
     shared = shared if shared is not None else SharedDeletes()
     before = shared.nbytes
     memory = PeakMemory()
     change_location = layout.keyed.change.location if layout.keyed is not None else None
-    files = FileAccess(file_io, layout.location, task.memory_bytes, change_location, canceled)
+    files = FileAccess(file_io, layout.location, task.memory_bytes, change_location, canceled, held=held)
     try:
         with tight_allocation(task.memory_bytes):
             result = patiently(lambda: _merged(task, layout, files, shared), files, sleep)

@@ -46,12 +46,16 @@ class MergeProcess:
     def __init__(self) -> None:
         self._running: _Running | None = None
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
+    def merge(
+        self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str], held: Mapping[str, bytes] | None = None
+    ) -> list[MergeResult]:
         """Do one attempt of each task, one after the other, and return the results in the order of the tasks.
+
+        `held` has whole input files by path. They are sent to the process, which does not read them from storage then.
 
         Raises MergeFailed when the process cannot be started, or dies. Nobody knows then what it has written.
         """
-        results: list[MergeResult] = self._ask(_merge_all, tasks, layout, file_io)
+        results: list[MergeResult] = self._ask(_merge_all, tasks, layout, file_io, held or {})
         return results
 
     def verify(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | None:
@@ -115,8 +119,10 @@ def _start() -> _Running:
     return _Running(process, process.stdin, os.fdopen(answers, "rb"))
 
 
-def _merge_all(tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
-    return [merge_task(task, layout, file_io) for task in tasks]
+def _merge_all(
+    tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str], held: Mapping[str, bytes]
+) -> list[MergeResult]:
+    return [merge_task(task, layout, file_io, held=held) for task in tasks]
 
 
 def _verify(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | MergeFailed | None:

@@ -334,7 +334,10 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path, delta_rewrite=True, upsert=True)
 
 
-def merge_here(tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
+def merge_here(
+    tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str], held: Mapping[str, bytes]
+) -> list[MergeResult]:
+    assert not held, "files on a local disk are not handed over"
     return [merge_task(task, layout, file_io) for task in tasks]
 
 
@@ -364,7 +367,7 @@ class Driver:
     def merge(self) -> None:
         nodes = self.small.due(_NOW, ends=True)
         if nodes:
-            self.merges.merge(nodes)
+            self.merges.merge(nodes, {})
 
 
 def filled(program: Program, sink_id: str = "s") -> Driver:

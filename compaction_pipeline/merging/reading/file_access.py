@@ -19,7 +19,7 @@ from compaction_pipeline.core.errors import FileUnreadable, MergeDenied, MergeFa
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
 from compaction_pipeline.file_io.local_files import Tail, check_regular, local_path, local_tail
-from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, ObjectFileIO
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, ObjectFileIO, ObjectOutput
 from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.file_io.read_ahead import ReadAhead
 
@@ -34,6 +34,9 @@ class FileAccess:
     Small files on an object store are read whole, once, before they are needed. `memory_bytes` is the limit of the task, and a sixteenth of
     it holds such files. Call `close` at the end.
 
+    `held` has whole files by path. They are not read from storage. At most `hold_bytes` of small files that are created on an object store
+    are added to it, so that somebody else need not read them either.
+
     In a task on a keyed table, files below `change_location` are opened with the properties of the change store, if `file_io` has any.
     Once `canceled` is true, no file is opened or created: MergeFailed is raised instead.
     """
@@ -45,6 +48,9 @@ class FileAccess:
         memory_bytes: int = 1 << 30,
         change_location: str | None = None,
         canceled: Callable[[], bool] = lambda: False,
+        *,
+        held: Mapping[str, bytes] | None = None,
+        hold_bytes: int = 0,
     ) -> None:
         self._canceled = canceled
         of_change = {key.removeprefix(CHANGE_STORE_IO): value for key, value in file_io.items() if key.startswith(CHANGE_STORE_IO)}
@@ -55,6 +61,8 @@ class FileAccess:
         self._change_io = _file_io(of_change, change_location or location) if of_change else None
         self._ahead = ReadAhead(self._whole, min(memory_bytes // 16, _MOST_AHEAD_BYTES))
         self.written: list[str] = []
+        self.held: dict[str, bytes] = dict(held or {})
+        self._hold_bytes = hold_bytes
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -75,7 +83,7 @@ class FileAccess:
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
         """Announce files that will be read, as (path, bytes). Small ones are fetched in parallel."""
-        self._ahead.expect((path, size) for path, size in files if self._local(path) is None)
+        self._ahead.expect((path, size) for path, size in files if self._local(path) is None and path not in self.held)
 
     @contextmanager
     def parquet(
@@ -117,6 +125,8 @@ class FileAccess:
 
     def _opened(self, path: str, size: int | None) -> Any:
         self._go_on()
+        if size is not None and len(self.held.get(path, b"")) == size:
+            return pa.BufferReader(self.held[path])
         local = self._local(path)
         if local is not None:
             return pa.OSFile(local, "rb")
@@ -155,6 +165,10 @@ class FileAccess:
             # Write what is still buffered. A full disk may show only here.
             with in_words(f"new file {path}", "cannot be written"):
                 stream.close()
+            content = stream.content if isinstance(stream, ObjectOutput) else None
+            if content is not None and len(content) <= self._hold_bytes:
+                self._hold_bytes -= len(content)
+                self.held[path] = content
 
     def size(self, path: str) -> int:
         """The number of bytes of a file on storage."""
@@ -182,6 +196,7 @@ class FileAccess:
     def look_again(self, path: str) -> None:
         """Read every byte of a file again. Returns if the file is sound. Otherwise it raises; the error may differ from the first one."""
         self._ahead.forget(path)
+        self.held.pop(path, None)
         with self.parquet(path, read_ahead_bytes=_LOOK_BYTES) as (file, _), in_words(f"file {path}", "unreadable", path):
             rows = sum(batch.num_rows for batch in file.iter_batches(_LOOK_ROWS, use_threads=False))
             if rows != file.metadata.num_rows:
