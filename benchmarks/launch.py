@@ -71,7 +71,7 @@ telemetry: {enabled: false}
 run_coordinator: {module: dagster._core.run_coordinator, class: DefaultRunCoordinator}
 """
 _WATCH_SECONDS = 0.05
-_PATIENCE_SECONDS = 180
+_PATIENCE_SECONDS = 900
 
 
 def main() -> None:
@@ -164,8 +164,8 @@ def _watched(pid: int) -> Iterator[dict[str, float]]:
         below = server.children(recursive=True)
         for each in [server, *below]:
             with suppress(psutil.Error):
-                kind = seen[each][0] if each in seen else _kind(each)
-                seen[each] = (kind, _cpu(each))
+                # A process may become another program: the script that starts Spark becomes its JVM.
+                seen[each] = (_kind(each), _cpu(each))
         return sum(kind == "process of the run" for each in below if (kind := seen.get(each, ("", 0))[0]))
 
     ended = threading.Event()

@@ -7,6 +7,7 @@ a run that judges again and again stores its evaluations without a run, and link
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
@@ -16,6 +17,11 @@ from compaction_pipeline.defs.checks import evaluation
 
 if TYPE_CHECKING:
     from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData as Target
+
+
+_LAST_ANSWER = "last_answer"
+_LATEST = 10
+"""So many of the latest rows of a check are looked through for its last answer. Rows of runs that only announced it have none."""
 
 
 def log_evaluation(context: dg.OpExecutionContext | dg.AssetExecutionContext, event: dg.AssetCheckEvaluation) -> None:
@@ -39,7 +45,7 @@ def evaluations_without_run(
     A sensor that also materializes the asset in the same tick lists these events last. No run is named by either, so Dagster takes the
     evaluation for one of the newest materialization then, too.
     """
-    events = [evaluation(result) for result in results if result.evaluated]
+    events = [_on_demand(instance, result) if result.on_demand else evaluation(result) for result in results if result.evaluated]
     targets = {asset: _newest(instance, asset) for asset in dict.fromkeys(event.asset_key for event in events)}
     return [
         dg.AssetCheckEvaluation(
@@ -53,6 +59,40 @@ def evaluations_without_run(
         )
         for event in events
     ]
+
+
+def _on_demand(instance: dg.DagsterInstance, result: CheckResult) -> dg.AssetCheckEvaluation:
+    """The event of a check that nobody judged now. It repeats the last answer, with its time: a failure fails until somebody looks again.
+
+    Without an event Dagster would show the check as not evaluated, and count it as one that did not pass.
+    """
+    event = evaluation(result)
+    last, answer = _last_answer(instance, event.asset_check_key)
+    return dg.AssetCheckEvaluation(
+        asset_key=event.asset_key,
+        check_name=event.check_name,
+        passed=last,
+        metadata={**event.metadata, _LAST_ANSWER: dg.MetadataValue.text(answer)},
+        severity=event.severity,
+        description=f"{event.description}; {answer}",
+    )
+
+
+def _last_answer(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> tuple[bool, str]:
+    """Whether a check passed when it was last judged, and a sentence about that. One that was never judged did not fail."""
+    for record in instance.event_log_storage.get_asset_check_execution_history(check, limit=_LATEST):
+        if record.status.value not in ("SUCCEEDED", "FAILED") or record.event is None or record.event.dagster_event is None:
+            continue
+        last = record.event.dagster_event.asset_check_evaluation_data
+        repeated = last.metadata.get(_LAST_ANSWER)
+        if repeated is not None:
+            return last.passed, str(repeated.value)
+        at = datetime.fromtimestamp(record.event.timestamp, timezone.utc)
+        return (
+            last.passed,
+            f"when it was last judged, at {at:%Y-%m-%d %H:%M} UTC, it {'passed' if last.passed else 'failed'}: {last.description}",
+        )
+    return True, "it was never judged"
 
 
 def checks_planned_in(instance: dg.DagsterInstance, run_id: str) -> frozenset[dg.AssetCheckKey]:

@@ -16,6 +16,7 @@ from compaction_pipeline.core.insight.checks.judgement import Judgement, Severit
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.runs import is_followed
 
 _ASSETS: Mapping[About, dg.AssetKey] = {
     About.FILES: COMPACTED_FILES,
@@ -66,6 +67,13 @@ def definitions_of(checks: Iterable[Check] = CHECKS) -> Sequence[dg.AssetChecksD
     return [_definition(check) for check in checks]
 
 
+def _judged_in(instance: dg.DagsterInstance, run_id: str) -> frozenset[dg.AssetCheckKey]:
+    """The checks of which this run has logged an evaluation. Its step that compacts judges all of them at its end."""
+    records = instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    events = (record.event_log_entry.dagster_event for record in records)
+    return frozenset(event.asset_check_evaluation_data.asset_check_key for event in events if event is not None)
+
+
 def _definition(check: Check) -> dg.AssetChecksDefinition:
     """A check that reads no output of its asset. `@asset_check` would make its step depend on the asset's step.
 
@@ -73,12 +81,19 @@ def _definition(check: Check) -> dg.AssetChecksDefinition:
     """
     asset = _ASSETS[check.about]
 
-    # Not required: nothing is stored for a check without an answer.
+    # Not required: nothing is stored for a check without an answer, nor for one that somebody else judges.
     @dg.op(name=f"{asset.to_python_identifier()}_{check.name}", out={"result": dg.Out(dg.Any, is_required=False)})
     def judged(compaction: Compaction) -> Iterator[dg.AssetCheckResult]:
+        context = dg.OpExecutionContext.get()
+        if is_followed(context.instance, context.run):
+            context.log.info("a later run of this backfill judges this check")
+            return
+        if dg.AssetCheckKey(asset, check.name) in _judged_in(context.instance, context.run.run_id):
+            context.log.info(f"the step of {asset.to_user_string()} has judged this check")
+            return
         (result,) = compaction.services().judge_compaction.judge([check])
         if not result.evaluated:
-            dg.OpExecutionContext.get().log.info(result.judgement.text)
+            context.log.info(result.judgement.text)
             return
         event = evaluation(result)
         yield dg.AssetCheckResult(passed=event.passed, metadata=event.metadata, severity=event.severity, description=event.description)

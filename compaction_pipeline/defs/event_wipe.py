@@ -7,18 +7,22 @@ they are the history of what was done.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.exc import OperationalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _BATCH = 500
 """Events of one transaction. Others write to the event log meanwhile, and SQLite lets only one write at a time."""
+
+_COPIES_AT_ONCE = 2_000
+"""A tick deletes at most so many copies. There are many only once, when an older version of this program left them."""
 
 _KINDS = (dg.DagsterEventType.ASSET_MATERIALIZATION.value, dg.DagsterEventType.ASSET_OBSERVATION.value)
 _WITHOUT_RUN = ""
@@ -38,9 +42,35 @@ def wipe_old_events(instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey],
         return None
     wiped = 0
     for asset in assets:
-        # On SQLite the index has a copy of each event of an asset. Events of no run also stand in a database of their own, which grows too.
+        # On SQLite, events of no run also stand in a database of their own (`wipe_copies`).
         wiped += _wipe(storage.index_connection, asset, before)
         _wipe(lambda: storage.run_connection(_WITHOUT_RUN), asset, before)
+    return wiped
+
+
+def wipe_copies(instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey]) -> int:
+    """Delete the copies of events of no run that SQLite keeps beside its index, and return how many they were.
+
+    Dagster's SQLite stores each event in the file of its run, and events of assets in its index too. The pages of an asset read the index.
+    Nothing reads the file of the events that belong to no run (`history/runs/.db`), so the copies only make the event log twice as large.
+    """
+    from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+    from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+
+    storage = instance.event_log_storage
+    # In other databases all events stand in one table, and these would be no copies.
+    if not isinstance(storage, SqlEventLogStorage) or not storage.is_run_sharded:
+        return 0
+    events = SqlEventLogStorageTable.c
+    ours = events.asset_key.in_([asset.to_string() for asset in assets])
+    wiped, batch = 0, list(range(_BATCH))
+    # Another process may hold the lock of the file for long. Then the next tick deletes them.
+    with suppress(OperationalError):
+        while len(batch) == _BATCH and wiped < _COPIES_AT_ONCE:
+            with storage.run_connection(_WITHOUT_RUN) as connection:
+                batch = [row[0] for row in connection.execute(select(events.id).where(ours).limit(_BATCH))]
+                connection.execute(delete(SqlEventLogStorageTable).where(events.id.in_(batch)))
+            wiped += len(batch)
     return wiped
 
 

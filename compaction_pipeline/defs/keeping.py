@@ -9,9 +9,10 @@ import dagster as dg
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.draining import is_of_machine
+from compaction_pipeline.defs.event_wipe import wipe_copies
 from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, OUR_ASSETS, SETTINGS
+from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, EXTERNAL_ASSETS, OUR_ASSETS, SETTINGS
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import end_lost_runs
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
@@ -37,9 +38,11 @@ def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
 @ticking(
     "catalog_sensor",
     every=SETTINGS.catalog_interval_seconds,
-    description="Lists the registered catalogs: adds new tables, and forgets tables that were dropped.",
+    description="Lists the registered catalogs: adds new tables, and forgets tables that were dropped. Where Dagster keeps its events in "
+    "SQLite, it also deletes second copies of our sensors' events.",
 )
 def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+    wipe_copies(context.instance, EXTERNAL_ASSETS)
     found = services.explore_catalogs.explore()
     text = f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}"
     if found.failed:

@@ -38,6 +38,7 @@ from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.partitions import KnownPartitions
 from compaction_pipeline.defs.run_progress import RunProgress
 from compaction_pipeline.defs.run_tags import RunTags
+from compaction_pipeline.defs.runs import is_followed, is_of_backfill
 from compaction_pipeline.defs.terminated import GO_ON, HOLD, is_by_person
 from compaction_pipeline.defs.work_metadata import nothing_merged
 
@@ -270,9 +271,9 @@ class RunReport(CompactionListener):
         """After a commit, tell of it and judge, unless the checks were judged only just now.
 
         A long run commits all the time, so at most a twentieth of its time goes into judging. Merges are under way meanwhile, so an error
-        must not end them: the next event, or the end of the run, tells and judges again.
+        must not end them: the next event, or the end of the run, tells and judges again. A run of a backfill judges at its end only.
         """
-        if self._has_news and time.monotonic() >= self._evaluate_from:
+        if self._has_news and not is_of_backfill(self._context.run) and time.monotonic() >= self._evaluate_from:
             try:
                 self._evaluate()
             except CompactionError as error:
@@ -296,8 +297,13 @@ class RunReport(CompactionListener):
     def _evaluate(self) -> tuple[CheckResult, ...]:
         """Judge, tell of commits, and store the evaluations as those of the newest materializations. Each stays in the history.
 
-        Judging comes first, because it may take seconds. Until the evaluations are stored, the UI shows the checks as not evaluated.
+        Judging comes first, because it may take seconds. Until the evaluations are stored, the UI shows the checks as not evaluated. A run
+        of a backfill leaves the checks to a later run of it.
         """
+        if is_followed(self._context.instance, self._context.run):
+            self._tell()
+            self._has_news = False
+            return ()
         started = time.monotonic()
         results = self._services.judge_compaction.judge(only_changed=True)
         self._tell()
@@ -312,7 +318,8 @@ class RunReport(CompactionListener):
         results = self._evaluate()
         announced = checks_planned_in(self._context.instance, self._context.run.run_id)
         for result in results:
-            if not result.evaluated:
+            # The step of a check that was left out here judges it, when a person launched that.
+            if not result.evaluated or result.on_demand:
                 continue
             if result.failed:
                 self._context.log.warning(f"check {result.check.name} ({result.check.severity.value}): {result.judgement.text}")

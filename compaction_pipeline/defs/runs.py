@@ -15,6 +15,10 @@ ACTIVE = [
 ]
 
 
+_BACKFILL_TAG = "dagster/backfill"
+"""Dagster writes the id of the backfill into this tag of each of its runs."""
+
+
 def active_run(instance: dg.DagsterInstance, *jobs: str) -> str | None:
     """Take the first of these jobs that has a queued or running run, and return the id of its oldest one. None when no job has any."""
     for job in jobs:
@@ -22,6 +26,23 @@ def active_run(instance: dg.DagsterInstance, *jobs: str) -> str | None:
         if runs:
             return runs[-1].run_id
     return None
+
+
+def is_of_backfill(run: dg.DagsterRun) -> bool:
+    """True when a backfill has made this run."""
+    return _BACKFILL_TAG in run.tags
+
+
+def is_followed(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+    """True when a later run of the same backfill is queued or running. That one judges the checks, so this one need not.
+
+    The run that was made last always judges. One that ends after it judges too, so no end of a backfill is left without a judgement.
+    """
+    if not is_of_backfill(run):
+        return False
+    backfill = run.tags[_BACKFILL_TAG]
+    newest = instance.get_runs(filters=dg.RunsFilter(tags={_BACKFILL_TAG: backfill}, statuses=ACTIVE), limit=1)
+    return bool(newest) and newest[0].run_id != run.run_id
 
 
 def is_active(instance: dg.DagsterInstance, run_id: str | None) -> bool:

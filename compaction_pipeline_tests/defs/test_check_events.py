@@ -5,7 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, CheckResult
-from compaction_pipeline.core.insight.checks.judgement import Judgement
+from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
+from compaction_pipeline.core.insight.checks.unique_keys import on_demand
 from compaction_pipeline.defs.check_events import store_evaluations
 from compaction_pipeline.defs.checks import evaluation
 
@@ -25,3 +26,35 @@ def test_a_stored_evaluation_is_tied_to_the_newest_materialization() -> None:
         target = event.asset_check_evaluation_data.target_materialization_data
         assert target is not None
         assert (target.storage_id, target.run_id) == (newest.storage_id, newest.run_id)
+
+
+def test_a_check_on_demand_repeats_its_last_answer_until_somebody_looks_again() -> None:
+    check = next(check for check in CHECKS if check.reads_rows)
+    nobody_looked = CheckResult(check, on_demand(), on_demand=True)
+    failed = CheckResult(check, Judgement("nodes", 3, (Failure(None, None, "key 7 has 2 live rows", "g"),)))
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def told(result: CheckResult) -> tuple[bool, str]:
+            store_evaluations(instance, [result], "a run")
+            (stored, *_) = instance.event_log_storage.get_asset_check_execution_history(evaluation(result).asset_check_key, limit=1)
+            assert stored.event is not None
+            assert stored.event.dagster_event is not None
+            event = stored.event.dagster_event.asset_check_evaluation_data
+            return event.passed, event.description or ""
+
+        passed, text = told(nobody_looked)
+        assert passed
+        assert text.startswith("on demand: nothing was judged now, because ")
+        assert text.endswith("; it was never judged")
+        assert told(failed)[0] is False
+        # A commit after that does not make it green, however often nobody looks.
+        for _ in range(2):
+            passed, text = told(nobody_looked)
+            assert not passed
+            assert text.startswith("on demand: nothing was judged now, because ")
+            assert text.endswith(" UTC, it failed: 1 of 3 nodes fail; group g: key 7 has 2 live rows")
+            assert text.count("when it was last judged") == 1
+        told(CheckResult(check, Judgement("nodes", 3)))
+        passed, text = told(nobody_looked)
+        assert passed
+        assert text.endswith(" UTC, it passed: all 3 nodes pass")

@@ -11,7 +11,8 @@ import pytest
 from dagster._core.test_utils import freeze_time
 from sqlalchemy import func, select
 
-from compaction_pipeline.defs.event_wipe import wipe_old_events
+from compaction_pipeline.defs import event_wipe
+from compaction_pipeline.defs.event_wipe import wipe_copies, wipe_old_events
 from compaction_pipeline.defs.keys import COMPACTED_FILES, DELTA_FILES, TABLE_HEALTH
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
@@ -67,3 +68,41 @@ def test_events_of_no_run_go_from_the_file_that_sqlite_keeps_for_them(tmp_path: 
         assert isinstance(storage, SqlEventLogStorage)
         with storage.run_connection("") as connection:
             assert connection.execute(select(func.count()).select_from(SqlEventLogStorageTable)).scalar() == 1
+
+
+def rows_without_run(instance: dg.DagsterInstance) -> int:
+    """How many events of no run the storage has, outside of the index where it has one."""
+    from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
+    from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
+
+    storage = instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    with storage.run_connection("") as connection:
+        return int(connection.execute(select(func.count()).select_from(SqlEventLogStorageTable)).scalar() or 0)
+
+
+def test_the_copies_that_sqlite_keeps_go_and_no_event_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_wipe, "_BATCH", 2)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for days in (3, 2, 1):
+            tell(instance, days, TABLE_HEALTH)
+            tell(instance, days, DELTA_FILES, "a")
+        tell(instance, 1, COMPACTED_FILES, "a")
+        assert rows_without_run(instance) == 7
+        assert wipe_copies(instance, [TABLE_HEALTH, DELTA_FILES]) == 6
+        assert rows_without_run(instance) == 1
+        assert (ages(instance, TABLE_HEALTH), ages(instance, DELTA_FILES), ages(instance, COMPACTED_FILES)) == ([1, 2, 3], [1, 2, 3], [1])
+        assert instance.get_materialized_partitions(DELTA_FILES) == {"a"}
+        newest = instance.get_latest_materialization_event(TABLE_HEALTH)
+        assert newest is not None
+        # The next event is stored as before.
+        tell(instance, 0, TABLE_HEALTH)
+        assert ages(instance, TABLE_HEALTH) == [0, 1, 2, 3]
+
+
+def test_a_storage_without_copies_keeps_all_its_events() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        tell(instance, 1, TABLE_HEALTH)
+        tell(instance, 2, TABLE_HEALTH)
+        assert wipe_copies(instance, [TABLE_HEALTH]) == 0
+        assert sorted(ages(instance, TABLE_HEALTH)) == [1, 2]

@@ -31,6 +31,7 @@ from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, MACHINE_TAGS, TABLE_HEALTH
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.retire import carried_keys
+from compaction_pipeline.defs.runs import is_followed
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
@@ -120,7 +121,7 @@ def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> Non
 
 
 @pytest.mark.parametrize("broken", [False, True])
-def test_no_check_is_skipped_whether_the_run_fails_or_not(
+def test_each_check_is_judged_once_whether_the_run_fails_or_not(
     lake: Lake, services: Services, instance: dg.DagsterInstance, broken: bool
 ) -> None:
     services.compact_table.refresh(Lake.identifier)
@@ -135,12 +136,9 @@ def test_no_check_is_skipped_whether_the_run_fails_or_not(
     steps = {event.step_key for event in result.all_events if event.event_type_value == "STEP_SKIPPED"}
     assert steps == set()
     about_files = {check.name for check in CHECKS if dg.AssetCheckKey(COMPACTED_FILES, check.name) in CHECK_KEYS}
-    judged = {
-        event.asset_check_evaluation_data.check_name
-        for event in result.all_events
-        if event.event_type_value == "ASSET_CHECK_EVALUATION" and event.step_key != "compacted_files"
-    }
-    assert judged == about_files
+    stored = instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
+    judged = [record.event_log_entry.get_dagster_event().asset_check_evaluation_data.check_name for record in stored]
+    assert sorted(judged) == sorted(about_files)
 
 
 def test_a_range_of_nodes_is_one_run_one_record_and_an_event_each(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -762,3 +760,57 @@ def test_housekeeping_retires_quiet_partitions_and_tables_that_are_gone(
 def test_a_key_that_a_running_run_carries_is_known(started: dict[str, Any], instance: dg.DagsterInstance) -> None:
     instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED, **started)
     assert carried_keys(instance, ["a", "b", "c"]) == {"b"}
+
+
+# ---- backfills ---------------------------------------------------------------------------------------------------------
+
+
+def of_backfill(name: str, run_id: str, status: dg.DagsterRunStatus) -> dg.DagsterRun:
+    return dg.DagsterRun("__ASSET_JOB", run_id=run_id, status=status, tags={"dagster/backfill": name})
+
+
+def test_the_newest_unfinished_run_of_a_backfill_and_any_that_ends_after_it_judge(instance: dg.DagsterInstance) -> None:
+    first, second, third = (of_backfill("b", f"{number}" * 8, dg.DagsterRunStatus.STARTED) for number in (1, 2, 3))
+    other = of_backfill("other", "4" * 8, dg.DagsterRunStatus.STARTED)
+    for each in (first, second, third, other, dg.DagsterRun("__ASSET_JOB", run_id="5" * 8, status=dg.DagsterRunStatus.STARTED)):
+        instance.add_run(each)
+    assert [is_followed(instance, each) for each in (first, second, third, other)] == [True, True, False, False]
+    instance.report_run_canceled(third)
+    assert [is_followed(instance, each) for each in (first, second)] == [True, False]
+    alone = instance.get_run_by_id("5" * 8)
+    assert alone is not None
+    assert not is_followed(instance, alone)
+
+
+def test_a_backfill_judges_its_checks_once(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    judge, init = JudgeCompaction.judge, RunReport.__init__
+
+    def counted(self: JudgeCompaction, checks: Any = CHECKS, *others: Any, **named: Any) -> Any:
+        judged.append(len(checks))
+        return judge(self, checks, *others, **named)
+
+    def followed(self: RunReport, *arguments: Any) -> None:
+        # The backfill has made its next run meanwhile.
+        instance.add_run(of_backfill("b", "f" * 8, dg.DagsterRunStatus.NOT_STARTED))
+        init(self, *arguments)
+
+    monkeypatch.setattr(JudgeCompaction, "judge", counted)
+    instance.add_dynamic_partitions("table_nodes", [key(1), key(2)])
+    job = dg.define_asset_job("launched", dg.AssetSelection.assets(COMPACTED_FILES), executor_def=dg.in_process_executor)
+    launched = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("launched")
+
+    def launch_one(number: int) -> dg.ExecuteInProcessResult:
+        return launched.execute_in_process(instance=instance, partition_key=key(number), tags={"dagster/backfill": "b"})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunReport, "__init__", followed)
+        first = launch_one(1)
+    assert first.success
+    assert (judged, materializations(instance, COMPACTION_RECORDS) != []) == ([], True)
+    assert [event for event in first.all_events if event.event_type_value == "ASSET_CHECK_EVALUATION"] == []
+    instance.report_run_canceled(next(iter(instance.get_runs(filters=dg.RunsFilter(statuses=[dg.DagsterRunStatus.NOT_STARTED])))))
+    assert launch_one(2).success
+    assert judged == [len(CHECKS)]
+    for check in OFTEN_JUDGED:
+        assert instance.event_log_storage.get_asset_check_execution_history(check, limit=100)[0].status.value == "SUCCEEDED"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.insight.checks.every_check import CHECKS
+from compaction_pipeline.core.insight.checks.every_check import CHECKS, CheckResult
 from compaction_pipeline.core.insight.checks.judgement import Judgement
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed import key_reading
@@ -92,21 +92,28 @@ def test_tables_without_upsert_are_not_judged(program: Program) -> None:
     assert judged(program).text == "no upsert table to judge"
 
 
-def test_whoever_judges_again_and_again_reads_small_tables_and_has_no_answer_for_large_ones(
+def test_whoever_judges_again_and_again_reads_small_tables_and_says_that_large_ones_are_judged_on_demand(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert_twice(program.keyed, 1)
     program.services.compact_table.refresh(TABLE)
 
-    def often_judged() -> dict[str, bool]:
-        return {result.check.name: result.passed for result in program.services.judge_compaction.judge(only_changed=True)}
+    def often_judged() -> CheckResult:
+        results = program.services.judge_compaction.judge(only_changed=True)
+        assert {result.check.name for result in results} == {check.name for check in CHECKS}
+        assert [result.check.name for result in results if result.on_demand] in ([], [CHECK.name])
+        return next(result for result in results if result.check == CHECK)
 
-    assert often_judged()[CHECK.name] is False
+    assert (often_judged().failed, often_judged().on_demand) == (True, False)
     monkeypatch.setattr(key_reading, "CHEAP_ROWS", 1)
-    assert set(often_judged()) == {check.name for check in CHECKS if not check.reads_rows}
+    large = often_judged()
+    assert (large.on_demand, large.judgement.judged) == (True, 0)
+    assert large.judgement.text.startswith(
+        "on demand: nothing was judged now, because the upsert tables together have more than 100,000 rows"
+    )
     set_upsert(program.keyed, "false")
     program.services.compact_table.refresh(TABLE)
-    assert often_judged()[CHECK.name] is True
+    assert (often_judged().passed, often_judged().on_demand) == (True, False)
 
 
 def test_a_table_that_cannot_be_read_fails(program: Program) -> None:

@@ -19,6 +19,7 @@ from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
 from compaction_pipeline.core.insight.checks.facts import Committed, Facts, KeysOfTable, TableFacts
 from compaction_pipeline.core.insight.checks.queues import LATELY
+from compaction_pipeline.core.insight.checks.unique_keys import on_demand
 from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
@@ -74,20 +75,24 @@ class JudgeCompaction:
         """Judge these tables, or all known ones when none is named. Returns one result for each check, in their order.
 
         With `only_changed`, a table is compared with its record again only when its newest read, or its newest record, is another one than
-        the last time, whichever process compared it. Checks that read rows have no result unless few rows are to be read (`is_cheap`). So
+        the last time, whichever process compared it. Checks that read rows judge nothing unless few rows are to be read (`is_cheap`). So
         nobody who judges again and again loads the metadata of all tables each time. `looked_at` has the tables whose files somebody looked
         at just now, for `DUE_NOW`.
 
         Raises NotFoundError when a table, or the catalog of a table, is not known.
         """
         facts = replace(self._facts(sorted(set(tables))), looked_at=tuple(looked_at))
-        if only_changed and not _keys_are_cheap(facts):
-            checks = [check for check in checks if not check.reads_rows]
+        reads_rows = not only_changed or _keys_are_cheap(facts)
         if any(check.needs_tables for check in checks):
             facts = replace(facts, committed=tuple(self._committed(facts.tables, only_changed)))
-        if any(check.reads_rows for check in checks):
+        if reads_rows and any(check.reads_rows for check in checks):
             facts = replace(facts, keys=tuple(self._keys_of(facts.tables)))
-        return tuple(CheckResult(check, check.judge(facts)) for check in checks)
+        return tuple(
+            CheckResult(check, on_demand(), on_demand=True)
+            if check.reads_rows and not reads_rows
+            else CheckResult(check, check.judge(facts))
+            for check in checks
+        )
 
     def left_alone(self, tables: Collection[TableIdentifier] = (), *, observed: bool = True) -> dict[TableIdentifier, str]:
         """Return why some of these tables, or of all known ones, are not compacted. The checks judge neither their files nor their age.

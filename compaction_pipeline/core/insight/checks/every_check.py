@@ -53,10 +53,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A check and its judgement."""
+    """A check and its judgement.
+
+    `on_demand` is True when nothing was judged, because the check reads more rows than those who judge again and again may read.
+    """
 
     check: Check
     judgement: Judgement
+    on_demand: bool = False
 
     @property
     def passed(self) -> bool:

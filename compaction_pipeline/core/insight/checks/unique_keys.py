@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compaction_pipeline.core.insight.checks.facts import KeysOfTable
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
-from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
+from compaction_pipeline.core.tables.keyed.key_reading import CHEAP_FILES, CHEAP_ROWS, KeyReading
 from compaction_pipeline.core.words import count_text
 
 _MOST_NAMES = 5
@@ -34,6 +34,13 @@ def unique_keys(tables: Sequence[KeysOfTable]) -> Judgement:
     nothing = "no upsert table to judge" if not tables else "; ".join(details)
     figures = (("judged_row_count", rows),)
     return Judgement("nodes", judged, tuple(failures), "of upsert tables", nothing, "; ".join(details), figures, tuple(unjudged))
+
+
+def on_demand() -> Judgement:
+    """The judgement of nothing, for somebody who judges after every commit while the tables are too large for that."""
+    why = f"the upsert tables together have more than {CHEAP_ROWS:,} rows or {CHEAP_FILES} files"
+    what_to_do = "launch `compaction_checks_job`, or run `compaction-pipeline check`"
+    return Judgement("nodes", 0, nothing=f"on demand: nothing was judged now, because {why}; {what_to_do}")
 
 
 def _looked_at(reading: KeyReading) -> str:
