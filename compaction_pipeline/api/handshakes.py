@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from compaction_pipeline.api.connections import Connections
@@ -34,7 +35,7 @@ class Handshake(asyncio.Protocol):
         **named: Any,
     ) -> None:
         """`http` makes the protocol of HTTP from what uvicorn gives, which is `named`."""
-        self._make_http = lambda: http(_loop=_loop, **named)
+        self._make_http = partial(http, _loop=_loop, **named)
         self._context = context
         self._connections = connections
         self._loop = _loop or asyncio.get_event_loop()

@@ -7,6 +7,7 @@ import resource
 import socket
 import ssl
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.connections import Connections, Network
 from compaction_pipeline.api.handshakes import Handshake
 from compaction_pipeline.api.patient_protocol import HeaderDeadline
+from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
 from compaction_pipeline.api.ticking import ticking
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
@@ -119,11 +121,12 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
 def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
     """How uvicorn serves the application. Raises ConfigError when the certificate and its key cannot be used."""
     connections = Connections(listening.proxy)
-    http: Any = partial(HeaderDeadline, connections=connections)
+    refusals = Refusals(time.monotonic)
+    http: Any = partial(HeaderDeadline, connections=connections, refusals=refusals)
     if listening.tls_cert is not None:
         http = partial(Handshake, http=http, context=_tls_context(listening), connections=connections)
     return uvicorn.Config(
-        app,
+        SlowRefusals(app, refusals),
         http=http,
         # uvloop reads from a new connection before a handshake can begin on it (`handshakes.py`).
         loop="asyncio" if listening.tls_cert is not None else "auto",
