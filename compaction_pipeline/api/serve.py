@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import random
 import resource
 import socket
 import ssl
@@ -121,7 +122,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
 def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
     """How uvicorn serves the application. Raises ConfigError when the certificate and its key cannot be used."""
     connections = Connections(listening.proxy)
-    refusals = Refusals(time.monotonic)
+    refusals = Refusals(time.monotonic, random.random)
     http: Any = partial(HeaderDeadline, connections=connections, refusals=refusals)
     if listening.tls_cert is not None:
         http = partial(Handshake, http=http, context=_tls_context(listening), connections=connections)

@@ -21,12 +21,17 @@ _HIGHEST = 200.0
 """At this level they wait longest. It takes 10 s to fall from there."""
 
 
+_LARGE_BYTES = 64 * 1024
+
+
 class Refusals:
     """The level of one server. Only its event loop uses it."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` tells the seconds since any moment."""
+    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = lambda: 1.0) -> None:
+        """`clock` tells the seconds since any moment. `spread` returns numbers from 0 to 1, which keep clients that were refused together
+        from coming back together."""
         self._clock = clock
+        self._spread = spread
         self._level = 0.0
         self._at = clock()
 
@@ -38,7 +43,7 @@ class Refusals:
         # The first ones in a second are free.
         waits = max(0.0, self._level - A_SECOND) / (_HIGHEST - A_SECOND) * LONGEST_SECONDS
         self._level = min(_HIGHEST, self._level + 1)
-        return waits
+        return waits * (1 + self._spread()) / 2
 
 
 class SlowRefusals:
@@ -54,4 +59,10 @@ class SlowRefusals:
                 await asyncio.sleep(self._refusals.wait_seconds())
             await send(message)
 
-        await self._app(scope, receive, later if scope["type"] == "http" else send)
+        await self._app(scope, receive, later if scope["type"] == "http" and not _has_large_body(scope) else send)
+
+
+def _has_large_body(scope: Scope) -> bool:
+    """Return whether a request announces a large body. A client that still sends one costs more while it is held than a new one does."""
+    announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    return announced.isdigit() and int(announced) > _LARGE_BYTES

@@ -52,8 +52,9 @@ def test_clients_that_ask_again_at_once_get_few_refusals(parallel: int) -> None:
     assert asked / 60 < 1.3 * A_SECOND
 
 
+@pytest.mark.parametrize("length", [b"", b"65536", b"65537"])
 @pytest.mark.parametrize("status", [200, 404, 409, 503, *sorted(REFUSED)])
-def test_only_refusals_wait(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_refusals_wait_and_not_those_of_large_bodies(status: int, length: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -69,6 +70,7 @@ def test_only_refusals_wait(status: int, monkeypatch: pytest.MonkeyPatch) -> Non
         sent.append(message["type"])
 
     monkeypatch.setattr(slow_refusals.asyncio, "sleep", sleep)
-    asyncio.run(SlowRefusals(app, Refusals(Seconds()))({"type": "http"}, None, send))  # type: ignore[arg-type]
+    scope = {"type": "http", "headers": [(b"content-length", length)]}
+    asyncio.run(SlowRefusals(app, Refusals(Seconds()))(scope, None, send))  # type: ignore[arg-type]
     assert sent == ["http.response.start", "http.response.body"]
-    assert len(slept) == (status in REFUSED)
+    assert len(slept) == (status in REFUSED and length != b"65537")
