@@ -2,7 +2,7 @@
 
 A connection is in one of two groups, or in none:
 
-- Its headers are not complete: it has sent nothing yet, or a part of a request.
+- Its headers are not complete: it has sent nothing yet, a part of a TLS handshake (`handshakes.py`), or a part of a request.
 - Its headers are complete, and nobody has shown a valid token in them. Connections that wait for their next request are here too.
 - A request with a valid token is being answered. Such requests are bounded by their token (`security.py`).
 

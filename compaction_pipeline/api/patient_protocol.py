@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from compaction_pipeline.api.connections import Connections
 from compaction_pipeline.api.problems import problem
+from compaction_pipeline.api.slow_refusals import Refusals
 from compaction_pipeline.core.errors import ErrorCode
 
 HEADER_SECONDS = 10.0
@@ -72,8 +73,10 @@ class HeaderDeadline(H11Protocol):
     _unread_bytes = 0
     _is_known = False
 
-    def __init__(self, *given: Any, connections: Connections, **named: Any) -> None:
+    def __init__(self, *given: Any, connections: Connections, refusals: Refusals, **named: Any) -> None:
         super().__init__(*given, **named)
+        self._refusals = refusals
+        self._is_refused = False
         self.conn = _BoundedConnection(h11.SERVER, MOST_HEADER_BYTES)
         self._connections = connections
 
@@ -83,6 +86,12 @@ class HeaderDeadline(H11Protocol):
         self._connections.unfinished(self, self._host)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        if len(data) > MOST_HEADER_BYTES and self._begins_with_too_many_headers(data):
+            self.conn.hint = 431
+            self.send_400_response("too many headers")
+            return
         before = self.cycle
         super().data_received(data)
         if self.cycle is not before or self.transport.is_closing():
@@ -118,6 +127,26 @@ class HeaderDeadline(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
+        # Nothing more is read of what breaks a rule.
+        self._is_refused = True
+        self.transport.pause_reading()
+        self._end()
+        self._connections.unknown(self, self._host)
+        wait = self._refusals.wait_seconds()
+        if wait:
+            self.loop.call_later(wait, self._refuse, msg)
+        else:
+            self._refuse(msg)
+
+    def _begins_with_too_many_headers(self, data: bytes) -> bool:
+        """Return whether a request begins here whose headers are too large. To parse them would cost much more."""
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            return False
+        return all(data.find(end, 0, MOST_HEADER_BYTES + len(end)) < 0 for end in (b"\n\r\n", b"\n\n"))
+
+    def _refuse(self, msg: str) -> None:
+        if self.transport.is_closing():
+            return
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             # The answer has begun. Nothing can be said any more.
             self.transport.abort()

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ipaddress
+import random
 import resource
 import socket
+import ssl
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.connections import Connections, Network
+from compaction_pipeline.api.handshakes import Handshake
 from compaction_pipeline.api.patient_protocol import HeaderDeadline
+from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
 from compaction_pipeline.api.ticking import ticking
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
@@ -115,18 +120,23 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
 
 
 def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
-    """How uvicorn serves the application."""
+    """How uvicorn serves the application. Raises ConfigError when the certificate and its key cannot be used."""
+    connections = Connections(listening.proxy)
+    refusals = Refusals(time.monotonic, random.random)
+    http: Any = partial(HeaderDeadline, connections=connections, refusals=refusals)
+    if listening.tls_cert is not None:
+        http = partial(Handshake, http=http, context=_tls_context(listening), connections=connections)
     return uvicorn.Config(
-        app,
-        http=cast(Any, partial(HeaderDeadline, connections=Connections(listening.proxy))),
+        SlowRefusals(app, refusals),
+        http=http,
+        # uvloop reads from a new connection before a handshake can begin on it (`handshakes.py`).
+        loop="asyncio" if listening.tls_cert is not None else "auto",
         # `X-Forwarded-For` is what anybody writes.
         proxy_headers=False,
         # There are no websockets. Without this, an upgrade would leave the protocol that has deadlines.
         ws="none",
         host=listening.host,
         port=listening.port,
-        ssl_certfile=listening.tls_cert,
-        ssl_keyfile=str(listening.tls_key) if listening.tls_key else None,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -135,6 +145,19 @@ def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
         # So many connections are taken in one go, before anything else is done.
         backlog=_BACKLOG,
     )
+
+
+def _tls_context(listening: Listening) -> ssl.SSLContext:
+    assert listening.tls_cert is not None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(listening.tls_cert, listening.tls_key)
+    except OSError as error:
+        raise ConfigError(
+            f"--tls-cert is {listening.tls_cert} and --tls-key is {listening.tls_key}, which cannot be used ({error}): "
+            "give a certificate and the key that belongs to it, both in PEM"
+        ) from error
+    return context
 
 
 def _raise_file_limit() -> None:

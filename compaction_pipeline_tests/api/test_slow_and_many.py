@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import uvicorn
@@ -27,10 +28,10 @@ READY = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @contextmanager
-def listening(served: Served) -> Iterator[int]:
-    """The server as `serve` sets it up, on a loopback port. Yields the port."""
+def listening(served: Served, cert: Path | None = None, key: Path | None = None) -> Iterator[int]:
+    """The server as `serve` sets it up, on a loopback port, with TLS when it gets a certificate. Yields the port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0)))
+    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
