@@ -56,6 +56,10 @@ class _BoundedConnection(h11.Connection):
             if size > MOST_HEADER_BYTES or len(event.headers) > MOST_HEADERS:
                 self.hint = 431
                 raise h11.RemoteProtocolError("too many headers")
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                # A proxy may go by the other one of the two, and take what is a request here for a part of this body (RFC 9112 §6.1).
+                self.hint = 400
+                raise h11.RemoteProtocolError("Content-Length and Transfer-Encoding are both given")
         elif isinstance(event, h11.Data):
             self._chunks += event.chunk_start
             self._body_bytes += len(event.data)
@@ -171,7 +175,10 @@ class HeaderDeadline(H11Protocol):
         if self.conn.hint == 431:
             most = f"{MOST_HEADER_BYTES // 1024} KiB in at most {MOST_HEADERS} headers"
             return 431, "The headers are too large", f"a request may have {most}, its first line included; send fewer or shorter ones"
-        rule = "the bytes break a rule of HTTP/1.1; see that a header is not sent twice and has a value that it may have"
+        rule = (
+            "the bytes break a rule of HTTP/1.1; see that a header is not sent twice and has a value that it may have, "
+            "that Content-Length and Transfer-Encoding do not come together"
+        )
         return (
             400,
             "The request breaks a rule",

@@ -21,8 +21,8 @@ from compaction_pipeline.demo.processes import Stopped, check_port, stop_on_sign
 from compaction_pipeline.demo.warehouse import make_tables
 from compaction_pipeline.ending.process_table import processes_with
 
-_GRACE_SECONDS = 10.0
-"""Writers notice within seconds that their demo was killed, and end."""
+_GRACE_SECONDS = 60.0
+"""All processes notice within seconds that their demo was killed. Dagster's get a while to end, and are killed then."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def alone(options: DemoOptions) -> Iterator[None]:
 
 def _refuse_leftovers(options: DemoOptions) -> None:
     """Two Dagsters over one history would start each run twice. Every process of a demo has the demo's DAGSTER_HOME, and no other has."""
-    until = time.monotonic() + _GRACE_SECONDS
+    until, said = time.monotonic() + _GRACE_SECONDS, False
     while left := processes_with("DAGSTER_HOME", str(options.dagster_home)):
         if time.monotonic() > until:
             pids = " ".join(map(str, left))
@@ -50,6 +50,9 @@ def _refuse_leftovers(options: DemoOptions) -> None:
                 f"a demo in {options.root} was killed, and processes that it started still run: end them with `kill {pids}`, or set "
                 "COMPACTION_DEMO_HOME to another folder"
             )
+        if not said:
+            print(f"A demo in {options.root} was killed. Waiting until the processes that it started have ended …", flush=True)
+            said = True
         time.sleep(0.2)
 
 
@@ -79,9 +82,6 @@ def _folder_problems(options: DemoOptions) -> Iterator[None]:
 
 def _run(options: DemoOptions) -> int:
     try:
-        check_port(options.port)
-        if options.optimizers:
-            check_port(options.server_port, "make demo SERVER_PORT")
         with _folder_problems(options):
             options.make_folders()
         # The services that this process opens read the environment too.
@@ -89,6 +89,10 @@ def _run(options: DemoOptions) -> int:
         os.environ.clear()
         os.environ.update(environment)
         with alone(options):
+            # A killed demo may have held the ports until now.
+            check_port(options.port)
+            if options.optimizers:
+                check_port(options.server_port, "make demo SERVER_PORT")
             with _folder_problems(options):
                 make_tables(options)
                 make_payments(options)

@@ -24,6 +24,7 @@ from compaction_pipeline.demo.options import CATALOG, DemoOptions, child_environ
 from compaction_pipeline.demo.processes import Child, Processes, dagster_command
 from compaction_pipeline.demo.quiet import WorkLeft
 from compaction_pipeline.demo.tables import NAMESPACE, TABLES
+from compaction_pipeline.demo.tied import tied
 from compaction_pipeline.demo.warehouse import catalog_entry, identifier, newest_snapshots
 from compaction_pipeline.settings import load_settings
 
@@ -45,9 +46,8 @@ def start_dagster(processes: Processes, options: DemoOptions) -> Child:
     """Start the webserver, the daemon with all sensors, and the code location. Their history is in the demo's own DAGSTER_HOME."""
     shutil.copyfile(Path(__file__).with_name("dagster.yaml"), options.dagster_home / "dagster.yaml")
     fail_lost_runs(options)
-    return processes.start(
-        "dagster dev", dagster_command(options.port), child_environment(options), options.root, options.logs / "dagster.log"
-    )
+    log = options.logs / "dagster.log"
+    return processes.start("dagster dev", tied(dagster_command(options.port), log), child_environment(options), options.root, log)
 
 
 def fail_lost_runs(options: DemoOptions) -> None:

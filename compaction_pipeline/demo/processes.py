@@ -3,6 +3,8 @@
 Each child leads a session of its own, so Ctrl-C at the terminal reaches only this process. This process ends the writers first, so that
 they finish their commit, and then Dagster. It sends SIGTERM, and after a while SIGKILL. This is needed because `dagster dev` leaves its
 children behind after one SIGTERM, and because a JVM and Spark's Python workers outlive a run worker that is killed.
+
+When this process is killed, the children notice it by themselves: the writers look who their parent is, and `tied` looks for the others.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Processes
+from compaction_pipeline.demo.tied import tied
 
 _READY_SECONDS = 120.0
 """A server that is not ready after this time is not worth waiting for."""
@@ -48,7 +49,8 @@ def records_of_optimizers(services: Services, records: Sequence[CompactionRecord
 
 def _start(processes: Processes, options: DemoOptions, name: str, arguments: Sequence[str]) -> None:
     command = [str(Path(sys.executable).with_name("compaction-pipeline")), *arguments]
-    processes.start(name, command, child_environment(options), options.root, options.logs / f"{name}.log")
+    log = options.logs / f"{name}.log"
+    processes.start(name, tied(command, log), child_environment(options), options.root, log)
 
 
 def _wait_until_ready(options: DemoOptions, check: Callable[[], None]) -> None:

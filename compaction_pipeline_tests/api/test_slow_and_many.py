@@ -107,6 +107,20 @@ def test_bytes_that_are_no_request_are_answered_with_a_problem(served: Served, s
     assert "Invalid HTTP request received: " in Problem(**json.loads(body)).detail
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_request_with_two_lengths_is_refused_and_what_follows_is_no_request(served: Served, version: str) -> None:
+    head = f"POST /health/live HTTP/{version}\r\nHost: x\r\nConnection: keep-alive\r\n"
+    both = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with listening(served) as port, connected(port, head.encode() + both + READY) as smuggler:
+        answer = b""
+        while part := answer_on(smuggler):
+            answer += part
+    head_of_answer, _, body = answer.partition(b"\r\n\r\n")
+    assert head_of_answer.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in head_of_answer.lower()
+    assert "Content-Length and Transfer-Encoding do not come together" in Problem(**json.loads(body)).detail
+
+
 @pytest.mark.usefixtures("impatient")
 def test_a_request_that_is_worked_on_is_not_ended(served: Served) -> None:
     worker = served.registered()

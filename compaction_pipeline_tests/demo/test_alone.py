@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,17 +34,51 @@ subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 def test_a_demo_is_refused_while_a_process_of_a_killed_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = DemoOptions(tmp_path)
     monkeypatch.setattr("compaction_pipeline.demo.__main__._GRACE_SECONDS", 0.0)
+    with _leftover(options) as left:
+        refusal = pytest.raises(ConfigError, match=rf"processes that it started still run: end them with `kill {left}`")
+        with refusal, alone(options):
+            pass
+    with alone(options):
+        pass
+
+
+def test_what_a_killed_demo_has_left_is_named_rather_than_its_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("compaction_pipeline.demo.__main__._GRACE_SECONDS", 0.0)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        options = _read_by_main(monkeypatch, tmp_path, held.getsockname()[1])
+        options.make_folders()
+        with _leftover(options) as left:
+            assert main() == 2
+            assert f"end them with `kill {left}`" in capsys.readouterr().err
+        assert main() == 2
+        assert f"port {options.port} is in use" in capsys.readouterr().err
+
+
+@contextmanager
+def _leftover(options: DemoOptions) -> Iterator[int]:
+    """The process id of a process whose demo has ended."""
     with Processes() as processes:
         child = processes.start(
-            "child", [sys.executable, "-c", _LEAVES_A_GRANDCHILD], child_environment(options), tmp_path, tmp_path / "log"
+            "child", [sys.executable, "-c", _LEAVES_A_GRANDCHILD], child_environment(options), options.root, options.root / "log"
         )
         while child.exit_code is None:
             child.look()
         (left,) = child.look()
-        with pytest.raises(ConfigError, match=rf"processes that it started still run: end them with `kill {left.pid}`"), alone(options):
-            pass
-    with alone(options):
-        pass
+        yield left.pid
+
+
+def _read_by_main(monkeypatch: pytest.MonkeyPatch, home: Path, port: int) -> DemoOptions:
+    """Let `main` read these options."""
+    # The demo clears the environment of its process, and takes over its signals.
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.setattr("compaction_pipeline.demo.__main__.stop_on_signals", lambda: None)
+    options = read_options({"COMPACTION_DEMO_HOME": str(home), "PORT": str(port)})
+    monkeypatch.setattr("compaction_pipeline.demo.__main__.read_options", lambda: options)
+    return options
 
 
 @pytest.mark.parametrize("damaged", ["a file", "a damaged catalog"])
@@ -58,12 +94,7 @@ def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # The demo clears the environment of its process, and takes over its signals.
-    monkeypatch.setattr(os, "environ", {**os.environ})
-    monkeypatch.setattr("compaction_pipeline.demo.__main__.stop_on_signals", lambda: None)
-    monkeypatch.setattr(
-        "compaction_pipeline.demo.__main__.read_options", lambda: read_options({"COMPACTION_DEMO_HOME": str(home), "PORT": str(port)})
-    )
+    _read_by_main(monkeypatch, home, port)
     assert main() == 2
     refused = capsys.readouterr().err
     assert refused.count("\n") == 1, refused

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.demo.processes import Child, Processes, Stopped, stop_on_signals
-from compaction_pipeline.ending.process_table import ProcessEntry, family, process_table
+from compaction_pipeline.demo.tied import tied
+from compaction_pipeline.ending.process_table import ProcessEntry, family, process_table, processes_with
 
 # This script starts a child in a process group of its own, as Spark does. Both ignore SIGTERM. It announces when both run.
 _DEAF_FAMILY = """
@@ -33,6 +36,7 @@ if os.fork() == 0:
     open(sys.argv[1], "w").close()
 signal.pause()
 """
+_ENDS_WHEN_ASKED = "import signal, sys; open(sys.argv[1], 'w').close(); signal.pause()"
 
 
 def _started(processes: Processes, script: str, folder: Path) -> Child:
@@ -60,7 +64,7 @@ def test_a_child_that_does_not_end_when_asked_is_killed_with_its_children(tmp_pa
 def test_a_child_is_stopped_when_its_context_is_left_by_a_signal(tmp_path: Path) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     processes = Processes()
-    child = _started(processes, "import signal, sys; open(sys.argv[1], 'w').close(); signal.pause()", tmp_path)
+    child = _started(processes, _ENDS_WHEN_ASKED, tmp_path)
     stop_on_signals()
     try:
         with pytest.raises(Stopped, match="SIGTERM"), processes:
@@ -69,6 +73,40 @@ def test_a_child_is_stopped_when_its_context_is_left_by_a_signal(tmp_path: Path)
         for number, handler in before.items():
             signal.signal(number, handler)
     assert child.exit_code == -signal.SIGTERM
+
+
+# This script is a demo. It starts its child as the demo starts Dagster.
+_STARTS_A_TIED_FAMILY = """
+import os, signal, sys
+from pathlib import Path
+from compaction_pipeline.demo.processes import Processes
+from compaction_pipeline.demo.tied import tied
+script, folder = sys.argv[1], Path(sys.argv[2])
+command = tied([sys.executable, "-c", script, str(folder / "ready")], folder / "log")
+Processes().start("child", command, os.environ, folder, folder / "log")
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("script", [_ENDS_WHEN_ASKED, _LEAVES_A_CHILD], ids=["ends when asked", "leaves a child"])
+def test_what_the_demo_started_ends_with_a_demo_that_is_killed(script: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ready")
+    mark = {**os.environ, "COMPACTION_TEST_TIED": str(tmp_path)}
+    demo = subprocess.Popen([sys.executable, "-c", _STARTS_A_TIED_FAMILY, script, str(tmp_path)], env=mark, start_new_session=True)
+    (tmp_path / "ready").read_bytes()
+    os.killpg(demo.pid, signal.SIGKILL)
+    demo.wait(600)
+    while processes_with("COMPACTION_TEST_TIED", str(tmp_path)):
+        time.sleep(0.1)
+
+
+def test_a_tied_command_ends_with_its_own_exit_code_and_prints_to_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with Processes() as processes:
+        child = processes.start("child", tied([sys.executable, "-c", "raise SystemExit('disk full')"], log), os.environ, tmp_path, log)
+        child._process.wait(600)
+        with pytest.raises(ConfigError, match=r"child ended by itself with exit code 1.*\n.*disk full"):
+            processes.check()
 
 
 def test_a_child_that_ends_by_itself_is_named_with_its_last_words(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def run_once(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
 class RunningDemo:
     """A demo under way. `printed` is what it has printed so far."""
 
-    def __init__(self, folder: Path, **more: str) -> None:
-        self.folder, self.port, self.printed = folder, free_port(), ""
+    def __init__(self, folder: Path, port: int | None = None, **more: str) -> None:
+        self.folder, self.port, self.printed = folder, port or free_port(), ""
         self.process = subprocess.Popen(
             DEMO,
             env=environment(folder, self.port, **more),
@@ -105,6 +105,11 @@ class RunningDemo:
         self.printed += self.process.communicate(timeout=600)[0]
         return self.process.returncode, self.printed
 
+    def kill_its_group(self) -> None:
+        """Kill the demo as `kill -9` of make's process group does. This reaches none of the processes that it started."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate(timeout=600)
+
     def kill_everything(self) -> None:
         """Let every process of the demo vanish at once, as when the machine loses its power."""
         while running := processes_of(self.folder):
@@ -117,9 +122,9 @@ class RunningDemo:
 
 
 @contextmanager
-def running_demo(folder: Path, **more: str) -> Iterator[RunningDemo]:
+def running_demo(folder: Path, port: int | None = None, **more: str) -> Iterator[RunningDemo]:
     """Start the demo, and end it at the end of the block when it still runs."""
-    demo = RunningDemo(folder, **more)
+    demo = RunningDemo(folder, port, **more)
     watchdog = threading.Timer(_LONGEST_SECONDS, demo.process.kill)
     watchdog.start()
     try:

@@ -72,6 +72,19 @@ def test_a_demo_goes_on_with_what_a_killed_demo_of_the_release_before_left(older
     _run_live(older_demo, signal.SIGINT, signal.SIGINT)
 
 
+def test_a_demo_whose_process_group_was_killed_starts_again_on_the_same_port(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    with running_demo(folder) as demo:
+        demo.wait_for(f"Open http://127.0.0.1:{demo.port}")
+        demo.kill_its_group()
+    with running_demo(folder, demo.port) as again:
+        again.wait_for("Waiting until the processes that it started have ended")
+        again.wait_for(f"Open http://127.0.0.1:{demo.port}")
+        exit_code, printed = again.end_by(signal.SIGTERM)
+    assert exit_code == 0, printed
+    assert processes_of(folder) == []
+
+
 def test_a_demo_that_was_cut_off_again_and_again_goes_on_and_keeps_every_row(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     with _once_until(folder, "Writing a backlog") as demo:
