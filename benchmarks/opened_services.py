@@ -1,4 +1,5 @@
-"""Gives benchmarks the services with their inner parts, as tests have them. The test tree is not installed with the package."""
+"""Gives benchmarks what tests have: the services with their inner parts, and a lake of real files. The test tree is not installed with the
+package."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.opened import OpenedServices
 
-__all__ = ["OpenedServices"]
+__all__ = ["Lake", "OpenedServices", "key"]

@@ -3,9 +3,13 @@
     python benchmarks/planning.py --files 1000000
     python benchmarks/planning.py --files 100000 --no-peer --profile
 
-Two tables are planned. `healthy` has files of the target size, so there is nothing to do. `fragmented` has small files, which fill the
-queue with tasks. Each step of ours runs in a process of its own, as a sensor's tick would. The peer is Iceberg's `rewrite_data_files`,
-which finds nothing to do in the healthy table. The last line is `ratio <peer's CPU-seconds / ours>` for that table.
+Three tables are planned. `healthy` has files of the target size, so there is nothing to do. `fragmented` has small files, which fill the
+queue with tasks. Each step of these two runs in a process of its own. The peer is Iceberg's `rewrite_data_files`, which finds nothing to
+do in the healthy table. The last line is `ratio <peer's CPU-seconds / ours>` for that table.
+
+`keyed` has six of ten files in its base store, and the others in 40 commits of its change store; nothing is due. Its looks share a process,
+as the ticks of a sensor do. Each look refreshes the table and plans all its nodes, and its line tells how many manifests were read. Its
+peer is the table `healthy` of the same run.
 """
 
 from __future__ import annotations
@@ -25,19 +29,28 @@ from typing import Any
 
 from measure import MB, load_average, measured, positive, spark_settings
 from opened_services import OpenedServices
-from synthetic_table import append, fakes, make_catalog, make_table, show_to_java
+from synthetic_table import append, fakes, keyed_fakes, make_catalog, make_keyed_table, make_table, show_to_java
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.catalogs import SqlCatalog
+from compaction_pipeline.iceberg.manifests.entry_decoder import ManifestDecoder
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.session import SparkSessions
 
 TARGET_BYTES = 128 << 20
 _LONG = timedelta(hours=1)
-SIZES = {"healthy": TARGET_BYTES, "fragmented": 4 << 20}
+SMALL_BYTES = 4 << 20
+SIZES = {"healthy": TARGET_BYTES, "fragmented": SMALL_BYTES}
+KEYED = "keyed"
+_COMMITS = 40
+_NEVER_DUE = {"self-optimizing.minor.trigger.file-count": "1000000", "self-optimizing.minor.trigger.total-size": str(1 << 50)}
 
 
 def main() -> None:
     arguments = _arguments()
+    if arguments.step == "looks":
+        _look_three_times(Path(arguments.folder))
+        return
     if arguments.step:
         _step(Path(arguments.folder), arguments.table, arguments.step, arguments.profile)
         return
@@ -50,9 +63,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--files", type=positive, default=100_000)
     parser.add_argument("--partitions", type=int, default=1_000)
     parser.add_argument("--peer", action=argparse.BooleanOptionalAction, default=True, help="measure Iceberg's procedure on Spark too")
-    parser.add_argument("--tables", nargs="+", default=list(SIZES), choices=SIZES)
+    parser.add_argument("--tables", nargs="+", default=[*SIZES, KEYED], choices=[*SIZES, KEYED])
     parser.add_argument("--profile", action="store_true", help="show where the time of each of our steps goes")
-    parser.add_argument("--step", choices=("first", "next", "tick"), help=argparse.SUPPRESS)
+    parser.add_argument("--step", choices=("first", "next", "tick", "looks"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--table", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -61,7 +74,7 @@ def _arguments() -> argparse.Namespace:
 def _compare(arguments: argparse.Namespace, folder: Path) -> None:
     catalog = make_catalog(folder)
     ours: dict[str, dict[str, float]] = {}
-    for table in arguments.tables:
+    for table in [each for each in arguments.tables if each in SIZES]:
         started = time.monotonic()
         made = make_table(catalog, table, **{"write.target-file-size-bytes": str(TARGET_BYTES)})
         append(made, fakes(arguments.files, arguments.partitions, SIZES[table]))
@@ -74,6 +87,9 @@ def _compare(arguments: argparse.Namespace, folder: Path) -> None:
             append(made.refresh(), [next(fakes(1, 1, 4 << 20, seed=number + 7))])
             _child(folder, table, "next", arguments.profile)
         _child(folder, table, "tick", arguments.profile)
+    if KEYED in arguments.tables:
+        _make_keyed(catalog, arguments.files, arguments.partitions)
+        subprocess.run([sys.executable, __file__, "--step", "looks", "--folder", str(folder), "--table", KEYED], check=True)
     if arguments.peer and "healthy" in ours:
         peer = _peer(show_to_java(catalog.load_table(("db", "healthy")), folder / "warehouse"), folder)
         print(f"ratio {peer / ours['healthy']['cpu_seconds']:.2f}")
@@ -93,14 +109,18 @@ def _child(folder: Path, table: str, step: str, profile: bool) -> dict[str, floa
     return figures
 
 
-def _step(folder: Path, name: str, step: str, profile: bool) -> None:
+def _opened(folder: Path, name: str) -> tuple[OpenedServices, TableIdentifier]:
     services = OpenedServices(Settings(home=folder / f"home-{name}"))
     catalog = CatalogEntry(
         "bench", {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": (folder / "warehouse").as_uri()}
     )
-    table = TableIdentifier("bench", ("db",), name)
     if not services.stores.catalogs.entries():
         services.stores.catalogs.add(catalog)
+    return services, TableIdentifier("bench", ("db",), name)
+
+
+def _step(folder: Path, name: str, step: str, profile: bool) -> None:
+    services, table = _opened(folder, name)
     steps: dict[str, float] = {}
     profiler = cProfile.Profile()
 
@@ -128,6 +148,50 @@ def _step(folder: Path, name: str, step: str, profile: bool) -> None:
         "reason": planned[0][1].plan.reason.text[:90],
     }
     print(json.dumps(figures))
+
+
+def _make_keyed(catalog: SqlCatalog, files: int, partitions: int) -> None:
+    base, change = make_keyed_table(catalog, KEYED, **{"write.target-file-size-bytes": str(TARGET_BYTES)}, **_NEVER_DUE)
+    changes = files * 4 // 10
+    append(base, keyed_fakes(files - changes, partitions, TARGET_BYTES, "B"))
+    for number in range(_COMMITS):
+        append(change.refresh(), keyed_fakes(changes // _COMMITS, partitions, SMALL_BYTES, "I", seed=number + 2))
+    print(f"{KEYED}: {files:,} files in {partitions:,} partitions, in two stores and {_COMMITS + 1} commits", flush=True)
+
+
+def _look_three_times(folder: Path) -> None:
+    """Look at the keyed table the first time, with no head moved, and after one commit of a writer."""
+    decoded = _counted_manifests()
+    for label in ("first", "still", "next"):
+        if label == "next":
+            append(make_catalog(folder).load_table(("db", f"{KEYED}_change_")), keyed_fakes(1, 1, SMALL_BYTES, "I", seed=1_000))
+        decoded.clear()
+        services, table = _opened(folder, KEYED)
+        with measured() as cost:
+            refresh = services.refresh_files.refresh(table)
+            between = time.monotonic()
+            planned = services.tick_tables.plan_due([table], _LONG)
+            seconds = time.monotonic() - between
+        services.close()
+        assert refresh.problem is None, refresh.problem
+        print(
+            f"{KEYED:10} {label:5} {cost.seconds:7.2f} s {cost.cpu_seconds:7.2f} CPU-s, peak {cost.peak_rss_bytes / MB:5.0f} MB; "
+            f"{len(decoded)} manifests read; plan {seconds:.3f} s; {planned[0][1].plan.reason.text[:90]} ({load_average()})",
+            flush=True,
+        )
+
+
+def _counted_manifests() -> list[int]:
+    """A list that gets the size of each manifest that is decoded from now on."""
+    sizes: list[int] = []
+    decode = ManifestDecoder.__init__
+
+    def counted(self: ManifestDecoder, content: bytes) -> None:
+        sizes.append(len(content))
+        decode(self, content)
+
+    ManifestDecoder.__init__ = counted  # type: ignore[method-assign]
+    return sizes
 
 
 def _peer(table: str, folder: Path) -> float:

@@ -11,7 +11,7 @@ import random
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +29,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
+from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, data_file_of, entry_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 
@@ -45,6 +46,7 @@ SCHEMA = Schema(
 SPEC = PartitionSpec(PartitionField(8, 1000, IdentityTransform(), "day"))
 ENTRIES_PER_MANIFEST = 20_000
 """A manifest of this many entries has about 8 MB, Iceberg's target size."""
+_BUCKETS = 4
 
 MB = 1 << 20
 
@@ -80,6 +82,21 @@ def fakes(count: int, partitions: int, size_bytes: int, seed: int = 1) -> Iterat
         size = int(size_bytes * drawn.uniform(0.9, 1.1))
         day = number % partitions
         yield Fake(f"data/day={day}/{number:08d}-{drawn.getrandbits(64):016x}-00001.parquet", day, size, size // 60)
+
+
+def make_keyed_table(catalog: SqlCatalog, name: str, **properties: str) -> tuple[Table, Table]:
+    """Create an empty keyed table with four tree nodes in each partition. Returns its base store and its change store."""
+    create_stores(catalog, ("db", name), SCHEMA, ["id", "day"], SPEC, _BUCKETS, False, False, properties)
+    return catalog.load_table(("db", name)), catalog.load_table(("db", f"{name}_change_"))
+
+
+def keyed_fakes(count: int, partitions: int, size_bytes: int, kind: str, seed: int = 1) -> Iterator[Fake]:
+    """The same for a store of a keyed table. The files go to the tree nodes of each partition in turn. `kind` is B for files of the base
+    store, and I or ED for changes."""
+    for number, fake in enumerate(fakes(count, partitions, size_bytes, seed)):
+        node = _BUCKETS + number // partitions % _BUCKETS
+        # Transaction 0 means that no change was merged into a base file, and that a change has its sequence number as its transaction.
+        yield replace(fake, path=f"data/day={fake.day}/{node}-{kind}-0-00000-{seed}-{number}-00001.parquet")
 
 
 def append(table: Table, files: Iterator[Fake] | Sequence[Fake]) -> Table:

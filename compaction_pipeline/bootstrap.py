@@ -160,7 +160,7 @@ class Services(Foundations):
         verify = VerifyReports(stores.groups, self._verify_rows)
         return ServeTasks(
             stores.tables, stores.tasks, self._lost_attempts, self._committer, denied, self._judge, verify, self.clock, retry_after,
-            self._turns.of,
+            self._turns.of, self.spark_application,
         )  # fmt: skip
 
     @cached_property
@@ -383,7 +383,7 @@ class Services(Foundations):
     def read_tasks(self) -> ReadTasks:
         from compaction_pipeline.services.insight.read_tasks import ReadTasks
 
-        return ReadTasks(self._stores.tasks)
+        return ReadTasks(self._stores.tasks, self.settings.spark_application_url)
 
     @cached_property
     def read_queues(self) -> ReadQueues:

@@ -89,7 +89,7 @@ class Foundations:
 
     def merge_on(self, open_spark: Callable[[], Any]) -> None:
         """Let merges run on the session of somebody else. Call it before anything that merges is built; else raises RuntimeError."""
-        if "_spark_sessions" in self.__dict__:
+        if "_engine" in self.__dict__ or "_spark_sessions" in self.__dict__:
             raise RuntimeError("the merges of these services already have the Spark of the settings")
         self.open_spark = open_spark
 
@@ -163,7 +163,10 @@ class Foundations:
 
     @property
     def merges_on(self) -> str | None:
-        """Where merges run, as people call it; None when they run in this process."""
+        """The Spark that merges run on, as people call it; None when they run in this process.
+
+        Where Spark would be one of this process (`SmallFirstEngine`), it is started for the first task that is not small.
+        """
         settings = self.settings
         if settings.merge_engine == "in-process":
             return None
@@ -175,14 +178,36 @@ class Foundations:
         """Start the Spark session that merges run on, or find it running. Raises ConfigError, StorageUnavailable."""
         return self._spark_sessions.session()
 
+    def spark_application(self) -> str:
+        """The id of the Spark application that merges run in; "" while no session is open."""
+        # The property makes the sessions when it is asked, and would import Spark.
+        session = self._spark_sessions.running() if "_spark_sessions" in self.__dict__ else None
+        if session is None:
+            return ""
+        from compaction_pipeline.spark.session_kind import application_id_of
+
+        return application_id_of(session)
+
     @cached_property
     def _engine(self) -> MergeEngine:
         if self.engine_override is not None:
             return self.engine_override
         from compaction_pipeline.merging.engine import InProcessMergeEngine
+        from compaction_pipeline.merging.small_first import SmallFirstEngine
+        from compaction_pipeline.spark.running import runs_in_this_process
+
+        settings = self.settings
+        if settings.merge_engine == "in-process":
+            return InProcessMergeEngine()
+        is_local = settings.spark_remote is None and settings.spark_master.split("[")[0] == "local"
+        if self.open_spark is None and is_local:
+            return SmallFirstEngine(self._spark_engine, runs_in_this_process)
+        return self._spark_engine()
+
+    def _spark_engine(self) -> MergeEngine:
         from compaction_pipeline.spark.engine import SparkMergeEngine
 
-        return InProcessMergeEngine() if self.settings.merge_engine == "in-process" else SparkMergeEngine(self._spark_sessions)
+        return SparkMergeEngine(self._spark_sessions)
 
     @cached_property
     def _containers(self) -> Containers:

@@ -24,6 +24,7 @@ _MASTER = r"local|local\[(\*|[1-9][0-9]*)(\s*,\s*[1-9][0-9]*)?\]|local-cluster\[
 _FORMS = {
     "spark_master": "local[*], local[N], spark://host:port, yarn or k8s://…",
     "spark_remote": "the address of Spark Connect, sc://host:port",
+    "spark_application_url": "an address that begins with http:// or https:// and has {application} where the id goes",
     "asset_prefix": "levels of letters, digits and '_', separated by '/'",
     "asset_owners": "team:name or an e-mail address, several separated by commas",
 }
@@ -54,6 +55,12 @@ class Settings(BaseSettings):
         default=None,
         pattern=r"^(sc://|local).*$",
         description="The Spark Connect server that merges run on, `sc://host:port`. It wins over COMPACTION_SPARK_MASTER.",
+    )
+    spark_application_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s<>\"]*\{application\}[^\s<>\"]*$",
+        description="The address of the page of a Spark application, with `{application}` in place of its id, for example "
+        "`https://history.example.com/history/{application}/jobs/`. Attempts then link to it.",
     )
     merge_engine: Literal["spark", "in-process"] = Field(
         default="spark",

@@ -19,6 +19,7 @@ class FakeOptimizerStore:
     def __init__(self, groups: Mapping[str, ResourceGroup]) -> None:
         self._groups = groups
         self._optimizers: dict[str, Optimizer] = {}
+        self.tell_attempts: Callable[[str, str], None] = lambda optimizer_id, application: None
 
     def add(self, optimizer: Optimizer) -> None:
         if optimizer.group not in self._groups:
@@ -59,6 +60,11 @@ class FakeOptimizerStore:
             return None
         self._optimizers[optimizer_id] = replace(found, touched_at=now)
         return self._optimizers[optimizer_id]
+
+    def note_application(self, optimizer_id: str, application: str) -> None:
+        if optimizer_id in self._optimizers:
+            self._optimizers[optimizer_id] = replace(self._optimizers[optimizer_id], application=application)
+        self.tell_attempts(optimizer_id, application)
 
     def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
         if optimizer_id in self._optimizers:

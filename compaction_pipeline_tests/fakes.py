@@ -108,6 +108,7 @@ def fake_stores() -> Stores:
         return token is not None and usable and optimizer is not None and optimizer.state is OptimizerState.RUNNING
 
     tasks.may_claim = may_claim
+    optimizers.tell_attempts = tasks.tell_attempts
     return Stores(
         FakeCatalogStore(state),
         FakeTableReader(state),
@@ -531,6 +532,7 @@ class FakeTaskStore:
         lease: timedelta,
         task_ids: Sequence[str] | None = None,
         turns: Sequence[TableIdentifier] = (),
+        application: str = "",
     ) -> CompactionTask | None:
         with self._state.lock:
             pending = self._pending(queue, task_ids, turns)
@@ -547,7 +549,7 @@ class FakeTaskStore:
                 reason=None,
             )
             task = self._state.tasks[task.task_id] = replace(task, attempt=task.attempt + 1)
-            attempt = TaskAttempt(str(task.attempt_id), task.task_id, task.attempt, owner, now)
+            attempt = TaskAttempt(str(task.attempt_id), task.task_id, task.attempt, owner, now, application=application)
             self._state.attempts.setdefault(task.task_id, []).append(attempt)
             return task
 
@@ -560,12 +562,20 @@ class FakeTaskStore:
         most: int,
         turns: Sequence[TableIdentifier] = (),
         token_id: str | None = None,
+        application: str = "",
     ) -> Sequence[CompactionTask]:
         with self._state.lock:
             if token_id is not None and not self.may_claim(owner, token_id):
                 return ()
-            polled = (self.poll(queue, owner, now, lease, None, turns) for _ in range(most))
+            polled = (self.poll(queue, owner, now, lease, None, turns, application) for _ in range(most))
             return tuple(task for task in polled if task is not None)
+
+    def tell_attempts(self, owner: str, application: str) -> None:
+        with self._state.lock:
+            for task in self._state.tasks.values():
+                attempts = self._state.attempts.get(task.task_id, [])
+                if task.owner == owner and task.status is TaskStatus.EXECUTING and not attempts[-1].application:
+                    attempts[-1] = replace(attempts[-1], application=application)
 
     def renew(self, attempt_ids: Sequence[str], now: datetime, lease: timedelta) -> Sequence[str]:
         with self._state.lock:

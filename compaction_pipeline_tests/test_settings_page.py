@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from compaction_pipeline.core.tables.property_rules import PROPERTIES
+from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, PROPERTIES
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.written_pages import check_part, table
 
@@ -26,6 +26,7 @@ RULES: Mapping[str, str] = {
     "state_url": "a URL",
     "spark_master": "an address that Spark can parse",
     "spark_remote": "`sc://host:port`",
+    "spark_application_url": "a URL with `{application}`",
     "asset_prefix": "levels of letters, digits and `_`, separated by `/`",
     "asset_owners": "`team:name` or an e-mail address each",
 }
@@ -57,6 +58,11 @@ def rule_of(name: str, field: FieldInfo) -> str:
 def test_the_page_lists_every_property() -> None:
     rows = [(f"`{item.key}`", item.default_text, item.rule, item.meaning) for item in PROPERTIES]
     check_part(PAGE, "properties", __file__, table(("property", "default", "rule", "meaning"), rows))
+
+
+def test_the_page_lists_the_properties_of_amoro_without_effect() -> None:
+    rows = [(f"`{key}`", instead) for key, instead in AMORO_KEYS_NOT_HONOURED.items()]
+    check_part(PAGE, "not honoured", __file__, table(("property of Amoro", "instead"), rows))
 
 
 def test_the_page_lists_every_setting() -> None:

@@ -7,7 +7,7 @@ would do both in the event loop, where a large body keeps everybody waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -93,9 +93,12 @@ class Bodies:
         return await to_thread.run_sync(_checked, text, bounds, parse, limiter=limiter)
 
 
-def body_of(kind: type) -> dict[str, Any]:
-    """What the OpenAPI document says of a body that a dependency reads, for the `openapi_extra` of a route."""
-    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema_reference(kind)}}}}
+def body_of(kind: type, left_out: Mapping[type, Collection[str]] | None = None) -> dict[str, Any]:
+    """What the OpenAPI document says of a body that a dependency reads, for the `openapi_extra` of a route.
+
+    `left_out` are the fields that the route refuses although their type has them.
+    """
+    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema_reference(kind, left_out)}}}}
 
 
 def first_errors(error: ValidationError, within: str = "") -> str:

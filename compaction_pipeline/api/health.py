@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -17,6 +18,11 @@ WITHIN = timedelta(seconds=2)
 """A server is ready when a write transaction of the state database begins within this time."""
 SHARED = timedelta(seconds=1)
 """Whoever asks so soon after somebody else gets the same answer."""
+
+
+_NOT_READY = "the state database takes no writes now; the log of the server says why"
+
+log = logging.getLogger(__name__)
 
 
 class Health(BaseModel):
@@ -34,6 +40,7 @@ class Readiness:
         self._limiter = CapacityLimiter(1)
         self._asking: asyncio.Task[CompactionError | None] | None = None
         self._answered_at: datetime | None = None
+        self._logged = ""
 
     async def check(self) -> None:
         """Raise CompactionError when the server is not ready."""
@@ -53,10 +60,18 @@ class Readiness:
         try:
             await to_thread.run_sync(self._check_ready, WITHIN, limiter=self._limiter)
         except CompactionError as error:
-            return error
+            self._log(str(error))
+            return StorageUnavailable(_NOT_READY)
         finally:
             self._answered_at = self._clock()
+        self._logged = ""
         return None
+
+    def _log(self, problem: str) -> None:
+        """Log why the server is not ready, once for each reason. Everybody may ask, and gets no address of the database."""
+        if problem != self._logged:
+            self._logged = problem
+            log.warning("the server is not ready: %s", problem)
 
 
 def health_routes(check_ready: Callable[[timedelta], None], clock: Callable[[], datetime]) -> APIRouter:

@@ -25,11 +25,14 @@ _PLACE = "#/components/schemas/"
 _PRIMITIVES: Mapping[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _referenced: dict[str, type] = {}
 """The types of bodies, by the names of their schemas."""
+_left_out: dict[str, frozenset[str]] = {}
+"""The fields that a type has, but that no body may have, by the names of their schemas."""
 
 
-def schema_reference(kind: type) -> dict[str, Any]:
-    """A reference to the schema of a body of this type."""
+def schema_reference(kind: type, left_out: Mapping[type, Collection[str]] | None = None) -> dict[str, Any]:
+    """A reference to the schema of a body of this type. `left_out` are fields of it, or of a type in it, that the body may not have."""
     _referenced[kind.__name__] = kind
+    _left_out.update({within.__name__: frozenset(names) for within, names in (left_out or {}).items()})
     return {"$ref": _PLACE + kind.__name__}
 
 
@@ -109,6 +112,10 @@ def _add_schemas(document: dict[str, Any]) -> None:
         schema = TypeAdapter(_referenced[name]).json_schema(ref_template=_PLACE + "{model}")
         added.update(schema.pop("$defs", {}))
         added.setdefault(name, schema)
+    for name, names in _left_out.items():
+        properties = added.get(name, {}).get("properties", {})
+        for each in names & properties.keys():
+            del properties[each]
     renamed = {name: f"{name}-Input" for name, schema in added.items() if known.get(name, schema) != schema}
     for path in document["paths"].values():
         for route in path.values():

@@ -22,11 +22,12 @@ from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.queue.application import APPLICATION_PATTERN, LONGEST_APPLICATION
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
-from compaction_pipeline.core.tables.data_file import NOT_TOLD
+from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
@@ -69,9 +70,10 @@ class Registered(BaseModel):
 
 
 class TouchBody(_Strict):
-    """A heartbeat, with the attempts that run now."""
+    """A heartbeat, with the attempts that run now, and with the id of the optimizer's Spark application when it has started one."""
 
     running: list[_Name] = Field(max_length=MOST_SLOTS)
+    application: str = Field(default="", max_length=LONGEST_APPLICATION, pattern=APPLICATION_PATTERN)
 
 
 class TouchAnswer(BaseModel):
@@ -155,7 +157,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     async def touch(optimizer_id: str, body: TouchBody = Depends(touch_body)) -> TouchAnswer:
         """Say that the optimizer is there, and renew the leases of its attempts."""
         running = [AttemptId(attempt) for attempt in body.running]
-        touched = await to_thread.run_sync(optimizers.touch, optimizer_id, running, limiter=others)
+        touched = await to_thread.run_sync(optimizers.touch, optimizer_id, running, body.application, limiter=others)
         return TouchAnswer(**{**asdict(touched), "lost": list(touched.lost)})
 
     @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment], openapi_extra=body_of(PollBody))
@@ -178,7 +180,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         answer = await to_thread.run_sync(_ASSIGNMENTS.dump_json, taken, limiter=polls)
         return Response(answer, media_type="application/json", headers={"Cache-Control": "no-store"})
 
-    @routes.post("/attempts/{attempt_id}/complete", openapi_extra=body_of(MergeResult))
+    @routes.post("/attempts/{attempt_id}/complete", openapi_extra=body_of(MergeResult, {OutputFile: NOT_TOLD}))
     async def complete(attempt_id: str, result: MergeResult = Depends(report), token: Token = Depends(holder)) -> Completed:
         """Report how an attempt ended. The report is checked before it is believed."""
         assert token.optimizer_id is not None

@@ -61,6 +61,8 @@ class AttemptAnswer(BaseModel):
     """One try of a task: who held it, when it began, when and how it ended, and why. Both ends are null while it runs.
 
     `claimed` is the end that its optimizer reported, when nobody else had seen it and the attempt therefore counts as FAILED.
+    `application` is the id of its Spark application, as its worker says; it is "" when none is known. `application_url` is the page of it,
+    where COMPACTION_SPARK_APPLICATION_URL is set.
     """
 
     attempt_id: str
@@ -72,6 +74,8 @@ class AttemptAnswer(BaseModel):
     end_reason: EndReason | None
     reason: str | None
     claimed: EndReason | None
+    application: str
+    application_url: str | None
 
 
 class TaskDetail(TaskAnswer):
@@ -98,7 +102,7 @@ def task_routes(tasks: ReadTasks, steer: SteerTasks, guard: Guard) -> APIRouter:
     @routes.get("/tasks/{task_id}", dependencies=reader)
     def one_task(task_id: _TaskId) -> TaskDetail:
         """One task, its times, and its attempts with their times and ends."""
-        return TaskDetail.model_validate(whole_value(*tasks.task(TaskId(task_id))))
+        return TaskDetail.model_validate(whole_value(*tasks.task(TaskId(task_id)), tasks.application_page))
 
     @routes.post("/tasks/{task_id}/retry", dependencies=admin)
     def retry(task_id: _TaskId) -> TaskAnswer:

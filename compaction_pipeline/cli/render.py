@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -210,8 +210,8 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
     for problem in properties.problems:
         table.add_row("", "[yellow]no effect[/]", escape(problem))
-    for key in properties.ignored:
-        table.add_row(escape(key), "ignored", "a property of Amoro that has no effect here")
+    for key, instead in properties.ignored.items():
+        table.add_row(escape(key), "ignored", escape(f"it has no effect here; {instead}"))
     for key in properties.unknown:
         table.add_row(escape(key), "[yellow]unknown[/]", f"there is no such property; do you mean {nearest_key(key)}?")
     for key, reason in not_honoured.items():
@@ -295,6 +295,8 @@ def record_table(record: CompactionRecord) -> Table:
             f"({count_text(record.attempts, 'attempt')})",
         ),
     ]
+    if record.waited:
+        rows.append(("commit", record.waited))
     if record.run_id:
         rows.append(("Dagster run", record.run_id))
     if record.reason:
@@ -339,6 +341,12 @@ def task_times(task: CompactionTask) -> Table:
         if moment is not None:
             table.add_row(name.replace("_", " "), time_text(moment))
     return table
+
+
+def applications_lines(attempts: Iterable[TaskAttempt], page: Callable[[str], str | None]) -> list[Text]:
+    """The Spark application of each attempt that has one, as its worker says, with its page where one is known."""
+    ran = {each.number: (each.application, page(each.application)) for each in attempts if each.application}
+    return [Text(f"attempt {number} ran in Spark application {name}{f': {url}' if url else ''}") for number, (name, url) in ran.items()]
 
 
 def queue_line(queue: QueueCounts) -> Text:

@@ -169,6 +169,7 @@ def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
         *_MERGED_LATELY,
         ("container", "string", "what started it; external means a person"),
         ("host", "string", "host, and the resource id or the process"),
+        ("application", "string", "id of its Spark application, as it says"),
         ("since", "string", "when it registered, in UTC"),
         ("why", "string", "why it is in this state"),
     )
@@ -204,6 +205,7 @@ def _optimizer_row(optimizer: Optimizer, queues: Queues) -> dict[str, str | int 
         "merged_lately_mb": megabytes(_merged(optimizer, queues).size_bytes),
         "container": unbroken(optimizer.container),
         "host": unbroken(f"{optimizer.host}, {optimizer.resource_id or optimizer.process}"),
+        "application": unbroken(optimizer.application),
         "since": _moment(optimizer.started_at),
         "why": unbroken(optimizer.why),
     }
@@ -252,7 +254,8 @@ def _waited(work: QueueWork, at: datetime) -> timedelta:
 
 def _optimizer_state(queues: Queues) -> Sequence[object]:
     def state(one: Optimizer) -> Sequence[object]:
-        return (one.optimizer_id, one.state, one in queues.serving, queues.running.get(one.optimizer_id, 0), _merged(one, queues))
+        running = queues.running.get(one.optimizer_id, 0)
+        return (one.optimizer_id, one.state, one in queues.serving, one.application, running, _merged(one, queues))
 
     return [state(one) for one in queues.optimizers]
 

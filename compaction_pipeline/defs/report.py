@@ -161,8 +161,9 @@ class RunReport(CompactionListener):
         self._untold.append(record)
         self._has_news = True
         if record.status is RecordStatus.COMMITTED:
+            waited = f"; it {record.waited}" if record.waited else ""
             self._progress.line(
-                f"{record.table} committed as snapshot {record.snapshot_after}: {_change(record)}, record {record.record_id}"
+                f"{record.table} committed as snapshot {record.snapshot_after}: {_change(record)}, record {record.record_id}{waited}"
             )
         if record.conflicts:
             self._context.log.warning(

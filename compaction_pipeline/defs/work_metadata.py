@@ -32,6 +32,7 @@ def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
         "record": dg.MetadataValue.text(record.record_id),
         "table": dg.MetadataValue.text(str(record.table)),
         "types": dg.MetadataValue.text(", ".join(sorted({type.value for type in record.types})) or "none"),
+        **({"waited": dg.MetadataValue.text(record.waited)} if record.waited else {}),
         "snapshot_before": dg.MetadataValue.text(str(record.snapshot_before)),
         "snapshot_after": dg.MetadataValue.text(str(record.snapshot_after)),
         "tasks_count": dg.MetadataValue.int(len(record.task_ids)),

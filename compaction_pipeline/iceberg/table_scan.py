@@ -6,7 +6,7 @@ stores, and `keyed_content` answers for them. Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,14 +18,17 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
 from compaction_pipeline.core.tables.keyed.stores import is_keyed, says_no_key
-from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.core.tables.node import Place
+from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
+from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests, kept_manifests
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.iceberg.keyed.without_key import refusal_of_part
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.partition_filter import partition_filter
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of, refusal_of_contents
 
 _UNKNOWN = ""
@@ -35,8 +38,9 @@ _UNKNOWN = ""
 class IcebergScan:
     """The TableScan on PyIceberg."""
 
-    def __init__(self, catalogs: Catalogs) -> None:
+    def __init__(self, catalogs: Catalogs, kept: KeptManifests = kept_manifests) -> None:
         self._catalogs = catalogs
+        self._kept = kept
         self._loaded: dict[TableIdentifier, Table] = {}
         # The change stores of the keyed tables whose heads were loaded.
         self._change_stores: dict[TableIdentifier, TableIdentifier] = {}
@@ -77,10 +81,14 @@ class IcebergScan:
         """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""
         stores: KeyedStores = head.stores
         with translated(f"the files of table {head.table}"):
-            files = read_keyed_files(stores)
+            files = read_keyed_files(stores, self._kept)
         opened = read_open_transactions(stores.change.metadata, stores.base.metadata, files.changes, files.base, now)
         summaries = {each.snapshot_id: each.summary.additional_properties for each in stores.change.metadata.snapshots if each.summary}
         return KeyedContent(files, opened, held_by_sinks(files.changes, summaries, now))
+
+    def partition_filter(self, table: TableIdentifier, layout: TableLayout, text: str) -> Callable[[Place], bool]:
+        """What tells which partitions a condition leaves in. Raises ConfigError when it is not understood."""
+        return partition_filter(table, layout, text)
 
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
         """The manifest list of a snapshot. Raises NotFoundError if the metadata that `head` loaded last does not have the snapshot."""

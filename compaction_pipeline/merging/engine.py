@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event
 
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
@@ -12,7 +13,16 @@ from compaction_pipeline.merging.kernel import merge_task
 
 
 class InProcessMergeEngine:
-    """Merges in this process, one task after the other. It needs no Spark."""
+    """Merges in this process, one task after the other. It needs no Spark.
+
+    A canceled merge ends before it opens its next file, or at once while it waits for a busy store.
+    """
+
+    def __init__(self) -> None:
+        self._canceled: dict[AttemptId, Event] = {}
+
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
 
     def ready(self) -> None:
         """Do nothing: this process is always ready."""
@@ -20,10 +30,26 @@ class InProcessMergeEngine:
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         shared = SharedDeletes()
         for task in tasks:
-            yield merge_task(task, layout, file_io, shared)
+            canceled = self._canceled[task.current_attempt_id] = Event()
+            try:
+                result = merge_task(task, layout, file_io, shared, sleep=_until(canceled), canceled=canceled.is_set)
+            finally:
+                del self._canceled[task.current_attempt_id]
+            yield result
 
     def cancel(self, attempt_id: AttemptId) -> None:
-        """Do nothing: a merge in this process cannot be stopped."""
+        canceled = self._canceled.get(attempt_id)
+        if canceled is not None:
+            canceled.set()
 
     def close(self) -> None:
         """Do nothing: the engine holds no resources."""
+
+
+def _until(event: Event) -> Callable[[float], None]:
+    """A pause that the event cuts short."""
+
+    def pause(seconds: float) -> None:
+        event.wait(seconds)
+
+    return pause

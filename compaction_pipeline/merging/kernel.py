@@ -62,18 +62,19 @@ def merge_task(
     shared: SharedDeletes | None = None,
     *,
     sleep: Callable[[float], None] = time.sleep,
+    canceled: Callable[[], bool] = lambda: False,
 ) -> MergeResult:
     """Do one attempt of a task. It never raises: a failure is a result with `error`.
 
-    A busy store is tried again for a few minutes. `shared` holds delete files that earlier tasks of this process have read, and takes
-    those that this task reads. Its bytes count as memory of this task.
+    A busy store is tried again for a few minutes. Once `canceled` is true, the attempt ends before it opens its next file. `shared` holds
+    delete files that earlier tasks of this process have read, and takes those that this task reads. Its bytes count as memory of this task.
     """
     started = time.monotonic()
     shared = shared if shared is not None else SharedDeletes()
     before = shared.nbytes
     memory = PeakMemory()
     change_location = layout.keyed.change.location if layout.keyed is not None else None
-    files = FileAccess(file_io, layout.location, task.memory_bytes, change_location)
+    files = FileAccess(file_io, layout.location, task.memory_bytes, change_location, canceled)
     try:
         with tight_allocation(task.memory_bytes):
             result = patiently(lambda: _merged(task, layout, files, shared), files, sleep)

@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, MergeRefused, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.queue.application import application_id
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.optimizer import LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
@@ -87,6 +88,8 @@ class HttpTaskQueue:
         self.drains = threading.Event()
         """This is set when no further task is to be taken, because the server or a person asked for it."""
         self.why_drains = ""
+        self.application: Callable[[], str] = lambda: ""
+        """Returns the id of the Spark application in which this optimizer merges; "" while there is none. Heartbeats tell it."""
 
     @property
     def optimizer_id(self) -> str:
@@ -112,7 +115,9 @@ class HttpTaskQueue:
         with self._lock:
             optimizer_id, running = self._optimizer_id, sorted(self._running)
         try:
-            answer = self._asked("POST", f"/optimizers/{optimizer_id}/touch", {"running": running})
+            application = application_id(self.application())
+            body = {"running": running, **({"application": application} if application else {})}
+            answer = self._asked("POST", f"/optimizers/{optimizer_id}/touch", body)
         except NotFoundError as error:
             self._anew(optimizer_id, error)
             return

@@ -6,11 +6,11 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.errors import MergeStuck
+from compaction_pipeline.core.errors import CompactionError, MergeStuck
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.task import EndReason
 from compaction_pipeline.ending.last_resort import end_after
@@ -35,6 +35,9 @@ def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) ->
     # The server hears of this optimizer while its engine starts, so that it does not take it for lost.
     with heartbeat(queue.touch):
         _start_engine(services, queue)
+        # Attempts keep the application that the server knows when they are claimed, so it hears of it before the first poll.
+        with suppress(CompactionError):
+            queue.touch()
         with _told_to_end(queue):
             try:
                 done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
@@ -49,6 +52,7 @@ def _start_engine(services: Services, queue: HttpTaskQueue) -> None:
     """Start the engine. When it does not start, or an interrupt comes first, tell the server that this optimizer has ended, and why."""
     try:
         services.start_engine()
+        queue.application = services.spark_application
     except BaseException as error:
         queue.give_back(queue.optimizer_id, EndReason.FAILED if isinstance(error, Exception) else EndReason.INTERRUPTED, why_ended(error))
         raise

@@ -406,7 +406,7 @@ class CompactTable:
 
     def _commit_own(self, table: TableIdentifier, ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
         """Commit these tasks; None means all Prepared ones. While another process commits the table, wait, for a minute at most."""
-        return self._asked_again(lambda: self._commit_tables.commit(table, ids, run_id), lambda answer: answer.busy)
+        return self._asked_again(lambda: self._commit_tables.commit(table, ids, run_id, at_once=True), lambda answer: answer.busy)
 
     def plan_nodes(self, table: TableIdentifier, request: PlanRequest) -> Planned:
         """Refresh a table, and plan the requested nodes without a quota. While another process works on the table, wait, a minute at most.

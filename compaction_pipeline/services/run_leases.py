@@ -30,13 +30,14 @@ class RunLeases:
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
         """Show that a run has a process, until the block ends. When the process is killed, the run is lost a minute later."""
-        began, owner = _began(run_id), self._new_owner()
-        note_done(self._leases, began, self._clock(), _REMEMBERED)
-        try:
-            with held_lease(self._leases, self._clock, self._heartbeat, _run(run_id), owner):
+        began = _began(run_id)
+        # That it began is known only while it holds its lease: between the two it would look as if its process was gone.
+        with held_lease(self._leases, self._clock, self._heartbeat, _run(run_id), self._new_owner()):
+            note_done(self._leases, began, self._clock(), _REMEMBERED)
+            try:
                 yield
-        finally:
-            self._leases.release(began, began)
+            finally:
+                self._leases.release(began, began)
 
     def is_held(self, run_id: str) -> bool:
         """Whether the run holds its lease at this moment."""

@@ -58,6 +58,9 @@ class SparkMergeEngine:
         self._sessions = sessions
         self._parallel = parallel
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
+
     def ready(self) -> None:
         """Start the session, or find it running."""
         self._sessions.session()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
+
+log = logging.getLogger(__name__)
 
 _CONNECT_MODULES = "pyspark.sql.connect."
 _CONNECT_SLOTS = 16
 """A server of Spark Connect does not tell how many cores it has, unless its configuration names a parallelism."""
 
+_applications: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 _shipped: WeakSet[Any] = WeakSet()
 """The contexts and Connect sessions whose workers have our package."""
 
@@ -41,6 +45,19 @@ def slots_of(session: Any) -> int:
 def application_of(session: Any) -> str:
     """The id of the session's application, by which Spark's pages and logs name it. A client of Spark Connect only knows its session's."""
     return f"Connect session {session.session_id}" if is_connect(session) else f"application {session.sparkContext.applicationId}"
+
+
+def application_id_of(session: Any) -> str:
+    """The id of the application that the session's jobs run in; "" when Spark does not tell it. It is asked once a session."""
+    if session not in _applications:
+        try:
+            asked = session.conf.get("spark.app.id", "") if is_connect(session) else session.sparkContext.applicationId
+        except Exception as error:
+            # The JVM is gone, or a server of Spark Connect does not answer. The next merge finds out.
+            log.info("Spark does not tell the id of its application: %s", error)
+            return ""
+        _applications[session] = str(asked or "")
+    return _applications[session]
 
 
 def runs_here(session: Any) -> bool:

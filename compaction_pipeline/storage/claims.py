@@ -81,7 +81,9 @@ def may_claim(connection: Connection, optimizer_id: str, token_id: str) -> bool:
     return row is not None and all(ended is None for ended in row)
 
 
-def claim(connection: Connection, rows: Sequence[Row[Any]], owner: str, now: datetime, lease: timedelta) -> list[CompactionTask]:
+def claim(
+    connection: Connection, rows: Sequence[Row[Any]], owner: str, now: datetime, lease: timedelta, application: str
+) -> list[CompactionTask]:
     """Begin an attempt of each of these Pending tasks for `owner`, and return those that were still Pending. They keep their order."""
     begun = []
     for row in rows:
@@ -96,7 +98,8 @@ def claim(connection: Connection, rows: Sequence[Row[Any]], owner: str, now: dat
             "reason": None,
         }
         if move(connection, row, TaskStatus.EXECUTING, values):
-            begun.append({"task_id": row.task_id, "number": row.attempt + 1, "attempt_id": attempt_id, "owner": owner, "started_at": now})
+            attempt = {"task_id": row.task_id, "number": row.attempt + 1, "attempt_id": attempt_id, "owner": owner, "started_at": now}
+            begun.append({**attempt, "application": application})
     if not begun:
         return []
     connection.execute(insert(schema.attempt), begun)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, up
 
 from compaction_pipeline.core.queue.group import EXTERNAL
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import reading, writing
 from compaction_pipeline.storage.groups import locked_group
@@ -71,6 +72,14 @@ class SqlOptimizerStore:
             connection.execute(update(schema.optimizer).where(*mine).values(touched_at=now))
             row = connection.execute(select(schema.optimizer).where(*mine)).first()
         return None if row is None else _of(row)
+
+    def note_application(self, optimizer_id: str, application: str) -> None:
+        attempt, task = schema.attempt.c, schema.task.c
+        held = select(task.attempt_id).where(task.owner == optimizer_id, task.status == TaskStatus.EXECUTING)
+        untold = update(schema.attempt).where(attempt.attempt_id.in_(held), attempt.application == "")
+        with writing(self._engine) as connection:
+            connection.execute(update(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id).values(application=application))
+            connection.execute(untold.values(application=application))
 
     def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
         values = {"poll_id": poll_id, "polled": tuple(attempts)}

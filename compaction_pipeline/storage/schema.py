@@ -287,6 +287,7 @@ attempt = Table(
     Column("end_reason", Member(EndReason)),
     Column("reason", Text),
     Column("claimed", Member(EndReason)),
+    Column("application", String, nullable=False, server_default=""),
     # An attempt id is never used twice, because a file name contains it to tell which attempt wrote the file.
     Index("compaction_attempt_id", "attempt_id", unique=True),
     # The occupation of tables is that of the last hour.
@@ -376,6 +377,7 @@ optimizer = Table(
     Column("stack_request", String, nullable=False, server_default=""),
     Column("merge_version", Integer, nullable=False, server_default="1"),
     Column("failed", Boolean, nullable=False, server_default=false()),
+    Column("application", String, nullable=False, server_default=""),
     # The keeper asks every few seconds for the live ones that are silent.
     Index("compaction_optimizer_state", "state", "touched_at"),
 )

@@ -125,8 +125,9 @@ class SqlTaskStore:
         lease: timedelta,
         task_ids: Sequence[TaskId] | None = None,
         turns: Sequence[TableIdentifier] = (),
+        application: str = "",
     ) -> CompactionTask | None:
-        found = self._polled(queue, owner, now, lease, 1, task_ids, turns)
+        found = self._polled(queue, owner, now, lease, 1, task_ids, turns, application)
         return found[0] if found else None
 
     def poll_many(
@@ -138,8 +139,9 @@ class SqlTaskStore:
         most: int,
         turns: Sequence[TableIdentifier] = (),
         token_id: str | None = None,
+        application: str = "",
     ) -> Sequence[CompactionTask]:
-        return self._polled(queue, owner, now, lease, most, None, turns, token_id)
+        return self._polled(queue, owner, now, lease, most, None, turns, application, token_id)
 
     def _polled(
         self,
@@ -150,6 +152,7 @@ class SqlTaskStore:
         most: int,
         task_ids: Sequence[TaskId] | None,
         turns: Sequence[TableIdentifier],
+        application: str,
         token_id: str | None = None,
     ) -> Sequence[CompactionTask]:
         with reading(self._engine) as connection:
@@ -160,7 +163,7 @@ class SqlTaskStore:
             if token_id is not None and not may_claim(connection, owner, token_id):
                 return ()
             rows = next_pending(connection, queue, task_ids, turns, most, locked=True)
-            return tuple(claim(connection, rows, owner, now, lease))
+            return tuple(claim(connection, rows, owner, now, lease, application))
 
     def first_waiting(
         self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()
@@ -261,7 +264,16 @@ class SqlTaskStore:
             rows = connection.execute(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number)).all()
         return tuple(
             TaskAttempt(
-                row.attempt_id, row.task_id, row.number, row.owner, row.started_at, row.ended_at, row.end_reason, row.reason, row.claimed
+                row.attempt_id,
+                row.task_id,
+                row.number,
+                row.owner,
+                row.started_at,
+                row.ended_at,
+                row.end_reason,
+                row.reason,
+                row.claimed,
+                row.application,
             )
             for row in rows
         )

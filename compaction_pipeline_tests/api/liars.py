@@ -256,3 +256,15 @@ def check_rows(table: LakeTable) -> None:
 def clean_up(served: Served) -> None:
     served.house.pass_time(3 * 24 * 3600)
     served.house.services.maintain_tables.maintain()
+
+
+def check_that_nobody_was_harmed(door: Door, table: LakeTable) -> None:
+    """Nothing of the lies is committed, no row is gone, and the task is still there for somebody honest."""
+    assert commit(door.served) == []
+    clean_up(door.served)
+    check_rows(table)
+    taken = door.take()
+    assert door.tell(taken.attempt_id, merged(taken)) is TaskStatus.PREPARED
+    assert commit(door.served) == ["COMMITTED"]
+    clean_up(door.served)
+    check_rows(table)

@@ -18,7 +18,9 @@ from compaction_pipeline_tests.api.conftest import Served
 from compaction_pipeline_tests.builders import NOW
 
 
-def test_a_server_whose_database_is_locked_is_alive_and_not_ready(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_whose_database_is_locked_is_alive_and_not_ready(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(health, "WITHIN", timedelta(seconds=0.05))
     path = make_url(served.house.services.settings.state_database_url).database
     assert served.ask("GET", "/health/ready").json() == {"ok": True}
@@ -27,7 +29,14 @@ def test_a_server_whose_database_is_locked_is_alive_and_not_ready(served: Served
         served.house.pass_time(1)
         locked = served.ask("GET", "/health/ready")
         assert (locked.status_code, locked.json()["reason_code"]) == (503, "UNAVAILABLE")
-        assert "database is locked (waited for 0.05 s)" in locked.json()["detail"]
+        # Everybody may ask, so the answer tells nothing of the database. The log does, once.
+        assert locked.json()["detail"] == "the state database takes no writes now; the log of the server says why"
+        served.house.pass_time(1)
+        assert served.ask("GET", "/health/ready").status_code == 503
+        [told] = [record.message for record in caplog.records if "not ready" in record.message]
+        assert path is not None
+        assert path in told
+        assert "database is locked (waited for 0.05 s)" in told
         assert served.ask("GET", "/health/live").status_code == 200
     # The answer is shared for a second.
     assert served.ask("GET", "/health/ready").status_code == 503

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import Enum
 from importlib import import_module
@@ -15,6 +15,7 @@ import pytest
 from compaction_pipeline.api.openapi import plain_schema
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
 from compaction_pipeline_tests.builders import NOW
@@ -47,6 +48,14 @@ def has_content(document: Any, schema: Any) -> bool:
     if schema.get("type") == "array":
         return has_content(document, schema.get("items", {}))
     return bool({"type", "anyOf", "oneOf", "enum"} & set(schema))
+
+
+def test_the_body_of_a_report_has_no_field_that_the_route_refuses(served: Served) -> None:
+    document = served.client.get("/openapi.json").json()
+    body = document["paths"]["/api/v1/attempts/{attempt_id}/complete"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    files = at(document, body["$ref"])["properties"]["outputs"]["items"]
+    shown = at(document, files["$ref"])["properties"].keys()
+    assert shown == {each.name for each in fields(OutputFile)} - NOT_TOLD
 
 
 def test_the_document_holds_all_that_it_names(served: Served) -> None:

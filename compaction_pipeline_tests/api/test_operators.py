@@ -28,7 +28,10 @@ def post(served: Served, path: str, status: int = 200, **more: Any) -> Any:
 
 
 def test_tasks_are_listed_newest_first_and_by_status(served: Served) -> None:
-    [first], [second] = planned(served), planned(served, name="u")
+    [first] = planned(served)
+    # Tasks of one moment have the order of their ids, which are random.
+    served.house.pass_time(1)
+    [second] = planned(served, name="u")
     served.registered().poll()
     assert [task["task"] for task in get(served, "/api/v1/tasks", params={"status": "EXECUTING"})] == [first]
     assert {task["task"] for task in get(served, "/api/v1/tasks")} == {first, second}
@@ -53,6 +56,28 @@ def test_a_task_tells_the_times_and_the_ends_of_its_attempts(served: Served) -> 
     assert (attempt["started_at"], attempt["ended_at"]) == tuple(
         moment.isoformat().replace("+00:00", "Z") for moment in (began, began + timedelta(seconds=20))
     )
+
+
+def test_an_attempt_names_its_spark_application_and_links_to_it_where_an_address_is_configured(served: Served) -> None:
+    [task_id] = planned(served)
+    worker = served.registered()
+    path = f"/api/v1/optimizers/{worker.optimizer_id}/touch"
+    touched = served.ask("POST", path, worker.token, json={"running": [], "application": "app-20261125021615-0007"})
+    assert touched.status_code == 200
+    worker.poll()
+    [optimizer] = get(served, "/api/v1/optimizers")
+    [attempt] = get(served, f"/api/v1/tasks/{task_id}")["attempts"]
+    assert (optimizer["application"], attempt["application"]) == ("app-20261125021615-0007",) * 2
+    assert attempt["application_url"] is None
+
+
+@pytest.mark.parametrize("application", ["a" * 101, "app\n7", "app-\x1b[31m", "../../etc", "<script>", 'a"b', "é", 7])
+def test_an_id_that_no_application_of_spark_has_is_refused_and_not_stored(served: Served, application: object) -> None:
+    worker = served.registered()
+    path = f"/api/v1/optimizers/{worker.optimizer_id}/touch"
+    assert served.ask("POST", path, worker.token, json={"running": [], "application": application}).status_code == 422
+    [optimizer] = get(served, "/api/v1/optimizers")
+    assert optimizer["application"] == ""
 
 
 def test_a_failed_task_is_tried_again_and_a_waiting_one_is_canceled(served: Served) -> None:

@@ -23,7 +23,9 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.queue.group import VERIFY_OUTPUTS
 from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.merging.copying.footer import INT64
 from compaction_pipeline.merging.reading.evolution import arrow_schema
+from compaction_pipeline.merging.reported.footer_metadata import _Statistics
 from compaction_pipeline.merging.reported.judge import judge
 from compaction_pipeline.merging.reported.verify import verify_rows
 from compaction_pipeline.merging.writing.metrics import footer_bytes
@@ -231,3 +233,37 @@ def test_what_cannot_be_compared_blames_nobody(strict: Served, table: LakeTable)
     assert "could not be compared" in (attempt.reason or "")
     assert not door.worker.touch()["drain"]
     check_rows(table)
+
+
+def test_the_statistics_that_the_manifest_tells_are_compared_too(served: Served, table: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyArrow passes over what it does not know in a footer. If we did not, only the manifest would tell it."""
+    taken = OwnProcess(served).take()
+    result = TypeAdapter(MergeResult).validate_python(merged(taken))
+    believed = judge(taken.task, result, taken.layout, taken.file_io)
+    assert verify_rows(taken.task, believed, taken.layout, taken.file_io) is None
+    # Ids in the table begin with 0.
+    monkeypatch.setattr(_Statistics, "min_raw", property(lambda self: 5 if self.physical == INT64 else self._raw(6)))
+    assert "row group 0" in str(verify_rows(taken.task, believed, taken.layout, taken.file_io))
+
+
+def test_nans_are_counted_where_the_table_keeps_no_metrics(served: Served, table: LakeTable) -> None:
+    """A sort column has bounds all the same, and the number of its NaNs decides about them."""
+    taken = OwnProcess(served).take()
+    layout = replace(taken.layout, properties={**taken.layout.properties, "write.metadata.metrics.default": "none"})
+    report = merged(taken)
+    believed = judge(taken.task, TypeAdapter(MergeResult).validate_python(report), layout, taken.file_io)
+    output = replace(believed.outputs[0], nan_value_counts={PRICE: 1})
+    assert "another number of NaNs in column 3" in str(verify_rows(taken.task, replace(believed, outputs=(output,)), layout, taken.file_io))
+
+
+@pytest.mark.parametrize("other", [lambda path: os.utime(path, ns=(1, 1)), lambda path: (path.unlink(), os.mkfifo(path))])
+def test_a_file_that_is_replaced_before_its_rows_are_read_is_not_read(
+    served: Served, table: LakeTable, other: Callable[[Path], object]
+) -> None:
+    """To open a pipe would wait for ever, and one report is compared at a time."""
+    taken = OwnProcess(served).take()
+    report = merged(taken)
+    believed = judge(taken.task, TypeAdapter(MergeResult).validate_python(report), taken.layout, taken.file_io)
+    other(Path(report["outputs"][0]["path"].removeprefix("file://")))
+    problem = str(verify_rows(taken.task, believed, taken.layout, taken.file_io))
+    assert "was replaced after it was reported" in problem or "IsADirectoryError" in problem

@@ -9,6 +9,7 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed
 from compaction_pipeline_tests.builders import NOW
 
 ONE = Optimizer("o1", "default", "host", "123", "1.0", 2, NOW, NOW, memory_bytes=1 << 40, resource_id="r", merge_version=7)
@@ -54,6 +55,20 @@ def test_the_last_poll_is_kept(stores: Stores) -> None:
     stores.optimizers.add(ONE)
     stores.optimizers.note_poll("o1", "p1", ["a1", "a2"])
     assert stores.optimizers.optimizer("o1") == replace(ONE, poll_id="p1", polled=("a1", "a2"))
+
+
+def test_the_application_of_an_optimizer_stands_with_the_attempts_that_it_holds_and_that_know_of_none(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    stores.tasks.insert([example(name) for name in ("told", "untold", "ended", "other")], [], NOW)
+    for name, owner, application in (("told", "o1", "app-1"), ("untold", "o1", ""), ("ended", "o1", ""), ("other", "o2", "")):
+        task = stores.tasks.poll(None, owner, NOW, LEASE, [name], application=application)
+        assert task is not None
+        if name == "ended":
+            stores.tasks.complete(failed(task), NOW)
+    stores.optimizers.note_application("o1", "app-2")
+    assert stores.optimizers.optimizer("o1") == replace(ONE, application="app-2")
+    attempts = {name: stores.tasks.attempts(name)[0].application for name in ("told", "untold", "ended", "other")}
+    assert attempts == {"told": "app-1", "untold": "app-2", "ended": "", "other": ""}
 
 
 def test_a_live_optimizer_is_asked_and_its_next_touch_tells_it(stores: Stores) -> None:

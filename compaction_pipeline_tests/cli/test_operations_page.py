@@ -78,8 +78,9 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.NOT_REQUESTED: ("None of the partitions that were asked for has files.", "Correct `--where`."),
     PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),
     PlanReasonCode.DISABLED: (
-        "`self-optimizing.enabled` is false.",
-        "Set it to true. With `--type`, `compact` works on the table once, although the property is false.",
+        "`self-optimizing.enabled` or `compaction.enabled` is false, or `self-optimizing.filter` leaves out all that was asked for.",
+        "Correct the property. With `--type`, `compact` works on the table once although it is switched off, and with `--type` and "
+        "`--where` on partitions that the filter leaves out.",
     ),
     PlanReasonCode.PAUSED: ("A person paused the table, or all tables.", "Run `compaction-pipeline resume`."),
     PlanReasonCode.OBSERVED: (

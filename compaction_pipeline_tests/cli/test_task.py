@@ -67,6 +67,16 @@ def test_a_task_is_shown_with_its_attempts(desk: Desk, stores: Stores) -> None:
     assert "'nothing' is not known" in unknown.stderr
 
 
+def test_a_task_shows_the_spark_application_of_an_attempt_and_its_page(desk: Desk, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stores.tasks.poll(None, "worker", NOW, LEASE, ["pending"], application="app-7") is not None
+    assert "attempt 1 ran in Spark application app-7" in desk.type("task", "show", "pending").stdout
+    assert desk.json("task", "show", "pending")["attempts"][0]["application_url"] is None
+    monkeypatch.setenv("COMPACTION_SPARK_APPLICATION_URL", "https://history/{application}/jobs/")
+    assert desk.json("task", "show", "pending")["attempts"][0]["application_url"] == "https://history/app-7/jobs/"
+    assert "app-7: https://history/app-7/jobs/" in desk.type("task", "show", "pending").stdout
+    assert desk.json("task", "show", "waits")["attempts"][0]["application_url"] is None
+
+
 def test_a_waiting_failed_task_is_tried_again_at_once(desk: Desk, stores: Stores) -> None:
     (task,) = desk.json("task", "retry", "waits")
     assert (task["status"], task["retry_at"]) == ("PENDING", None)

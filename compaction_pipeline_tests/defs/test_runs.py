@@ -106,6 +106,8 @@ def test_the_log_of_a_run_says_what_it_does_from_the_beginning(lake: Lake, insta
     assert said[5] == "all 2 tasks merged; committing lake.shop.orders: 2 merged tasks"
     assert "committed as snapshot" in said[6]
     assert ": 8 data files → 2; the table 9 data files → 3, record " in said[6]
+    (record,) = events(instance, COMPACTION_RECORDS)
+    assert said[6].endswith(f"; it {record.metadata['waited'].value}")
 
 
 def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -1,4 +1,4 @@
-"""A run on real Spark, as in production. No JVM runs before the first merge, and none after the run, unless the project gave a session."""
+"""A run on real Spark, as in production. No JVM runs before a merge needs it, and none after the run, unless the project gave a session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
+from compaction_pipeline.core.queue import small_tasks
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.keys import COMPACTED_FILES
 from compaction_pipeline.defs.location import definitions
+from compaction_pipeline.spark.session import SparkSessions
 from compaction_pipeline_tests.defs.lake import Lake, key
 
 
@@ -21,6 +23,7 @@ def test_compact_job_merges_on_spark_and_stops_its_session(
 ) -> None:
     monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "spark")
     monkeypatch.setenv("COMPACTION_SPARK_MASTER", "local[1]")
+    monkeypatch.setattr(small_tasks, "SMALL_BYTES", 0)
     before = lake.rows()
     config = {"ops": {"compact": {"config": {"node_keys": [key(1), key(2)]}}}}
     result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance, run_config=config)
@@ -29,6 +32,22 @@ def test_compact_job_merges_on_spark_and_stops_its_session(
     assert lake.files() == 3
     assert instance.get_materialized_partitions(COMPACTED_FILES) == {key(1), key(2)}
     assert SparkSession.getActiveSession() is None
+
+
+def test_a_run_with_small_tasks_alone_starts_no_spark(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "spark")
+
+    def start(sessions: SparkSessions) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr(SparkSessions, "_started", start)
+    before = lake.rows()
+    config = {"ops": {"compact": {"config": {"node_keys": [key(1), key(2)]}}}}
+    result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance, run_config=config)
+    assert result.success
+    assert (lake.rows(), lake.files()) == (before, 3)
+    said = [entry.user_message for entry in instance.all_logs(result.run_id)]
+    assert not any("Spark" in line for line in said), said
 
 
 @pytest.mark.spark

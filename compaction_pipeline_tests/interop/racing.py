@@ -68,6 +68,9 @@ class Lagging:
         self._seconds = seconds
         self._merges = itertools.count()
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return self._engine.must_start(task)
+
     def ready(self) -> None:
         self._engine.ready()
 

@@ -18,12 +18,14 @@ from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.planning.keyed.node_rewrites import plan_node_rewrites
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
 from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus, TaskWork, written_layout
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
+from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.merging.kernel import merge_task
@@ -42,6 +44,7 @@ class Compactions:
         self._table = TableIdentifier(catalog.name, ("db",), "t")
         self.committer = IcebergCommitter(Catalogs(lambda name: CatalogEntry(name, properties)), sleep=lambda seconds: None)
         self._numbers = itertools.count(1)
+        self._kept = KeptManifests()
         self.partitions: tuple[PartitionPlan, ...] = ()
 
     @property
@@ -53,7 +56,7 @@ class Compactions:
     ) -> list[CompactionTask]:
         """Tasks for all partitions at the head of both stores. `partitions` has the plans of this call."""
         stores = self.stores
-        files = read_keyed_files(stores)
+        files = self._files(stores)
         now = datetime.now(timezone.utc)
         opened = read_open_transactions(stores.change.metadata, stores.base.metadata, files.changes, files.base, now)
         properties = properties or resolve_properties(stores.base.properties, {})
@@ -65,8 +68,14 @@ class Compactions:
         stores = self.stores
         properties = properties or resolve_properties(stores.base.properties, {})
         mask, history, now = buckets_mask(stores.base.properties), NodeHistory({}, {}), datetime.now(timezone.utc)
-        found = plan_node_rewrites(read_keyed_files(stores), (), mask, properties, history, now, force=True)
+        found = plan_node_rewrites(self._files(stores), (), mask, properties, history, now, force=True)
         return self._tasks(stores, [work for answer in found.values() for work in answer.tasks])
+
+    def _files(self, stores: KeyedStores) -> KeyedFiles:
+        """What the plans of a process that lives on find. It is the same as what a new process finds."""
+        found = read_keyed_files(stores, self._kept)
+        assert repr(found) == repr(read_keyed_files(stores))
+        return found
 
     def _tasks(self, stores: KeyedStores, works: Sequence[TaskWork]) -> list[CompactionTask]:
         snapshot = stores.base.current_snapshot()

@@ -13,6 +13,7 @@ import pytest
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline_tests.keyed.test_compaction_model import REGIONS, SPECS
 from compaction_pipeline_tests.keyed.test_pipeline import TABLE, Program
 from compaction_pipeline_tests.keyed.test_writing import row
@@ -101,6 +102,11 @@ class Modelled(Program):
         if open_tasks:
             self.services.steer_tasks.cancel([self.random.choice(open_tasks).task_id])
 
+    def look(self) -> None:
+        """Look at both stores, as plans do. A process that lives on finds what a new process finds."""
+        head = self.services._scan.head(TABLE)
+        assert repr(self.services._scan.keyed_content(head, self.now).files) == repr(read_keyed_files(head.stores))
+
     def step(self) -> None:
         verbs = (self.write, self.write, self.sweep, self.plan, self.ask, self.merge_one, self.merge_all, self.keep, self.commit)
         seldom = (self.compact, self.cancel)
@@ -113,6 +119,7 @@ def run(folder: Path, seed: int, steps: int) -> int:
     for _ in range(steps):
         model.step()
         model.check()
+        model.look()
     model.pass_time(7200)
     model.keep()
     model.merge_all()

@@ -18,7 +18,8 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
-from compaction_pipeline.iceberg.keyed.change_plan import read_row_spans
+from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
+from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.merging.keyed import rewrite_changes
 from compaction_pipeline.merging.writing.write import DataWriter
 from compaction_pipeline_tests.keyed.base_merges import Choices, compact
@@ -271,7 +272,7 @@ def test_new_files_lie_where_the_old_ones_do_and_are_marked(tmp_path: Path) -> N
         assert "ab12cd34-plan7-00003" in output.path
         # Whatever the table says about metrics, the bounds of the transactions mark the file, so that no plan has to open it.
         assert {2147482646} == output.lower_bounds.keys() == output.upper_bounds.keys()
-    spans = read_row_spans(log.change.refresh())
+    spans = read_keyed_files(load_stores(log.catalog, ("db", "t"))).row_spans
     assert {(spans[output.path].lowest, spans[output.path].highest) for output in result.outputs} <= {(1, 2), (2, 2)}
     assert len(spans) == 2
 

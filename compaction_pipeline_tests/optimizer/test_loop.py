@@ -29,6 +29,7 @@ class Engine(InProcessMergeEngine):
     """Calls a function when it is started."""
 
     def __init__(self, start: Callable[[], object]) -> None:
+        super().__init__()
         self._start = start
 
     def ready(self) -> None:
@@ -66,6 +67,22 @@ def test_the_engine_does_not_start_for_a_server_that_does_not_take_the_optimizer
     with pytest.raises(StorageUnavailable, match="did not answer"):
         run(house, port, engine_starts)
     assert house.services.serve_optimizers.optimizers() == ()
+
+
+def test_the_server_knows_the_spark_application_before_the_first_task_is_claimed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Services, "spark_application", lambda services: "app-7" if started else "")
+    started: list[int] = []
+
+    def drain_when_merged() -> bool:
+        return house.services.read_tasks.queue_counts().prepared == 1
+
+    monkeypatch.setattr(HttpTaskQueue, "_note_back", lambda queue: queue.drain("done") if drain_when_merged() else None)
+    with serving(house) as port:
+        plan(house, "a")
+        run(house, port, lambda: started.append(1))
+    [task] = house.services.stores.tasks.tasks()
+    [attempt] = house.services.stores.tasks.attempts(task.task_id)
+    assert (only(house).application, attempt.application) == ("app-7", "app-7")
 
 
 def test_an_engine_that_does_not_start_ends_the_registration_with_the_reason_and_takes_no_task(house: House) -> None:

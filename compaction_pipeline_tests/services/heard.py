@@ -25,6 +25,9 @@ class Between:
             self._actions.pop(0)()
         yield from results
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
+
     def ready(self) -> None: ...
 
     def close(self) -> None:

@@ -31,6 +31,9 @@ FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
 class Broken:
     """An engine whose attempts all fail."""
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
+
     def ready(self) -> None: ...
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:

@@ -28,6 +28,9 @@ class Waiting:
     def __init__(self) -> None:
         self._other_ended = Event()
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
+
     def ready(self) -> None: ...
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:

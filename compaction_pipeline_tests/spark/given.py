@@ -23,7 +23,7 @@ from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.given_session import GivenSession
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
-from compaction_pipeline.spark.session_kind import application_of, is_connect
+from compaction_pipeline.spark.session_kind import application_id_of, application_of, is_connect
 
 _CHECKOUT = Path(__file__).parents[2]
 
@@ -73,6 +73,7 @@ def _main(config: str, given: str, home: str, endless: str, began: str) -> dict[
         "canceled": ended.error,
         "slots": sessions.slots(),
         "application": application_of(sessions.session()),
+        "application id": application_id_of(session),
         "alive": session.range(3).count() == 3,
     }
     if is_connect(session):

@@ -157,3 +157,4 @@ def test_spark_connect_merges_cancels_and_lives_on_whether_it_was_given_or_is_ou
     assert found["own"] == [None, str(here.digest_written)]
     assert found["slots"] == 16
     assert found["application"].startswith("Connect session ")
+    assert found["application id"].startswith("local-")

@@ -63,6 +63,12 @@ def optimizer(
     ),
     token_file: Path | None = _TOKEN_FILE,
     ca_file: Path | None = typer.Option(None, "--ca-file", help="Trust the certificates in this file, in PEM, too."),
+    profile: Path | None = typer.Option(
+        None,
+        "--profile",
+        metavar="FILE",
+        help="Write a flame graph (SVG) of this process and its Python workers into this file at the end. It needs the extra 'profile'.",
+    ),
     master: str | None = typer.Option(None, "--master", help="The Spark master that it merges on. The default is COMPACTION_SPARK_MASTER."),
 ) -> None:
     """Take tasks from a server and merge them, until Ctrl-C or SIGTERM. It needs the tables' storage, but no catalog and no database.
@@ -82,6 +88,7 @@ def optimizer(
     from compaction_pipeline.core.queue.optimizer import Registration
     from compaction_pipeline.optimizer.client import HttpTaskQueue
     from compaction_pipeline.optimizer.loop import run_optimizer
+    from compaction_pipeline.optimizer.profiling import profiled
 
     with Session(context, **({} if master is None else {"spark_master": master})) as session:
         log_service(session.output.verbosity)
@@ -95,7 +102,8 @@ def optimizer(
         token = _token(token_file or services.settings.home.expanduser() / "optimizer.token")
         queue = HttpTaskQueue(server, token, registration, str(ca_file) if ca_file else None)
         output.say(f"registering {count_text(slots, 'slot')} for group {group} at {server}")
-        done = run_optimizer(services, queue, slots)
+        with profiled(profile):
+            done = run_optimizer(services, queue, slots)
         _ended(output, queue.optimizer_id, done.polled, len(done.prepared), queue.why_drains)
 
 

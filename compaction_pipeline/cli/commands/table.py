@@ -208,7 +208,7 @@ def detail_value(detail: TableDetail, with_files: bool, rate: ChangeRate | str |
         **table_value(detail.overview),
         "properties": {item.key: plain(getattr(properties, item.attribute)) for item in PROPERTIES} if properties is not None else None,
         "property_error": detail.property_error,
-        "ignored_properties": plain(properties.ignored) if properties is not None else [],
+        "ignored_properties": dict(properties.ignored) if properties is not None else {},
         "unknown_properties": plain(properties.unknown) if properties is not None else [],
         "property_problems": plain(properties.problems) if properties is not None else [],
         "write_properties_not_honoured": dict(detail.write_properties_not_honoured),

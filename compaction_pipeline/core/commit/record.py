@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -97,6 +97,8 @@ class CompactionRecord:
     that the commit left out. `failed` gives the reason of each task of the same plans that could not be merged, as far as known at
     the commit; these are not among `task_ids`.
 
+    `waited` says what the commit waited for after the first of its merges.
+
     `answered` is True when every request of the commit certainly got an answer, so that none can still arrive.
 
     `queue_ms` is the longest time that a task waited, `merge_ms` the sum of all merges, and `commit_ms` the time from claiming the
@@ -128,6 +130,7 @@ class CompactionRecord:
     run_id: str | None = None
     answered: bool = False
     failed: Mapping[TaskId, str] = field(default_factory=dict)
+    waited: str = ""
 
     @property
     def merged_away(self) -> int:
@@ -157,6 +160,23 @@ class CompactionRecord:
             taken, files = count_text(len(self.task_ids), "task"), count_change_text(before, after, "file")
             text = f"committed {len(self.committed_task_ids)} of {taken}: {files}"
         return f"{text}; {self.left_out}" if self.left_out is not None else text
+
+
+def opened(
+    record_id: RecordId, table: TableIdentifier, tasks: Sequence[CompactionTask], node_keys: Iterable[str], now: datetime
+) -> CompactionRecord:
+    """Return the record of a commit of these tasks that begins now. `node_keys` are the keys of their nodes."""
+    return CompactionRecord(
+        record_id=record_id,
+        table=table,
+        status=RecordStatus.OPEN,
+        created_at=now,
+        task_ids=tuple(task.task_id for task in tasks),
+        types=tuple(sorted({task.work.type for task in tasks})),
+        node_keys=tuple(sorted(node_keys)),
+        predicted_files=sum(task.work.predicted_files for task in tasks),
+        predicted_bytes=sum(task.work.predicted_bytes for task in tasks),
+    )
 
 
 def timed(record: CompactionRecord, tasks: Iterable[CompactionTask], now: datetime) -> CompactionRecord:

@@ -36,7 +36,8 @@ def may_be_due_from(nodes: Iterable[NodeState], properties: TableProperties, *, 
     It could at once (`ALWAYS`) when one of these holds for a node: it has no verdict for its present files; it is due or held back; it has
     enough small files for a MINOR, because the properties of its catalog changed. A node with two small files may be due when the
     interval of MINOR ends, and a node with files when that of FULL ends. `global_deletes` is True when the table has global equality
-    deletes. These count as small files in every node, so one small file of the node itself is enough, and it may be due at once.
+    deletes. These count as small files in every node, so one small file of the node itself is enough, and it may be due at once. A node
+    that `self-optimizing.filter` leaves out is never due.
     """
     moments = [moment for node in nodes if (moment := _due_from(node, properties, global_deletes)) is not None]
     return min(moments, default=None)
@@ -44,6 +45,8 @@ def may_be_due_from(nodes: Iterable[NodeState], properties: TableProperties, *, 
 
 def _due_from(node: NodeState, properties: TableProperties, global_deletes: bool) -> datetime | None:
     verdict, small = node.verdict, node.metrics.small_files
+    if verdict is not None and properties.filter and verdict.reason.text == properties.left_out_by and is_judged(node):
+        return None
     if (
         verdict is None
         or verdict.type is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
@@ -28,8 +28,13 @@ def task_value(task: CompactionTask) -> dict[str, object]:
     }
 
 
-def whole_value(task: CompactionTask, attempts: Iterable[TaskAttempt] | None = None) -> dict[str, object]:
-    """Return the JSON value of a task with its attempts in figures, and all its times. With `attempts` it lists these too."""
+def whole_value(
+    task: CompactionTask, attempts: Iterable[TaskAttempt] | None = None, page: Callable[[str], str | None] = lambda application: None
+) -> dict[str, object]:
+    """Return the JSON value of a task with its attempts in figures, and all its times. With `attempts` it lists these too.
+
+    `page` returns the address of the page of a Spark application; None when there is none.
+    """
     return {
         **task_value(task),
         "queue": task.queue,
@@ -38,5 +43,11 @@ def whole_value(task: CompactionTask, attempts: Iterable[TaskAttempt] | None = N
         "max_attempts": task.max_attempts,
         "reason_code": plain(task.end_reason),
         **{name: plain(moment) for name, moment in task.times.items()},
-        **({"attempts": [plain(attempt) for attempt in attempts]} if attempts is not None else {}),
+        **({"attempts": [_attempt_value(attempt, page) for attempt in attempts]} if attempts is not None else {}),
     }
+
+
+def _attempt_value(attempt: TaskAttempt, page: Callable[[str], str | None]) -> dict[str, object]:
+    value = plain(attempt)
+    assert isinstance(value, dict)
+    return {**value, "application_url": page(attempt.application)}

@@ -19,12 +19,12 @@ def full_bins(view: NodeView, moves_spec: bool) -> list[MergeBin]:
     """Return the bins of all available data files, without the bins that need no rewrite.
 
     A bin is rewritten when this saves a file, splits an oversized file, frees a file from a delete, moves rows to another partition
-    spec, or sorts a file by the table's order.
+    spec, or sorts a file by the table's order. Where the table wants all files to be rewritten, every bin is.
     """
     merged = frozenset(file.path for file in view.available)
 
     def alone(file: LiveFile) -> bool:
-        return moves_spec or lacks_order(file, view.sort_order_id) or view.loses_deletes(file, merged)
+        return view.properties.full_rewrites_all or moves_spec or lacks_order(file, view.sort_order_id) or view.loses_deletes(file, merged)
 
     return view.bins(view.available, alone, splits=True)
 

@@ -55,7 +55,8 @@ class Optimizer:
     the container that started it, and `settings` is the `settings_digest` of what it was started with. They are `external` and "" for an
     optimizer that no container started. `process` is "" until it registers. `why` is a sentence about the state. `failed` is
     True when an error ended it. `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this
-    poll got. `merge_version` is the `MERGE_VERSION` of its program.
+    poll got. `merge_version` is the `MERGE_VERSION` of its program. `application` is the id of its Spark application,
+    "" while none is known.
 
     By its heartbeats a person asks it for another `log_level` and for the stacks of its threads. Each new `stack_request` asks once. Both
     are "" while nobody has asked.
@@ -81,6 +82,7 @@ class Optimizer:
     stack_request: str = ""
     merge_version: int = MERGE_VERSION
     failed: bool = False
+    application: str = ""
 
     @property
     def is_managed(self) -> bool:

@@ -21,8 +21,11 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 class MergeEngine(Protocol):
     """Merges the files of tasks. It never touches a table's metadata."""
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        """Return whether `ready` must be called before this task is merged; without a task, before any task is polled."""
+
     def ready(self) -> None:
-        """Start the engine, or find it running. It is called before tasks are polled, so that no task loses an attempt to a missing engine.
+        """Start the engine, or find it running. A worker calls it when `must_start` says so, and no task loses an attempt when it fails.
 
         Raises ConfigError when the engine can never start with its settings, and StorageUnavailable when it does not start now.
         """
@@ -93,8 +96,10 @@ class TaskQueue(Protocol):
 class ServedQueue(TaskQueue, Protocol):
     """The server's side of a `TaskQueue`. It also hands out several tasks at once, and tells what a worker holds."""
 
-    def poll_many(self, owner: str, queue: str, most: int, token_id: str | None = None) -> Sequence[Assignment | EndedAttempt]:
-        """Claim up to `most` Pending tasks for `owner`, as so many polls would one after the other.
+    def poll_many(
+        self, owner: str, queue: str, most: int, token_id: str | None = None, application: str = ""
+    ) -> Sequence[Assignment | EndedAttempt]:
+        """Claim up to `most` Pending tasks for `owner`, as so many polls would one after the other. `application` is that of the owner.
 
         Returns none when no task waits, when `owner` has given its attempts back, or when it may not have tasks any more: `token_id` is
         the token of the poll, as `TaskStore.poll_many` says. Raises StorageUnavailable.
@@ -173,11 +178,12 @@ class TaskStore(Protocol):
         lease: timedelta,
         task_ids: Sequence[TaskId] | None = None,
         turns: Sequence[TableIdentifier] = (),
+        application: str = "",
     ) -> CompactionTask | None:
         """Claim the Pending task that is next by the order of its queue; None when there is none. `task_ids` limits the choice to these.
 
         Polls of all queues together use the order PRIORITY. `turns` are tables that have a turn before all others, in this order. Pending
-        tasks of paused tables have no turn.
+        tasks of paused tables have no turn. `application` is the Spark application of the owner, which the attempt keeps.
         """
 
     def poll_many(
@@ -189,6 +195,7 @@ class TaskStore(Protocol):
         most: int,
         turns: Sequence[TableIdentifier] = (),
         token_id: str | None = None,
+        application: str = "",
     ) -> Sequence[CompactionTask]:
         """Claim up to `most` tasks of a queue in one transaction, as so many polls would one after the other.
 
@@ -371,6 +378,9 @@ class OptimizerStore(Protocol):
 
     def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
         """Note that a registered optimizer is there, and return it. Return None when it is neither RUNNING nor DRAINING, or not known."""
+
+    def note_application(self, optimizer_id: str, application: str) -> None:
+        """Note the Spark application of an optimizer. Attempts that it holds and that know of none get it too."""
 
     def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
         """Note which attempts the last poll of an optimizer got."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import TableRefused
@@ -48,15 +48,25 @@ def lie_elsewhere(task: CompactionTask, result: MergeResult, layout: TableLayout
 
 @dataclass(frozen=True, slots=True)
 class ReportedPlaces:
-    """Where the files of one task may lie. `layout` is that of what the task writes to."""
+    """Where the files of one task may lie. `layout` is that of what the task writes to.
+
+    `place_of` are the places of the task's inputs by path, and `floor` is the last transaction that the names of its base files tell. A
+    report may name thousands of files, and so may a task, so both are found once.
+    """
 
     task: CompactionTask
     layout: TableLayout
+    place_of: Mapping[str, Place]
+    places: frozenset[Place]
+    floor: int
 
     @classmethod
     def of(cls, task: CompactionTask, layout: TableLayout) -> ReportedPlaces:
         """The places of a task of the table with this layout."""
-        return cls(task, written_layout(task.work.action, layout))
+        place_of: Mapping[str, Place] = {file.path: (file.spec_id, file.partition) for file in task.work.inputs}
+        merges_changes = task.work.changes is not None
+        floor = max((base_file(file.path).transaction_id for file in task.work.rewritten), default=0) if merges_changes else 0
+        return cls(task, written_layout(task.work.action, layout), place_of, frozenset(place_of.values()), floor)
 
     def problems(self, output: OutputFile) -> Iterator[str]:
         """Why the partition, the folder or the name of a file cannot be those that the task gives to it."""
@@ -80,11 +90,12 @@ class ReportedPlaces:
         """The partition of the file, as the task knows it; None when the task writes no such file there."""
         work, told = self.task.work, (output.spec_id, output.partition)
         if output.content is FileContent.POSITION_DELETES:
-            places = {(file.spec_id, file.partition) for file in work.inputs if file.path == output.referenced_data_file}
+            place = self.place_of.get(output.referenced_data_file or "")
+            places = frozenset(() if place is None else (place,))
         elif work.is_of_keyed_table:
-            places = {work.node.place}
+            places = frozenset({work.node.place})
         else:
-            places = {(file.spec_id, file.partition) for file in work.inputs}
+            places = self.places
             if len(places) != 1 or next(iter(places))[0] != work.output_spec_id:
                 # Only the rows tell to which partitions of the spec they go.
                 return told if output.spec_id == work.output_spec_id and self._has_fields(output.partition) else None
@@ -124,10 +135,9 @@ class ReportedPlaces:
             return
         if changes is None or named is None:
             return
-        floor = max((base_file(file.path).transaction_id for file in self.task.work.rewritten), default=0)
-        if not floor <= named.transaction_id <= changes.up_to:
+        if not self.floor <= named.transaction_id <= changes.up_to:
             yield (
-                f"the name of file {output.path} tells transaction {named.transaction_id}, but rows of the task come after {floor} to "
+                f"the name of file {output.path} tells transaction {named.transaction_id}, but rows of the task come after {self.floor} to "
                 f"{changes.up_to}"
             )
         if not output.is_data and named.node != base_file(output.referenced_data_file or "").node:

@@ -339,6 +339,7 @@ class TaskAttempt:
     """One try of a task: who held it, and why it ended.
 
     `claimed` is the end that its optimizer reported, when nobody else had seen it and the attempt therefore counts as FAILED.
+    `application` is the id of the Spark application that it ran in, as its worker says; "" when none is known.
     """
 
     attempt_id: AttemptId
@@ -350,3 +351,4 @@ class TaskAttempt:
     end_reason: EndReason | None = None
     reason: str | None = None
     claimed: EndReason | None = None
+    application: str = ""

@@ -66,7 +66,7 @@ def _why_without_effect(key: str) -> str | None:
     if key == DELTA_REWRITE_KEY or key.startswith(OF_KEYED_TABLES):
         return "only a table itself can set it"
     if key in AMORO_KEYS_NOT_HONOURED:
-        return "it is a property of Amoro that this program does not follow"
+        return f"this program does not follow this property of Amoro; {AMORO_KEYS_NOT_HONOURED[key]}"
     if key not in _HONOURED:
         return f"of its catalog's properties a table inherits only those that begin with {_listed(PREFIXES)}, and '{WRITE_TARGET_KEY}'"
     return None

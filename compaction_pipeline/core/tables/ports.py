@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -14,8 +14,8 @@ from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
-from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.core.tables.node import Place, TableNode
+from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier, TableLayout
 
 
 class TableScan(Protocol):
@@ -41,6 +41,12 @@ class TableScan(Protocol):
 
         `head` is the table's head as `head` returned it; its layout is that of a keyed table. Raises TableRefused when the changes of the
         table must not be merged.
+        """
+
+    def partition_filter(self, table: TableIdentifier, layout: TableLayout, text: str) -> Callable[[Place], bool]:
+        """Return what tells whether a partition of a table may hold a row for which a condition is true (`self-optimizing.filter`).
+
+        Nothing is read. Raises ConfigError when the condition is not understood, or when it tells nothing about partitions.
         """
 
 

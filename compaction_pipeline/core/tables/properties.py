@@ -7,7 +7,7 @@ with the prefix `table.`, then the default. The properties and their rules are i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +20,8 @@ from compaction_pipeline.core.tables.property_rules import (
     ASSET_KEY,
     DELTA_REWRITE_KEY,
     ENABLED_KEY,
+    FILTER_KEY,
+    FILTER_RULE,
     GROUP_KEY,
     OWN_ENABLED_KEY,
     PROPERTIES,
@@ -35,13 +37,14 @@ class TableProperties:
     """The properties in force on one table.
 
     `amoros_switch` is `self-optimizing.enabled`, and `switched_on` is `compaction.enabled`. `dagster_asset_key` has the levels of an
-    asset's key; it is empty when the table names no asset. `ignored` are keys of Amoro that the table sets but that have no effect here.
-    `unknown` are set keys that nobody knows, which are likely typing mistakes. `problems` has a sentence for each bad value that stops
-    nothing.
+    asset's key; it is empty when the table names no asset. `ignored` are known keys that the table sets but that have no effect on it,
+    each with what to use instead. `unknown` are set keys that nobody knows, which are likely typing mistakes. `problems` has a sentence
+    for each bad value that stops nothing.
     """
 
     amoros_switch: bool = True
     group: str = DEFAULT_GROUP
+    filter: str = ""
     priority: int = 0
     target_size_bytes: int = 128 * MIB
     fragment_ratio: int = 8
@@ -52,6 +55,7 @@ class TableProperties:
     min_plan_interval: timedelta = timedelta(minutes=1)
     major_duplicate_ratio: float = 0.1
     full_interval: timedelta | None = None
+    full_rewrites_all: bool = False
     max_task_size_bytes: int = 128 * MIB
     max_change_files: int = 10_000
     num_retries: int = 3
@@ -63,7 +67,7 @@ class TableProperties:
     delta_rewrite: bool = False
     quota: float = 0.5
     dagster_asset_key: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -83,6 +87,11 @@ class TableProperties:
     def disabled_by(self) -> str:
         """The key of the switch that is off, in quotes, when the table is not `enabled`."""
         return f"'{ENABLED_KEY if self.switched_on else OWN_ENABLED_KEY}' is false"
+
+    @property
+    def left_out_by(self) -> str:
+        """Why `filter` leaves a node out. The text changes with the condition, so a node that another condition left out is judged anew."""
+        return f"'{FILTER_KEY}' leaves it out: {self.filter}"
 
     @property
     def undersized_bytes(self) -> int:
@@ -110,6 +119,7 @@ OF_KEYED_TABLES = ("compaction.upsert", "compaction.transaction.timeout", "compa
 PREFIXES = ("self-optimizing.", "compaction.")
 CATALOG_PREFIX = "table."
 WRITE_TARGET_KEY = "write.target-file-size-bytes"
+_ONLY_KEYED = "`KeyedTable.create` sets it for a keyed table (`docs/keyed.md`)"
 
 
 def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None = None) -> TableProperties:
@@ -139,14 +149,14 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     # What is written into the change files of a table is decided once for this table, and never for all tables of a catalog.
     asked = values.get("delta_rewrite", False)
     values["delta_rewrite"] = asked and DELTA_REWRITE_KEY in table and is_keyed(table)
-    without_effect = [DELTA_REWRITE_KEY] if asked and not values["delta_rewrite"] else []
+    without_effect = {DELTA_REWRITE_KEY: _ONLY_KEYED} if asked and not values["delta_rewrite"] else {}
     if values["delta_rewrite"] and values.get("amoros_switch", True):
         raise ConfigError(_amoro_may_compact(of))
     known = {item.key for item in PROPERTIES}
     ours = [key for key in merged if key.startswith(PREFIXES) and key not in known and not key.startswith(OF_KEYED_TABLES)]
-    ignored = tuple(sorted([key for key in ours if key in AMORO_KEYS_NOT_HONOURED] + without_effect))
+    ignored = {key: AMORO_KEYS_NOT_HONOURED[key] for key in ours if key in AMORO_KEYS_NOT_HONOURED} | without_effect
     unknown = tuple(sorted(key for key in ours if key not in AMORO_KEYS_NOT_HONOURED))
-    return TableProperties(**values, ignored=ignored, unknown=unknown, problems=tuple(problems))
+    return TableProperties(**values, ignored=dict(sorted(ignored.items())), unknown=unknown, problems=tuple(problems))
 
 
 def _amoro_may_compact(of: TableIdentifier | None) -> str:
@@ -197,6 +207,11 @@ def value_of(item: Property, text: str) -> object:
     if not item.holds(value):
         raise ValueError(f"{text} but must be {item.rule}")
     return value
+
+
+def broken_filter(text: str, why: str, table: Mapping[str, str], of: TableIdentifier) -> str:
+    """Return the message for a filter that is not understood. `table` are the properties of the table itself."""
+    return _broken(FILTER_KEY, f"{text!r} but must be {FILTER_RULE}: {why}", FILTER_KEY in table, of)
 
 
 def _value(item: Property, key: str, text: str, own: bool, of: TableIdentifier | None) -> object:

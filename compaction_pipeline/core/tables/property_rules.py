@@ -5,7 +5,7 @@ The table in `docs/settings.md` is generated from `PROPERTIES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from math import isfinite
@@ -75,6 +75,8 @@ ENABLED_KEY, OWN_ENABLED_KEY = "self-optimizing.enabled", "compaction.enabled"
 DELTA_REWRITE_KEY = "compaction.delta-rewrite.enabled"
 ASSET_KEY = "compaction.dagster-asset-key"
 GROUP_KEY = "self-optimizing.group"
+FILTER_KEY = "self-optimizing.filter"
+FILTER_RULE = "a SQL condition without functions, on columns by which the table is partitioned"
 
 PROPERTIES: tuple[Property, ...] = (
     Property(
@@ -103,6 +105,17 @@ PROPERTIES: tuple[Property, ...] = (
         is_group_name,
         DEFAULT_GROUP,
         "the resource group, which must exist; the table's tasks wait in its queue",
+    ),
+    Property(
+        FILTER_KEY,
+        "filter",
+        str.strip,
+        FILTER_RULE,
+        # Only the columns of a table tell whether another text is such a condition: `TableScan.partition_filter`.
+        bool,
+        "none",
+        "only partitions that may hold a row for which the condition is true are compacted, e.g. `day >= '2026-01-01' AND region IN ('eu', "
+        "'us')`; partitions that a person names together with a type are compacted all the same; no condition ever changes a row",
     ),
     Property(
         "self-optimizing.priority",
@@ -195,6 +208,16 @@ PROPERTIES: tuple[Property, ...] = (
         lambda v: True,
         "-1",
         "a FULL is due this many ms after the node's last one; a negative number switches this off",
+    ),
+    Property(
+        "self-optimizing.full.rewrite-all-files",
+        "full_rewrites_all",
+        _boolean,
+        "true or false",
+        lambda v: True,
+        "false",
+        "true: a FULL rewrites every data file of its node; false: only those whose rewrite gains something. Amoro's own default is true, "
+        "but here a table gets this only when it sets it",
     ),
     Property(
         "self-optimizing.max-task-size-bytes",
@@ -294,23 +317,41 @@ PROPERTIES: tuple[Property, ...] = (
     ),
 )
 
-# Keys that Amoro documents and that have no effect here. They are shown as ignored, so that nobody waits for an effect.
-AMORO_KEYS_NOT_HONOURED = frozenset(
-    {
-        "self-optimizing.allow-partial-commit",
-        "self-optimizing.average-execution-time",
-        "self-optimizing.evaluation.fallback-interval",
-        "self-optimizing.evaluation.interval",
-        "self-optimizing.evaluation.mse-tolerance",
-        "self-optimizing.event-triggered.enabled",
-        "self-optimizing.execute.timeout",
-        "self-optimizing.filter",
-        "self-optimizing.full.rewrite-all-files",
-        "self-optimizing.major.trigger.file-count",
-        "self-optimizing.major.trigger.interval",
-        "self-optimizing.max-plan-size-bytes",
-        "self-optimizing.max-retry",
-        "self-optimizing.min-target-size-ratio.major",
-        "self-optimizing.refresh-table.adaptive.enabled",
-    }
+_RECORDED = "nothing instead: each task is planned by the sizes of its files, and no record of former tasks counts"
+_ROW_GROUPS = "nothing instead: a merge copies row groups wherever their rows stay as they are, and encodes the others anew"
+_LOOKS = (
+    "`COMPACTION_SENSOR_INTERVAL_SECONDS` says how often ticks look at all tables, and a report of a commit (`docs/dagster.md`) has its "
+    "table looked at within seconds"
 )
+_SMALL_FILES = "`self-optimizing.minor.trigger.file-count` and `self-optimizing.minor.trigger.total-size` say when small files are merged"
+
+AMORO_KEYS_NOT_HONOURED: Mapping[str, str] = {
+    "self-optimizing.allow-partial-commit": "nothing instead: a commit takes what is merged by then, whatever becomes of other tasks; "
+    "only tasks that must be committed together wait for each other",
+    "self-optimizing.average-execution-time": _RECORDED,
+    "self-optimizing.evaluation.fallback-interval": "nothing instead: each tick judges the nodes that have changed, and those of which an "
+    "interval has ended",
+    "self-optimizing.evaluation.file-size.mse-tolerance": _SMALL_FILES,
+    "self-optimizing.evaluation.interval": _LOOKS,
+    "self-optimizing.evaluation.mse-tolerance": _SMALL_FILES,
+    "self-optimizing.event-triggered.enabled": _LOOKS,
+    "self-optimizing.execute.timeout": "`COMPACTION_TASK_TIMEOUT_SECONDS` bounds the time of an attempt, for all tables",
+    "self-optimizing.major.trigger.file-count": "`self-optimizing.min-target-size-ratio` says which files a MAJOR joins",
+    "self-optimizing.major.trigger.interval": "`self-optimizing.major.trigger.duplicate-ratio` says which deletes make a MAJOR due, and "
+    "`self-optimizing.full.trigger.interval` is an interval",
+    "self-optimizing.max-file-size-bytes": "`self-optimizing.target-size` is the size that merged files should have",
+    "self-optimizing.max-plan-size-bytes": "`self-optimizing.quota` bounds how much of a table waits or runs at a time, and "
+    "`self-optimizing.max-task-size-bytes` bounds a task",
+    "self-optimizing.max-retry": "`self-optimizing.execute.num-retries` says how often a task is tried again",
+    "self-optimizing.min-target-size-ratio.major": "`self-optimizing.min-target-size-ratio` says which files a MAJOR joins",
+    "self-optimizing.num-retries": "`self-optimizing.execute.num-retries` says how often a task is tried again",
+    "self-optimizing.refresh-table.adaptive.enabled": _LOOKS,
+    "self-optimizing.refresh-table.adaptive.increase-step-ms": _LOOKS,
+    "self-optimizing.refresh-table.adaptive.max-interval-ms": _LOOKS,
+    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": _ROW_GROUPS,
+    "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": _ROW_GROUPS,
+}
+"""Keys of Amoro that have no effect here, each with what does the same here. They are shown, so that nobody waits for an effect.
+
+They are those of Amoro 0.4 to 0.9, and some that people take for keys of Amoro. Each sentence is right after "it has no effect here; ".
+"""

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import PrimitiveType
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.planning.keyed.refusals import (
     FlaggedSnapshot,
     refuse_lowered_sequences,
@@ -23,95 +17,30 @@ from compaction_pipeline.core.planning.keyed.refusals import (
     refuse_partitioning,
     refuse_promoted_keys,
 )
-from compaction_pipeline.core.tables.columns import TRANSACTION_ID
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
-from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
+from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_by_spec, read_history, refuse_lost
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
-from compaction_pipeline.iceberg.manifests.entries import readable
-from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
-from compaction_pipeline.iceberg.scan import manifests_of
-from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 _MOST_HISTORY = 5
 """So many snapshots with optimized sequences are compared. Each is one small file to read."""
 
 
-def read_keyed_files(stores: KeyedStores) -> KeyedFiles:
+def read_keyed_files(stores: KeyedStores, kept: KeptManifests | None = None) -> KeyedFiles:
     """The live files of both stores, with everything that a plan of change merges needs of them.
 
-    Raises TableRefused when it is unknown what the files hold, or when the changes of the table must not be merged.
+    Manifests that `kept` knows are not read again. Raises TableRefused when it is unknown what the files hold, or when the changes of the
+    table must not be merged.
     """
-    base, changes = stores.files()
-    _refuse(stores, base)
-    sequences = stores.sequences()
+    with (kept or KeptManifests()).look(stores.change, stores.base) as look:
+        base, changes = stores.files(look.files)
+        _refuse(stores, base)
+        sequences, spans = stores.sequences(), look.row_spans()
     snapshot = stores.change.metadata.snapshot_by_name(MAIN_BRANCH)
     # A change store without a snapshot has no files, so no task will name this number.
     number = snapshot.snapshot_id if snapshot is not None else 0
-    return KeyedFiles(tuple(base), tuple(changes), sequences, number, read_row_spans(stores.change))
-
-
-def read_row_spans(change: Table) -> dict[str, TransactionSpan]:
-    """The paths of live change files that tell the transaction of each row, and the bounds of these transactions.
-
-    Bounds in a file's manifest entry mark it. A file without them is opened when it may have the column all the same: when its entry has no
-    bounds at all, or when nothing says that a writer of changes appended it.
-    """
-    snapshot = change.metadata.snapshot_by_name(MAIN_BRANCH)
-    appended = {
-        each.snapshot_id for each in change.metadata.snapshots if each.summary is not None and each.summary.operation is Operation.APPEND
-    }
-    spans: dict[str, TransactionSpan] = {}
-    for manifest in manifests_of(snapshot, change.io) if snapshot is not None else ():
-        if manifest.content == ManifestContent.DATA:
-            for entry in _live_entries(change, manifest):
-                span = _span(entry)
-                added_by = manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id
-                if span is None and (added_by not in appended or not entry.lower_bounds):
-                    span = _span_in_file(change, entry.path)
-                if span is not None:
-                    spans[entry.path] = span
-    return spans
-
-
-def _span_in_file(change: Table, path: str) -> TransactionSpan | None:
-    """The bounds of the transactions that a file tells; None when it has no such column, or no row."""
-
-    @looked_at_twice
-    def read() -> TransactionSpan | None:
-        with translated(f"change file {path}", is_file=True), change.io.new_input(path).open() as stream, pq.ParquetFile(stream) as file:
-            wanted = str(TRANSACTION_ID).encode()
-            names = [field.name for field in file.schema_arrow if (field.metadata or {}).get(b"PARQUET:field_id") == wanted]
-            if not names or not file.metadata.num_rows:
-                return None
-            numbers = file.read(columns=names[:1]).column(0)
-            if numbers.null_count:
-                raise TableRefused(f"change file {path} does not tell the transaction of each of its rows; write the file anew")
-            found = pc.min_max(numbers)
-            return TransactionSpan(found["min"].as_py(), found["max"].as_py())
-
-    return read()
-
-
-def _live_entries(change: Table, manifest: ManifestFile) -> Sequence[DecodedEntry]:
-    @looked_at_twice
-    def read() -> Sequence[DecodedEntry]:
-        with change.io.new_input(manifest.manifest_path).open() as stream:
-            content = stream.read()
-        with readable(f"manifest {manifest.manifest_path}"):
-            entries = ManifestDecoder(content).entries(with_bounds=True)
-            return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
-
-    return read()
-
-
-def _span(entry: DecodedEntry) -> TransactionSpan | None:
-    lower = (entry.lower_bounds or {}).get(TRANSACTION_ID)
-    upper = (entry.upper_bounds or {}).get(TRANSACTION_ID)
-    if lower is None or upper is None or len(lower) != 8 or len(upper) != 8:
-        return None
-    return TransactionSpan(int.from_bytes(lower, "little", signed=True), int.from_bytes(upper, "little", signed=True))
+    return KeyedFiles(tuple(base), tuple(changes), sequences, number, spans)
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------

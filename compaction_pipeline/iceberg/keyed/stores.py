@@ -28,6 +28,13 @@ from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import layout_of, manifests_of
 
 
+def files_of(table: Table, snapshot: Snapshot | None) -> Iterator[LiveFile]:
+    """The live files of a snapshot of the table; none without a snapshot."""
+    if snapshot is not None:
+        for manifest in manifests_of(snapshot, table.io):
+            yield from read_live_files(table.io, table.metadata, manifest)
+
+
 @dataclass(frozen=True)
 class KeyedStores:
     """The two stores of a keyed table, as they were when they were loaded. `key` are the field ids of the primary key, in its order."""
@@ -80,11 +87,14 @@ class KeyedStores:
             refuse_new_change_store(self.name, found, _last_sequence(newest))
         return found
 
-    def files(self) -> tuple[list[LiveFile], list[LiveFile]]:
-        """The live files of the base store, its delete files too, and those of the change store. Raises as `nodes`."""
-        changes = list(files_of(self.change, self.change.metadata.snapshot_by_name(MAIN_BRANCH)))
+    def files(self, read: Callable[[Table, Snapshot | None], Iterator[LiveFile]] = files_of) -> tuple[list[LiveFile], list[LiveFile]]:
+        """The live files of the base store, its delete files too, and those of the change store. Raises as `nodes`.
+
+        `read` reads the files of a snapshot of a store.
+        """
+        changes = list(read(self.change, self.change.metadata.snapshot_by_name(MAIN_BRANCH)))
         refuse_lost_deletes(changes, _replacing(self.change))
-        base = list(files_of(self.base, self.base.metadata.snapshot_by_name(MAIN_BRANCH)))
+        base = list(read(self.base, self.base.metadata.snapshot_by_name(MAIN_BRANCH)))
         self._refuse_other_specs({file.spec_id for file in (*base, *changes)})
         return base, changes
 
@@ -157,13 +167,6 @@ def _field_id(name: str, table: Table, column: str) -> int:
         return table.schema().find_field(column).field_id
     except ValueError as error:
         raise TableRefused(f"table {name} has no column {column!r}, which its primary key names") from error
-
-
-def files_of(table: Table, snapshot: Snapshot | None) -> Iterator[LiveFile]:
-    """The live files of a snapshot of the table; none without a snapshot."""
-    if snapshot is not None:
-        for manifest in manifests_of(snapshot, table.io):
-            yield from read_live_files(table.io, table.metadata, manifest)
 
 
 def _replacing(table: Table) -> frozenset[int]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import FileFormat, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
@@ -21,7 +24,9 @@ _CONTENTS = (FileContent.DATA, FileContent.POSITION_DELETES, FileContent.EQUALIT
 """The contents, by their number in the spec."""
 
 
-@looked_at_twice
+_Made = TypeVar("_Made")
+
+
 def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile) -> list[LiveFile]:
     """The live files that a manifest lists, whole or not at all.
 
@@ -29,19 +34,34 @@ def read_live_files(io: FileIO, metadata: TableMetadata, manifest: ManifestFile)
     manifest is corrupt, or lists another number of live files than the manifest list says: a file that we overlook would be lost at the
     next rewrite.
     """
+    return read_live_entries(io, metadata, manifest, lambda file, entry: file)
+
+
+@looked_at_twice
+def read_live_entries(
+    io: FileIO,
+    metadata: TableMetadata,
+    manifest: ManifestFile,
+    make: Callable[[LiveFile, DecodedEntry], _Made],
+    *,
+    with_bounds: bool = False,
+) -> list[_Made]:
+    """What `make` makes of each live file of a manifest and of its entry, whole or not at all. Raises as `read_live_files` does.
+
+    With `with_bounds` the entries of data files have their bounds too.
+    """
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()
     if manifest.key_metadata:
         raise TableRefused(f"manifest {manifest.manifest_path} is encrypted: files of an encrypted table cannot be read or written")
     partitions: PartitionDecoder | None = None
-    live: list[LiveFile] = []
+    live: list[_Made] = []
     with readable(f"manifest {manifest.manifest_path}"):
         decoder = ManifestDecoder(content)
-        # Bounds of data files are not needed.
-        for entry in decoder.entries(with_bounds=manifest.content == ManifestContent.DELETES):
+        for entry in decoder.entries(with_bounds=with_bounds or manifest.content == ManifestContent.DELETES):
             if entry.status != ManifestEntryStatus.DELETED:
                 partitions = partitions or PartitionDecoder(decoder.partition_type, _distinguishable_partition_type(metadata, manifest))
-                live.append(_live_file(entry, manifest, partitions))
+                live.append(make(_live_file(entry, manifest, partitions), entry))
     check_live_count(manifest, len(live))
     return live
 

@@ -155,7 +155,7 @@ def _bounds(source: Chunk, statistics: Struct, leaf: LeafColumn) -> tuple[_Bound
     # Writers compared the deprecated `min` and `max` in different ways.
     if not source.typed_order or low is None or high is None:
         return None
-    least, greatest = _comparable(leaf, low), _comparable(leaf, high)
+    least, greatest = decoded_bound(leaf, low), decoded_bound(leaf, high)
     if isinstance(leaf.kind, (FloatType, DoubleType)):
         if math.isnan(least) or math.isnan(greatest):
             return None
@@ -163,14 +163,17 @@ def _bounds(source: Chunk, statistics: Struct, leaf: LeafColumn) -> tuple[_Bound
         least = low if least else struct.pack("<f" if leaf.physical == FLOAT else "<d", -0.0)
         greatest = high if greatest else struct.pack("<f" if leaf.physical == FLOAT else "<d", 0.0)
         low, high = least, greatest
-        least, greatest = _comparable(leaf, low), _comparable(leaf, high)
+        least, greatest = decoded_bound(leaf, low), decoded_bound(leaf, high)
     if greatest < least:
         return None
     return (least, low, field(statistics, 8)), (greatest, high, field(statistics, 7))
 
 
-def _comparable(leaf: LeafColumn, raw: bytes) -> Any:
-    """A value to compare a raw bound by. Raises ValueError or struct.error for bytes that are not of the type."""
+def decoded_bound(leaf: LeafColumn, raw: bytes) -> Any:
+    """A value to compare a raw bound by. Raises ValueError or struct.error for bytes that are not of the type.
+
+    The length of values that all have one length is not looked at.
+    """
     physical = leaf.physical
     if physical in (INT32, INT64):
         return struct.unpack("<i" if physical == INT32 else "<q", raw)[0]

@@ -126,11 +126,11 @@ class Footer:
     length: int = 0
 
     @classmethod
-    def of(cls, data: bytes) -> Footer:
-        """Make it from the bytes of a `FileMetaData`. Raises ValueError if they are damaged, or describe a file of which nothing can be
-        copied."""
+    def of(cls, data: bytes, **limits: int) -> Footer:
+        """Make it from the bytes of a `FileMetaData`, within the `limits` of `read_struct`. Raises ValueError if they are damaged, or
+        describe a file of which nothing can be copied."""
         try:
-            return cls._of(*read_struct(data))
+            return cls._of(*read_struct(data, **limits))
         except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
             raise ValueError(f"the footer is damaged ({error})") from error
 

@@ -10,7 +10,13 @@ from typing import Any
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _MAX_DEPTH = 32
+_MOST_FIELDS = 64
+_ANY_NUMBER = 1 << 62
 Struct = dict[int, tuple[int, Any]]
+
+
+class TooManyValues(ValueError):
+    """Bytes hold more values than the caller wants to have in memory."""
 
 
 def field(struct: Struct, number: int, default: Any = None) -> Any:
@@ -21,15 +27,20 @@ def field(struct: Struct, number: int, default: Any = None) -> Any:
     return found[1][1] if found[0] in (LIST, SET) else found[1]
 
 
-def read_struct(data: bytes | memoryview, at: int = 0) -> tuple[Struct, int]:
-    """The struct that begins at `at`, and the place behind it. Raises ValueError if the bytes are not a struct."""
+def read_struct(data: bytes | memoryview, at: int = 0, most_values: int = _ANY_NUMBER) -> tuple[Struct, int]:
+    """The struct that begins at `at`, and the place behind it.
+
+    Raises ValueError if the bytes are not a struct, and TooManyValues if they hold more than `most_values`. A value of one byte may take
+    more than a hundred in memory.
+    """
     try:
-        return _struct(data, at, 0)
+        return _struct(data, at, 0, [most_values])
     except IndexError:
         raise ValueError("Thrift ends too early") from None
 
 
-def _struct(data: bytes | memoryview, at: int, depth: int) -> tuple[Struct, int]:
+def _struct(data: bytes | memoryview, at: int, depth: int, left: list[int]) -> tuple[Struct, int]:
+    """`left` holds how many more values may come."""
     if depth > _MAX_DEPTH:
         raise ValueError("Thrift is nested too deeply")
     struct: Struct = {}
@@ -38,23 +49,32 @@ def _struct(data: bytes | memoryview, at: int, depth: int) -> tuple[Struct, int]
         head = data[at]
         at += 1
         if head == 0:
+            _count(left, 1 + len(struct))
             return struct, at
         kind, delta = head & 15, head >> 4
         if delta:
             number += delta
         else:
             number, at = _integer(data, at)
+        if len(struct) > _MOST_FIELDS:
+            raise ValueError("Thrift holds a struct of more fields than any of Parquet's has")
         if number in struct:
             # Readers differ in which of the two they take.
             raise ValueError("Thrift holds a field twice")
         if kind <= FALSE:
             struct[number] = (kind, kind == TRUE)
         else:
-            value, at = _value(data, at, kind, depth)
+            value, at = _value(data, at, kind, depth, left)
             struct[number] = (kind, value)
 
 
-def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _count(left: list[int], values: int) -> None:
+    left[0] -= values
+    if left[0] < 0:
+        raise TooManyValues("Thrift holds too many values")
+
+
+def _value(data: bytes | memoryview, at: int, kind: int, depth: int, left: list[int]) -> tuple[Any, int]:
     if kind in (I32, I64, I16):
         return _integer(data, at)
     if kind == BINARY:
@@ -63,9 +83,9 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[An
             raise ValueError("Thrift ends too early")
         return bytes(data[at : at + length]), at + length
     if kind == STRUCT:
-        return _struct(data, at, depth + 1)
+        return _struct(data, at, depth + 1, left)
     if kind in (LIST, SET):
-        return _list(data, at, depth)
+        return _list(data, at, depth, left)
     if kind in (TRUE, FALSE):
         # For an element of a list the byte 1 is true, whichever of the two kinds the writer named.
         return data[at] == TRUE, at + 1
@@ -78,7 +98,7 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[An
     raise ValueError(f"Thrift kind {kind} does not occur in Parquet")
 
 
-def _list(data: bytes | memoryview, at: int, depth: int) -> tuple[Any, int]:
+def _list(data: bytes | memoryview, at: int, depth: int, left: list[int]) -> tuple[Any, int]:
     head = data[at]
     at += 1
     kind, length = head & 15, head >> 4
@@ -86,9 +106,10 @@ def _list(data: bytes | memoryview, at: int, depth: int) -> tuple[Any, int]:
         length, at = _unsigned(data, at)
     if length > len(data) - at:
         raise ValueError("Thrift ends too early")
+    _count(left, length)
     values = []
     for _ in range(length):
-        value, at = _value(data, at, kind, depth)
+        value, at = _value(data, at, kind, depth, left)
         values.append(value)
     return (kind, values), at
 
@@ -103,11 +124,11 @@ def _unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         value |= (byte & 127) << shift
+        shift += 7
+        if value >> 64 or (byte > 127 and shift > 63):
+            raise ValueError("Thrift holds a number of more than 64 bits")
         if byte < 128:
             return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("Thrift holds a number of more than 64 bits")
 
 
 def _integer(data: bytes | memoryview, at: int) -> tuple[int, int]:

@@ -35,9 +35,18 @@ class FileAccess:
     it holds such files. Call `close` at the end.
 
     In a task on a keyed table, files below `change_location` are opened with the properties of the change store, if `file_io` has any.
+    Once `canceled` is true, no file is opened or created: MergeFailed is raised instead.
     """
 
-    def __init__(self, file_io: Mapping[str, str], location: str, memory_bytes: int = 1 << 30, change_location: str | None = None) -> None:
+    def __init__(
+        self,
+        file_io: Mapping[str, str],
+        location: str,
+        memory_bytes: int = 1 << 30,
+        change_location: str | None = None,
+        canceled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._canceled = canceled
         of_change = {key.removeprefix(CHANGE_STORE_IO): value for key, value in file_io.items() if key.startswith(CHANGE_STORE_IO)}
         self._properties = {key: value for key, value in file_io.items() if not key.startswith(CHANGE_STORE_IO)}
         self._location = location
@@ -102,7 +111,12 @@ class FileAccess:
             with suppress(OSError):
                 source.close()
 
+    def _go_on(self) -> None:
+        if self._canceled():
+            raise MergeFailed("the merge was canceled")
+
     def _opened(self, path: str, size: int | None) -> Any:
+        self._go_on()
         local = self._local(path)
         if local is not None:
             return pa.OSFile(local, "rb")
@@ -125,6 +139,7 @@ class FileAccess:
     @contextmanager
     def output(self, path: str) -> Iterator[Any]:
         """An open stream that creates the file at `path`. It is closed at the end."""
+        self._go_on()
         with in_words(f"new file {path}", "cannot be created"):
             self.written.append(path)
             local = self._local(path)

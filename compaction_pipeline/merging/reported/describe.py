@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from threading import Lock
 
 from pyiceberg.schema import Schema
 
@@ -20,7 +22,7 @@ from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.words import printable
 from compaction_pipeline.file_io.local_files import Tail
 from compaction_pipeline.merging.copying.footer import MAGIC, Footer
-from compaction_pipeline.merging.copying.thrift import field
+from compaction_pipeline.merging.copying.thrift import TooManyValues, field
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD, TRANSACTION_FIELD
 from compaction_pipeline.merging.reading.file_access import FileAccess
@@ -33,8 +35,18 @@ from compaction_pipeline.merging.writing.parquet_options import filters_of
 
 MOST_FOOTER_BYTES = 16 * 1024 * 1024
 """A longer footer is refused unread. One of 1,000 columns and 4 row groups has 0.6 MB."""
+MOST_FOOTER_VALUES = 2_000_000
+"""A footer of more values is not read further. One of 1,000 columns and 4 row groups has 180,000.
+
+A value of one byte takes a hundred in memory, so these may take 300 MB for a moment.
+"""
+_LARGE_BYTES = 512 * 1024
+_LARGE = Lock()
+"""One footer of more than `_LARGE_BYTES` is looked at, at a time, in the whole program: a server has many reports at once. More threads
+would not be faster, because Python reads footers on one core."""
 _AT_ONCE = 8
-_TRAILER = 8
+TRAILER = 8
+"""The bytes behind a footer: its length, and the magic bytes."""
 
 
 @dataclass(frozen=True)
@@ -110,17 +122,28 @@ def written_schema(task: CompactionTask, layout: TableLayout, *, is_data: bool) 
 def _described(output: OutputFile, files: FileAccess, kind: _Kind) -> OutputFile:
     if not 0 < output.footer_bytes <= MOST_FOOTER_BYTES:
         raise MergeRefused(f"the footer of file {output.path} is said to have {output.footer_bytes} bytes, of {MOST_FOOTER_BYTES} at most")
+    with _LARGE if output.footer_bytes > _LARGE_BYTES else nullcontext():
+        return _described_by_footer(output, files, kind)
+
+
+def _described_by_footer(output: OutputFile, files: FileAccess, kind: _Kind) -> OutputFile:
     tail = _tail(output, files)
     if tail.size != output.file_size_bytes:
         raise MergeRefused(f"file {output.path} has {tail.size} bytes on storage, but is said to have {output.file_size_bytes}")
-    end = tail.data[-_TRAILER:]
+    end = tail.data[-TRAILER:]
     length = int.from_bytes(end[:4], "little")
-    if len(tail.data) != output.footer_bytes + _TRAILER or end[4:] != MAGIC or length != output.footer_bytes:
+    if len(tail.data) != output.footer_bytes + TRAILER or end[4:] != MAGIC or length != output.footer_bytes:
         raise MergeRefused(f"file {output.path} does not end with a Parquet footer of {output.footer_bytes} bytes")
     try:
-        footer = Footer.of(tail.data[:-_TRAILER])
+        footer = Footer.of(tail.data[:-TRAILER], most_values=MOST_FOOTER_VALUES)
         problem = _problem(output, footer, kind)
         described = None if problem else _with_metrics(output, footer, kind)
+    except TooManyValues as error:
+        # An honest file may have very many columns and small row groups.
+        raise OutputUnusable(
+            f"the footer of its output {output.path} holds more than {MOST_FOOTER_VALUES} values: "
+            "set 'write.parquet.row-group-size-bytes' of the table to a larger value, or 'self-optimizing.target-size' to a smaller one"
+        ) from error
     except Exception as error:
         # A footer that no rule foresaw may raise anything, in any library that reads it.
         problem, described = f"it cannot be read ({type(error).__name__}: {error})", None
@@ -131,7 +154,7 @@ def _described(output: OutputFile, files: FileAccess, kind: _Kind) -> OutputFile
 
 def _tail(output: OutputFile, files: FileAccess) -> Tail:
     try:
-        return files.tail(output.path, output.file_size_bytes, output.footer_bytes + _TRAILER)
+        return files.tail(output.path, output.file_size_bytes, output.footer_bytes + TRAILER)
     except Exception as error:
         kind, why = storage_failure(error), printable(f"{type(error).__name__}: {error}")
         if kind is StorageFailure.PASSING:
@@ -146,7 +169,7 @@ def _problem(output: OutputFile, footer: Footer, kind: _Kind) -> str | None:
     rows = sum(group.rows for group in footer.groups)
     if rows != output.record_count:
         return f"it counts {rows} rows, but the report {output.record_count}"
-    problem = next(kind.rules.problems(footer, output.file_size_bytes - _TRAILER - output.footer_bytes), None)
+    problem = next(kind.rules.problems(footer, output.file_size_bytes - TRAILER - output.footer_bytes), None)
     return problem if problem is not None or output.is_data else _problem_of_paths(output, footer)
 
 

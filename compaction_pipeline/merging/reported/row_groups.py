@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +15,11 @@ from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, 
 _PLAIN = ParquetOptions.of({"write.parquet.compression-codec": "none"})
 
 
-def problem_of_statistics(group: Any, rows: Any, schema: Schema) -> str | None:
+def problem_of_statistics(groups: Sequence[Any], rows: Any, schema: Schema) -> str | None:
     """Why the statistics of a row group are not true of its `rows`; None when they are.
 
-    `group` is PyArrow's metadata of the row group, and `rows` are a table of this schema. A bound may lie farther out than the values, and
-    statistics may be missing.
+    `groups` are the metadata of the row group in the form of PyArrow, once for each reader of the footer, and `rows` are a table of this
+    schema. A bound may lie farther out than the values, and statistics may be missing.
     """
     # Arrow writes the same rows again, only to compute their statistics.
     sink, footers = pa.BufferOutputStream(), list[Any]()
@@ -27,9 +28,10 @@ def problem_of_statistics(group: Any, rows: Any, schema: Schema) -> str | None:
     writer.close()
     own = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
     for index, leaf in enumerate(leaves(schema)):
-        problem = _problem(group.column(index), own.column(index), leaf)
-        if problem is not None:
-            return f"column {leaf.name}: {problem}"
+        for group in groups:
+            problem = _problem(group.column(index), own.column(index), leaf)
+            if problem is not None:
+                return f"column {leaf.name}: {problem}"
     return None
 
 

@@ -19,14 +19,16 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeDenied, MergeFailed, StoreBusy
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.merging.copying.footer import Footer
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess
-from compaction_pipeline.merging.reported.describe import written_schema
+from compaction_pipeline.merging.reported.describe import TRAILER, written_schema
+from compaction_pipeline.merging.reported.footer_metadata import FooterMetadata
 from compaction_pipeline.merging.reported.row_groups import problem_of_statistics
 from compaction_pipeline.merging.reported.same_values import same_values
 from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter
@@ -87,8 +89,8 @@ def _compare(task: CompactionTask, result: MergeResult, own: MergeResult, layout
         orders = {output.sort_order_id for output in outputs}, {output.sort_order_id for output in wanted[place]}
         if orders[0] != orders[1]:
             raise FalseRows(f"files for {place} are said to be sorted by {orders[0]}, but the same merge sorts by {orders[1]}")
-        schema, properties = written_schema(task, layout, is_data=outputs[0].is_data), written_layout(task.work.action, layout).properties
-        _compare_rows(place, _Rows(outputs, files, schema, properties, checked=True), _Rows(wanted[place], files, schema, {}))
+        schema = written_schema(task, layout, is_data=outputs[0].is_data)
+        _compare_rows(place, _Rows(outputs, files, schema, checked=True), _Rows(wanted[place], files, schema))
 
 
 def _by_place(outputs: Sequence[OutputFile]) -> dict[Place, list[OutputFile]]:
@@ -109,19 +111,22 @@ class _Rows:
     outputs: Sequence[OutputFile]
     files: FileAccess
     schema: Schema
-    properties: Mapping[str, str]
     checked: bool = False
 
     def tables(self) -> Iterator[Any]:
         """The rows, one row group after the other."""
-        modes = MetricsModes.of(self.schema, self.properties)
+        # Also in columns of which the table keeps no metrics: a sort column has them all the same.
+        modes = MetricsModes.of(self.schema, {"write.metadata.metrics.default": "counts"})
         for output in self.outputs:
             nans = NanCounter(self.schema, modes)
+            described = self._described(output) if self.checked else None
             with self.files.parquet(output.path, output.file_size_bytes) as (parquet, _):
                 for number in range(parquet.metadata.num_row_groups):
                     table = parquet.read_row_group(number, use_threads=False).cast(arrow_schema(self.schema.fields))
-                    if self.checked:
-                        problem = problem_of_statistics(parquet.metadata.row_group(number), table, self.schema)
+                    if described is not None:
+                        # The manifest tells what we read of the footer, and readers believe what a library reads of it.
+                        groups = [each.row_group(number) for each in (described, parquet.metadata)]
+                        problem = problem_of_statistics(groups, table, self.schema)
                         if problem is not None:
                             raise FalseRows(f"row group {number} of file {output.path}: {problem}")
                         nans.add(table.combine_chunks())
@@ -130,6 +135,13 @@ class _Rows:
             wrong = [number for number, count in nans.counts.items() if said.get(number, count) != count]
             if self.checked and wrong:
                 raise FalseRows(f"file {output.path} has another number of NaNs in column {wrong[0]} than was reported")
+
+    def _described(self, output: OutputFile) -> FooterMetadata:
+        """The footer of which the metrics of a reported file were made. Raises FalseRows when another file lies there now."""
+        tail = self.files.tail(output.path, output.file_size_bytes, output.footer_bytes + TRAILER)
+        if (tail.size, tail.version) != (output.file_size_bytes, output.version):
+            raise FalseRows(f"file {output.path} was replaced after it was reported")
+        return FooterMetadata(Footer.of(tail.data[:-TRAILER]))
 
 
 def _compare_rows(place: Place, reported: _Rows, wanted: _Rows) -> None:

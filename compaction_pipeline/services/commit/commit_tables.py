@@ -27,9 +27,10 @@ from compaction_pipeline.core.commit.commit_interval import commit_due, may_come
 from compaction_pipeline.core.commit.done_work import done_work
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitsStore, CommitState, Committer, RecordStore
-from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus, timed, with_changes
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus, opened, timed, with_changes
 from compaction_pipeline.core.commit.rewrite_decision import by_store
 from compaction_pipeline.core.commit.table_commits import TableCommits
+from compaction_pipeline.core.commit.waited import waited_for
 from compaction_pipeline.core.errors import (
     CommitStateUnknown,
     CompactionError,
@@ -155,10 +156,13 @@ class CommitTables:
             return False
         return any(task.work.node in held and task.record_id is None for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)))
 
-    def commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None = None, run_id: str | None = None) -> Commit:
+    def commit(
+        self, table: TableIdentifier, task_ids: Sequence[TaskId] | None = None, run_id: str | None = None, *, at_once: bool = False
+    ) -> Commit:
         """Commit the Prepared tasks of a table now, or only those of them that are in `task_ids`. `run_id` is the Dagster run that asks.
 
-        Nothing is committed when the table's catalog is only observed. Its tasks may be older than that setting.
+        With `at_once` somebody asked for this commit, due or not, and its record says so. Nothing is committed when the table's catalog is
+        only observed. Its tasks may be older than that setting.
         """
         if self._is_observed(table):
             return Commit(None, f"catalog {table.catalog} is only observed, so nothing is committed to {table}")
@@ -170,7 +174,7 @@ class CommitTables:
             if unsettled is not None:
                 return Commit(None, unsettled, settled=settled)
             with self._undisturbed():
-                return self._commit_all(table, task_ids, run_id, settled)
+                return self._commit_all(table, task_ids, run_id, at_once, settled)
 
     def unknown(self, table: TableIdentifier) -> CompactionRecord | None:
         """Return a record of the table whose commit may still land; None when there is none."""
@@ -201,34 +205,32 @@ class CommitTables:
         return settled
 
     def _commit_all(
-        self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None, settled: tuple[CompactionRecord, ...]
+        self,
+        table: TableIdentifier,
+        task_ids: Sequence[TaskId] | None,
+        run_id: str | None,
+        at_once: bool,
+        settled: tuple[CompactionRecord, ...],
     ) -> Commit:
         """Commit the tasks, store by store. The records of all stores but the last one are told as settled."""
         for ids in by_store(self._tasks.tasks(table, (TaskStatus.PREPARED,)), task_ids):
-            commit = self._commit(table, ids, run_id)
+            commit = self._commit(table, ids, run_id, at_once)
             if commit.record is None or commit.record.ended_at is None:
                 return replace(commit, settled=settled)
             settled = (*settled, commit.record)
         return replace(commit, settled=settled[:-1])
 
-    def _commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None) -> Commit:
+    def _commit(self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None, at_once: bool) -> Commit:
         record_id = RecordId(self._new_id())
         tasks = self._tasks.claim(table, record_id, task_ids)
         self._on_step("claimed-for-commit")
         if not tasks:
             return Commit(None, f"nothing is prepared on {table}")
-        record = CompactionRecord(
-            record_id=record_id,
-            table=table,
-            status=RecordStatus.OPEN,
-            created_at=self._clock(),
-            task_ids=tuple(task.task_id for task in tasks),
-            types=tuple(sorted({task.work.type for task in tasks})),
-            node_keys=tuple(sorted(self._node_keys.keys(table, {task.work.node for task in tasks}).values())),
-            predicted_files=sum(task.work.predicted_files for task in tasks),
-            predicted_bytes=sum(task.work.predicted_bytes for task in tasks),
-            run_id=run_id,
-        )
+        now, commits = self._clock(), self._commits_of(table)
+        keys = self._node_keys.keys(table, {task.work.node for task in tasks}).values()
+        interval, before = self._properties(table).commit_interval, self._records.records(table, limit=1)
+        waited = waited_for(tasks, now, commits, interval, before, at_once)
+        record = replace(opened(record_id, table, tasks, keys, now), run_id=run_id, waited=waited)
         self._records.save(record)
         self._on_step("record-opened")
         return self._attempt(record, tasks)

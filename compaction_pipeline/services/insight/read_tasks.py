@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.application import application_page
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
@@ -66,8 +67,14 @@ def queue_counts(tasks: TaskStore) -> QueueCounts:
 class ReadTasks:
     """Answers questions about tasks and changes nothing."""
 
-    def __init__(self, tasks: TaskStore) -> None:
+    def __init__(self, tasks: TaskStore, application_url: str | None = None) -> None:
+        """`application_url` is the address of the page of a Spark application, with `{application}` in place of its id."""
         self._tasks = tasks
+        self._application_url = application_url
+
+    def application_page(self, application: str) -> str | None:
+        """The address of the page of a Spark application; None when no address is configured, or when no application is known."""
+        return application_page(self._application_url, application)
 
     def queue_counts(self) -> QueueCounts:
         """How many tasks have each status."""

@@ -7,13 +7,14 @@ has no index of files: its plan reads the files of both stores from their newest
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
-from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.fragmentation.clock import is_pausing
+from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
@@ -23,6 +24,7 @@ from compaction_pipeline.core.planning.budget import may_refill, most_tasks, tab
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
 from compaction_pipeline.core.planning.keyed.in_work import in_work
 from compaction_pipeline.core.planning.keyed.table_plan import plan_keyed
+from compaction_pipeline.core.planning.left_out import nodes_left_out, obeys_filter, with_left_out
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import Planning
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
@@ -32,8 +34,9 @@ from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
+from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import NO_SNAPSHOT, Complete, LoadedTable
-from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
@@ -72,6 +75,8 @@ class Decision:
     room: QueueRoom | None = None
 
 
+LetsIn = Callable[[Place], bool]
+"""Tells whether `self-optimizing.filter` lets a partition in."""
 _CHANGED = "the table changed while it was planned; the next tick plans it again"
 
 
@@ -175,9 +180,14 @@ class DecidePlan:
 
     def _decide_by(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
         """Decide by what was seen, and by the files."""
-        if admitted.read.loaded.layout.keyed is not None:
-            return self._decide_keyed(known, admitted, seen, request)
-        return self._decide_plain(known, admitted, seen, request)
+        layout, text = admitted.read.loaded.layout, admitted.properties.filter
+        try:
+            lets_in = self._scan.partition_filter(known.table, layout, text) if text and obeys_filter(request) else _lets_all_in
+        except ConfigError as error:
+            return Decision(CompactionPlan.empty(PlanReasonCode.INVALID_PROPERTY, str(error)))
+        if layout.keyed is not None:
+            return self._decide_keyed(known, admitted, seen, request, lets_in)
+        return self._decide_plain(known, admitted, seen, request, lets_in)
 
     def _look(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> _Seen:
         """Read what the decision depends on besides the files."""
@@ -225,8 +235,13 @@ class DecidePlan:
         # When no node is left, somebody else did the work that waited for room.
         return UNCHANGED if not nodes and reason.code is PlanReasonCode.QUEUE_FULL else reason
 
-    def _decide_plain(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
+    def _decide_plain(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest, lets_in: LetsIn) -> Decision:
         table, read = known.table, admitted.read
+        left_out = nodes_left_out(_metrics(seen.nodes), lets_in, request)
+        if left_out:
+            seen = replace(seen, nodes=tuple(node for node in seen.nodes if node.node not in left_out))
+            # Where deletes of one node reach others, the plan is about all nodes of the table, not only about those that a tick looks at.
+            request = _without(request, _metrics(self._reader.nodes(table, request.nodes)), lets_in)
         planning = Planning(seen.in_use, admitted.properties.forced(), request, seen.history, seen.budget, seen.now)
         worked = seen.worked(open_only=True)
         for files, decided in self._parts.parts(table, admitted, seen.nodes, worked, planning, force=request.force):
@@ -237,9 +252,10 @@ class DecidePlan:
             planning.add(files, decided)
         if not read.is_same_read(self._reader.state(table).whole):
             return Decision(CompactionPlan.empty(PlanReasonCode.BEING_READ, _CHANGED))
-        return Decision(without_failing(planning.plan(), seen.failing), admitted, room=seen.budget.room)
+        plan = with_left_out(without_failing(planning.plan(), seen.failing), left_out, admitted.properties)
+        return Decision(plan, admitted, room=seen.budget.room)
 
-    def _decide_keyed(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
+    def _decide_keyed(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest, lets_in: LetsIn) -> Decision:
         """Plan from both stores as they are now. They are loaded after the open tasks were read.
 
         A commit in between frees its partitions too late for this plan, so none is planned twice. What this program knows of the table may
@@ -256,6 +272,9 @@ class DecidePlan:
         work = in_work(seen.tasks, by_person=seen.by_person)
         try:
             content = self._scan.keyed_content(head, seen.now)
+            nodes = measure_keyed(content.files, of_base, properties) if lets_in is not _lets_all_in else {}
+            left_out = nodes_left_out(nodes, lets_in, request)
+            request = _without(request, nodes, lets_in) if left_out else request
             plan = plan_keyed(content, of_base, seen.in_use.paths, work, properties, request, seen.history, seen.budget, seen.now)
         except TableRefused as refusal:
             return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, str(refusal)))
@@ -266,7 +285,8 @@ class DecidePlan:
             sequence_number=head.sequence_number,
         )
         failing = {node.node: reason for node in seen.nodes for reason in [seen.failing_beside(node.node)] if reason is not None}
-        return Decision(without_failing(plan, {**seen.failing, **failing}), replace(admitted, read=read), room=seen.budget.room)
+        plan = with_left_out(without_failing(plan, {**seen.failing, **failing}), left_out, properties)
+        return Decision(plan, replace(admitted, read=read), room=seen.budget.room)
 
     def _budget(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, asker: Asker) -> tuple[Budget, int]:
         """Return what the plan may add, and how many tasks the table may have at most. Neither a review nor a mere look is limited."""
@@ -280,3 +300,18 @@ class DecidePlan:
         room = self._rooms.room(group, known, by_person=False)
         # A queue that is not open counts as full. Otherwise a tick would plan again for every single place that becomes free.
         return replace(budget, room=room if room.is_open else replace(room, taken=max(room.taken, room.limit))), most
+
+
+def _lets_all_in(place: Place) -> bool:
+    return True
+
+
+def _metrics(nodes: Sequence[NodeState]) -> Mapping[TableNode, NodeMetrics]:
+    return {node.node: node.metrics for node in nodes}
+
+
+def _without(request: PlanRequest, nodes: Mapping[TableNode, NodeMetrics], lets_in: LetsIn) -> PlanRequest:
+    """The request for those of these nodes that were asked for and that the filter lets in."""
+    left_out = nodes_left_out(nodes, lets_in, request)
+    asked = nodes if request.nodes is None else request.nodes
+    return replace(request, nodes=frozenset(node for node in asked if node not in left_out))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from threading import Lock
 from typing import NoReturn
 
@@ -17,6 +18,7 @@ from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import expires_at
+from compaction_pipeline.core.queue.application import application_id
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.credentials import too_often
 from compaction_pipeline.core.queue.group import group_name
@@ -142,8 +144,10 @@ class ServeOptimizers:
         log.info("optimizer=%s group=%s host=%s registered", optimizer.optimizer_id, optimizer.group, optimizer.host)
         return optimizer
 
-    def touch(self, optimizer_id: str, running: Sequence[AttemptId]) -> Touched:
+    def touch(self, optimizer_id: str, running: Sequence[AttemptId], application: str = "") -> Touched:
         """Note that an optimizer is there, and renew the leases of the attempts that it names.
+
+        `application` is the id of its Spark application, as it says; "" when it has started none.
 
         An attempt that the optimizer holds, but does not name although it was claimed a while ago, is ended here. Either the answer to the
         poll was lost, or the optimizer no longer knows of the attempt. Raises NotFoundError, StorageUnavailable, and ConfigError when a
@@ -152,6 +156,9 @@ class ServeOptimizers:
         optimizer = self._optimizers.touch(optimizer_id, self._clock())
         if optimizer is None:
             raise self._absent(optimizer_id)
+        application = application_id(application)
+        if application and application != optimizer.application:
+            self._optimizers.note_application(optimizer_id, application)
         optimizer = self._drained_when_outdated(optimizer)
         held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
         renewed = set(self._queue.renew([attempt for attempt in running if attempt in held]))
@@ -194,7 +201,8 @@ class ServeOptimizers:
             return ()
         most = min(slots, optimizer.parallelism)
         taken: list[Assignment] = []
-        while len(taken) < most and (polled := self._queue.poll_many(optimizer_id, optimizer.group, most - len(taken), token_id)):
+        claim = partial(self._queue.poll_many, optimizer_id, optimizer.group, token_id=token_id, application=optimizer.application)
+        while len(taken) < most and (polled := claim(most - len(taken))):
             taken += [each for each in polled if isinstance(each, Assignment)]
         if taken:
             self._optimizers.note_poll(optimizer_id, poll_id, [assignment.attempt_id for assignment in taken])

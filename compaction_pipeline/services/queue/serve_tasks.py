@@ -74,11 +74,13 @@ class ServeTasks:
         clock: Clock,
         retry_after: timedelta,
         turns: Callable[[str | None], Sequence[TableIdentifier]] = lambda queue: (),
+        application: Callable[[], str] = lambda: "",
     ) -> None:
         """`judge` judges the report of a merge, and `verify` compares its rows where that is asked for. `note_denied` shows on a table why
         its storage denied access to a merge. It returns False when it cannot show that now.
 
         A task whose attempt failed is tried again after `retry_after`. `turns` returns the tables of a queue that have their turn first.
+        `application` returns the id of this process's Spark application, which its own attempts keep.
         """
         self._tables = tables
         self._tasks = tasks
@@ -90,6 +92,7 @@ class ServeTasks:
         self._clock = clock
         self._retry_after = retry_after
         self._turns = turns
+        self._application = application
         # The key has the owner too, so that a new worker asks again: the table may have been recreated, or its catalog registered again.
         self._known_access: dict[tuple[str, TableIdentifier], _Access] = {}
         self._gone: set[str] = set()
@@ -114,10 +117,12 @@ class ServeTasks:
                 return handed_out[0]
         return None
 
-    def poll_many(self, owner: str, queue: str, most: int, token_id: str | None = None) -> Sequence[Assignment | EndedAttempt]:
+    def poll_many(
+        self, owner: str, queue: str, most: int, token_id: str | None = None, application: str = ""
+    ) -> Sequence[Assignment | EndedAttempt]:
         while tables := self._tasks.next_tables(queue, most, self._turns(queue)):
             access = {table: self._access(owner, table) for table in tables}
-            claimed = self._claimed(owner, lambda: self._claimed_many(owner, queue, most, token_id))
+            claimed = self._claimed(owner, lambda: self._claimed_many(owner, queue, most, token_id, application))
             if not claimed:
                 return ()
             handed_out = self._handed_out(owner, claimed, access)
@@ -264,11 +269,11 @@ class ServeTasks:
             return () if owner in self._gone else claim()
 
     def _claimed_one(self, owner: str, queue: str | None, task_ids: Sequence[TaskId] | None) -> Sequence[CompactionTask]:
-        task = self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids, self._turns(queue))
+        task = self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids, self._turns(queue), self._application())
         return () if task is None else (task,)
 
-    def _claimed_many(self, owner: str, queue: str, most: int, token_id: str | None) -> Sequence[CompactionTask]:
-        return self._tasks.poll_many(queue, owner, self._clock(), LEASE, most, self._turns(queue), token_id)
+    def _claimed_many(self, owner: str, queue: str, most: int, token_id: str | None, application: str) -> Sequence[CompactionTask]:
+        return self._tasks.poll_many(queue, owner, self._clock(), LEASE, most, self._turns(queue), token_id, application)
 
     def _renew(self, task: CompactionTask) -> None:
         if not self._tasks.renew([task.current_attempt_id], self._clock(), LEASE):

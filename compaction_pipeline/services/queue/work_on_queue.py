@@ -71,6 +71,10 @@ class _Began:
     task: CompactionTask
 
 
+class _Needed:
+    """A slot waits for the engine to be started."""
+
+
 class _Nobody(TaskListener):
     """A listener that does nothing."""
 
@@ -101,9 +105,10 @@ class _Drain:
     def __init__(self, asked: _Asked, slots: int) -> None:
         self.asked = asked
         self.done = Drained()
-        self.events: SimpleQueue[_Began | _Ended | BaseException] = SimpleQueue()
-        self.closed = threading.Event()
-        self.opened = False
+        self.events: SimpleQueue[_Began | _Ended | _Needed | BaseException] = SimpleQueue()
+        self.closed, self.broken, self.engine_runs = threading.Event(), threading.Event(), threading.Event()
+        self.caller = threading.get_ident()
+        self.opened = self.has_no_engine = False
         self._any = asked.task_ids is None
         self._ids = dict.fromkeys((*asked.first, *(asked.task_ids or ())))
         self.stuck: dict[int, str] = {}
@@ -245,7 +250,8 @@ class WorkOnQueue:
                 self._work_in_slots(drain)
         except BaseException as error:
             drain.closed.set()
-            is_failure = isinstance(error, Exception) and not isinstance(error, MergeStuck)
+            drain.broken.set()
+            is_failure = isinstance(error, Exception) and not isinstance(error, MergeStuck) and not drain.has_no_engine
             end_reason = EndReason.FAILED if is_failure else EndReason.INTERRUPTED
             self._queue.give_back(owner, end_reason, why_ended(error))
             raise
@@ -256,6 +262,7 @@ class WorkOnQueue:
         while not asked.until():
             taken = self._take(drain, 0)
             if taken is not None:
+                self._open_engine_for(drain, taken)
                 asked.listener.task_began(taken.task)
                 drain.tell(drain.retried(self._work(taken, log.error)))
             asked.meanwhile()
@@ -273,8 +280,8 @@ class WorkOnQueue:
         ]
         while not asked.until() and not drain.stuck:
             if not drain.opened and self._any_waits(drain):
-                # The engine starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
                 self._open_engine(drain)
+                drain.opened = True
                 for slot in slots:
                     slot.start()
             self._tell_next(drain)
@@ -288,15 +295,41 @@ class WorkOnQueue:
         if drain.stuck:
             raise MergeStuck("; ".join(drain.stuck.values()))
 
-    def _open_engine(self, drain: _Drain) -> None:
-        """Make the engine ready. The first time, tell the listener; this runs in the caller's thread then."""
-        first = not drain.opened
-        if first:
-            drain.asked.listener.engine_starts()
-        self._engine.ready()
-        if first:
-            drain.opened = True
-            drain.asked.listener.engine_started()
+    def _open_engine(self, drain: _Drain, task: CompactionTask | None = None) -> None:
+        """Make the engine ready if it must be, for this task or before a poll.
+
+        It starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
+        """
+        if not self._engine.must_start(task):
+            return
+        if drain.engine_runs.is_set():
+            self._engine.ready()
+        elif threading.get_ident() == drain.caller:
+            self._start_engine(drain)
+        else:
+            drain.events.put(_Needed())
+            while not drain.engine_runs.wait(IDLE_WAIT_SECONDS):
+                if drain.broken.is_set():
+                    raise StorageUnavailable("the merge engine was not started, because its worker has ended")
+
+    def _start_engine(self, drain: _Drain) -> None:
+        """Start the engine, and tell the listener. Several slots may have asked for it."""
+        if drain.engine_runs.is_set():
+            return
+        drain.asked.listener.engine_starts()
+        try:
+            self._engine.ready()
+        except Exception:
+            drain.has_no_engine = True
+            raise
+        drain.engine_runs.set()
+        drain.asked.listener.engine_started()
+
+    def _open_engine_for(self, drain: _Drain, taken: Assignment | EndedAttempt) -> None:
+        """Make the engine ready for a task that was taken. Its lease is renewed meanwhile, because a start may take long."""
+        if isinstance(taken, Assignment) and self._engine.must_start(taken.task):
+            with self._heartbeat(partial(self._queue.renew, [taken.task.current_attempt_id])):
+                self._open_engine(drain, taken.task)
 
     def _tell_next(self, drain: _Drain) -> None:
         """Tell a few of the events that have arrived. When there is none, wait a moment for the next one.
@@ -309,7 +342,9 @@ class WorkOnQueue:
                 event = drain.events.get_nowait() if number else drain.events.get(timeout=IDLE_WAIT_SECONDS)
                 if isinstance(event, BaseException):
                     raise event
-                if isinstance(event, _Began):
+                if isinstance(event, _Needed):
+                    self._start_engine(drain)
+                elif isinstance(event, _Began):
                     drain.asked.listener.task_began(event.task)
                 else:
                     drain.tell(event)
@@ -324,6 +359,7 @@ class WorkOnQueue:
                 if taken is None:
                     drain.closed.wait(IDLE_WAIT_SECONDS)
                 else:
+                    self._open_engine_for(drain, taken)
                     drain.events.put(_Began(taken.task))
                     drain.events.put(drain.retried(self._work(taken, partial(drain.stuck.__setitem__, number))))
         except BaseException as error:

@@ -1,7 +1,7 @@
 """Stores the figures of the nodes of a keyed table.
 
 Such a table has no index of files: which change files count depends on the optimized sequences, which change without the files. So each
-look reads the files of both stores, and every node is measured.
+look takes the files of both stores, and every node is measured.
 """
 
 from __future__ import annotations

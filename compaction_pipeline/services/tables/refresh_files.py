@@ -366,7 +366,9 @@ class RefreshFiles:
 
     def _property_problem(self, head: TableHead) -> str | None:
         try:
-            resolve_properties(head.layout.properties, self._catalogs.entry(head.table.catalog).properties, head.table)
+            properties = resolve_properties(head.layout.properties, self._catalogs.entry(head.table.catalog).properties, head.table)
+            if properties.filter:
+                self._scan.partition_filter(head.table, head.layout, properties.filter)
         except CompactionError as error:
             return str(error)
         return None

@@ -107,6 +107,18 @@ def test_a_full_runs_by_its_interval_and_rewrites_everything_that_gains() -> Non
     assert planned(files, history=seen).tasks == ()
 
 
+def test_a_full_rewrites_every_file_where_the_table_wants_it() -> None:
+    """Neither a file of the right size nor one that stays alone is left out, also when the node is larger than a task."""
+    files = table_files(data("a", 900), data("b", 900), data("c", 50))
+    wanted, unwanted = properties(full_rewrites_all=True), properties()
+    taken = [path for _, _, paths in shape(planned(files, forced(FULL), rules=wanted)) for path in paths]
+    assert sorted(taken) == ["a", "b", "c"]
+    assert [work.predicted_files for work in planned(table_files(data("a", 900)), forced(FULL), rules=wanted).tasks] == [1]
+    assert [path for _, _, paths in shape(planned(files, forced(FULL), rules=unwanted)) for path in paths] == ["a", "c"]
+    for kind in (MINOR, MAJOR):
+        assert planned(files, forced(kind), rules=wanted).tasks == planned(files, forced(kind), rules=unwanted).tasks
+
+
 def test_forced_work_still_needs_a_gain() -> None:
     for kind in CompactionType:
         plan = planned(table_files(data("a", 900)), forced(kind))

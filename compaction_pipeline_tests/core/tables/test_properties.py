@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import re
 from datetime import timedelta
 
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
-from compaction_pipeline.core.tables.property_rules import ASSET_KEY, PROPERTIES
+from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, ASSET_KEY, PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.written_pages import ROOT
 
 BAD = {
     "self-optimizing.enabled": ["yes", ""],
     "compaction.enabled": ["yes", ""],
     "compaction.delta-rewrite.enabled": ["yes", ""],
     "self-optimizing.group": ["", "  "],
+    # Only the columns of a table tell whether another text is understood.
+    "self-optimizing.filter": ["", " "],
     "self-optimizing.priority": ["high", "1.5", "2147483648"],
     "self-optimizing.target-size": ["0", "-1", "128MB", "nan", "9" * 23],
     "self-optimizing.fragment-ratio": ["1", "0", "2.5", "inf", "2147483648"],
@@ -27,6 +32,7 @@ BAD = {
     "self-optimizing.min-plan-interval": ["-1", "inf"],
     "self-optimizing.major.trigger.duplicate-ratio": ["0", "-0.1", "nan", "inf"],
     "self-optimizing.full.trigger.interval": ["never", "nan", str(2**63)],
+    "self-optimizing.full.rewrite-all-files": ["yes", ""],
     "self-optimizing.max-task-size-bytes": ["0", "x", "9" * 23],
     "self-optimizing.max-file-count": ["0", "x", "2147483648"],
     "self-optimizing.execute.num-retries": ["-1", "x", "1001"],
@@ -104,10 +110,23 @@ def test_a_very_long_interval_counts_as_a_hundred_years(value: str) -> None:
 
 def test_known_keys_without_a_meaning_here_are_ignored_and_typos_unknown() -> None:
     found = resolve_properties(
-        {"self-optimizing.filter": "a > 1", "self-optimizing.prio": "1", "compaction.delta-rewrite.enabled": "true"}, {}
+        {"self-optimizing.execute.timeout": "1", "self-optimizing.prio": "1", "compaction.delta-rewrite.enabled": "true"}, {}
     )
-    assert found.ignored == ("compaction.delta-rewrite.enabled", "self-optimizing.filter")
+    assert list(found.ignored) == ["compaction.delta-rewrite.enabled", "self-optimizing.execute.timeout"]
+    assert "COMPACTION_TASK_TIMEOUT_SECONDS" in found.ignored["self-optimizing.execute.timeout"]
     assert found.unknown == ("self-optimizing.prio",)
+
+
+def test_what_to_use_instead_of_a_key_of_amoro_exists() -> None:
+    properties = {item.key for item in PROPERTIES}
+    settings = {f"COMPACTION_{name.upper()}" for name in Settings.model_fields}
+    for key, instead in AMORO_KEYS_NOT_HONOURED.items():
+        assert key.startswith("self-optimizing.")
+        assert key not in properties
+        named = re.findall(r"`([^`]+)`", instead)
+        assert named or instead.startswith("nothing instead: ")
+        for name in named:
+            assert name in properties | settings or (ROOT / name).is_file(), name
 
 
 KEYED = {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "base", "mixed-format.primary-key-fields": "id"}
@@ -138,7 +157,7 @@ def test_amoro_must_not_compact_a_table_with_delta_rewrite(amoros: dict[str, str
 def test_delta_rewrite_is_a_property_of_one_keyed_table() -> None:
     key = "compaction.delta-rewrite.enabled"
     for found in (resolve_properties(REWRITE, {}), resolve_properties(KEYED, {f"table.{key}": "true"})):
-        assert (found.delta_rewrite, found.enabled, found.ignored) == (False, True, (key,))
+        assert (found.delta_rewrite, found.enabled, list(found.ignored)) == (False, True, [key])
 
 
 def test_a_bad_asset_key_stops_nothing_and_is_told() -> None:

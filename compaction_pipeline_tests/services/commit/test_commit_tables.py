@@ -237,3 +237,51 @@ def test_merged_tasks_wait_for_the_interval_and_never_are_due_in_an_observed_cat
     }
     services.stores.catalogs.replace(replace(services.stores.catalogs.entry("lake"), observe=True))
     assert services.commit_tables.held_back() == {table.identifier: "catalog lake is only observed"}
+
+
+def test_a_record_says_what_its_commit_waited_for(house: House) -> None:
+    table = with_prepared(house, **{"self-optimizing.commit.interval": "600000", "self-optimizing.min-plan-interval": "0"})
+    services = house.services
+    (first,) = services.tick_tables.commit_due()
+    assert first.waited == "did not wait"
+    table.ids(*range(100, 112))
+    services.compact_table.refresh(table.identifier)
+    services.plan_tables.plan(table.identifier, MINOR)
+    house.pass_time(580)
+    services.work_on_queue.drain("somebody")
+    house.pass_time(25)
+    (second,) = services.tick_tables.commit_due()
+    until = house.now - timedelta(seconds=5)
+    assert second.waited == (
+        f"waited 25 s after its first merge: 20 s for 'self-optimizing.commit.interval' until {until:%H:%M:%S} UTC, "
+        "5 s for the next look at what is due"
+    )
+
+
+def test_a_record_says_that_somebody_asked_for_its_commit_before_the_interval_ended(house: House) -> None:
+    table = with_prepared(house, **{"self-optimizing.commit.interval": "600000", "self-optimizing.min-plan-interval": "0"})
+    services = house.services
+    list(services.tick_tables.commit_due())
+    table.ids(*range(100, 112))
+    services.compact_table.refresh(table.identifier)
+    services.plan_tables.plan(table.identifier, MINOR)
+    services.work_on_queue.drain("somebody")
+    house.pass_time(60)
+    record = services.compact_table.commit_now(table.identifier).record
+    assert record is not None
+    assert record.waited == (
+        "waited 1 min after its first merge: 1 min for 'self-optimizing.commit.interval', until it was asked for at once"
+    )
+
+
+def test_a_commit_after_a_refused_one_says_that_it_waited_for_the_pause(house: House) -> None:
+    with_prepared(house)
+    with answering(house, refused):
+        list(house.services.tick_tables.commit_due())
+    house.pass_time(12)
+    (record,) = house.services.tick_tables.commit_due()
+    until = house.now - timedelta(seconds=2)
+    assert record.waited == (
+        f"waited 12 s after its first merge: 10 s for the pause after a failed commit until {until:%H:%M:%S} UTC, "
+        "2 s for the next look at what is due"
+    )

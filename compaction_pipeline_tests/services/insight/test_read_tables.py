@@ -56,7 +56,7 @@ def test_a_table_shows_properties_in_force_and_those_without_effect(desk: Desk) 
     desk.table(ORDERS, state=replace(COMPLETE, loaded=LoadedTable("uuid", layout)))
     found = desk.tables.table(ORDERS).properties
     assert found is not None
-    assert (found.fragment_ratio, found.ignored, found.unknown) == (4, ("self-optimizing.max-retry",), ("self-optimizing.fragmnt",))
+    assert (found.fragment_ratio, list(found.ignored), found.unknown) == (4, ["self-optimizing.max-retry"], ("self-optimizing.fragmnt",))
 
 
 def test_a_property_out_of_bounds_is_reported_and_hides_nothing_else(desk: Desk) -> None:

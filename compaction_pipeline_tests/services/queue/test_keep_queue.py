@@ -35,6 +35,9 @@ class Failing:
     def __init__(self, failures: int) -> None:
         self.failures = failures
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
+
     def ready(self) -> None: ...
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:

@@ -38,6 +38,9 @@ class Noting:
     def queues(self) -> list[str]:
         return [queue for queue, _ in self.merged]
 
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
+
     def ready(self) -> None: ...
 
     def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:

@@ -16,6 +16,8 @@ from compaction_pipeline.core.queue.attempts import STUCK_AFTER, is_stuck
 from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.merging.engine import InProcessMergeEngine
+from compaction_pipeline.merging.reading.file_access import FileAccess
+from compaction_pipeline.merging.small_first import SmallFirstEngine
 from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
@@ -46,6 +48,7 @@ class Endless(InProcessMergeEngine):
     """The first merge of one table ends only when it is canceled, and not even then unless `obeys`."""
 
     def __init__(self, table: LakeTable, obeys: bool = True) -> None:
+        super().__init__()
         self.begun, self.canceled, self.let_go = Event(), Event(), Event()
         self.threads: set[str] = set()
         self.table = table
@@ -100,6 +103,30 @@ def test_an_attempt_that_takes_too_long_is_stopped_and_its_slot_takes_the_next_t
     assert engine.canceled.is_set()
     assert main_thread().name not in engine.threads
     assert {task.table for task in services.stores.tasks.tasks(statuses=(TaskStatus.PREPARED,))} == {slow.identifier, quick.identifier}
+    assert (done.polled, len(done.prepared)) == (3, 2)
+    (task,) = services.stores.tasks.tasks(slow.identifier)
+    assert [attempt.end_reason for attempt in services.stores.tasks.attempts(task.task_id)] == [EndReason.TIMED_OUT, EndReason.MERGED]
+
+
+def test_a_small_merge_in_this_process_is_stopped_when_it_takes_too_long(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, quick = house.fragmented("slow"), house.fragmented("quick")
+    planned(house, slow, quick)
+    watched = Endless(slow)
+    opened, attempts = FileAccess._opened, []
+
+    def waits(files: FileAccess, path: str, size: int | None) -> object:
+        if "/slow/" in path and not attempts:
+            attempts.append(path)
+            watched.begun.set()
+            while not files._canceled():
+                watched.let_go.wait(0.001)
+        return opened(files, path, size)
+
+    monkeypatch.setattr(FileAccess, "_opened", waits)
+    services = house.services
+    engine = SmallFirstEngine(lambda: pytest.fail("Spark is started"), lambda: False)
+    worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 2)
+    done = worker.drain("worker", meanwhile=timing_out(house, watched))
     assert (done.polled, len(done.prepared)) == (3, 2)
     (task,) = services.stores.tasks.tasks(slow.identifier)
     assert [attempt.end_reason for attempt in services.stores.tasks.attempts(task.task_id)] == [EndReason.TIMED_OUT, EndReason.MERGED]

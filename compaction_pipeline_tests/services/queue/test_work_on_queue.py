@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Condition, Event, Lock, current_thread, main_thread
+from threading import enumerate as enumerate_threads
 from typing import Any, NoReturn
 
 import pytest
@@ -41,6 +43,9 @@ class Held:
         self._table = table
         self._error = error
         self._one_at_a_time = Lock()
+
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return task is None
 
     def ready(self) -> None:
         self.threads.add(current_thread().name)
@@ -361,3 +366,99 @@ def test_a_drain_ends_and_commits_although_tasks_end_faster_than_its_caller_hear
     worker = WorkOnQueue(queue, Instant(), house.services.clock, heartbeat, 2)
     done = worker.drain("me", until=until, meanwhile=meanwhile, listener=Slow())
     assert done.polled == queue.polled < Busy.MOST / 2
+
+
+class StartsFor(InProcessMergeEngine):
+    """An engine that is started for the tasks of one table only."""
+
+    def __init__(self, table: LakeTable, start: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.started: list[bool] = []
+        self._table = table
+        self._start = start
+
+    def must_start(self, task: CompactionTask | None) -> bool:
+        return not self.started and task is not None and task.table == self._table.identifier
+
+    def ready(self) -> None:
+        self._start()
+        self.started.append(current_thread() is main_thread())
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_an_engine_starts_in_the_caller_s_thread_when_the_first_task_that_needs_it_was_taken(house: House, slots: int) -> None:
+    small, large = house.fragmented("small", files=12), house.fragmented("large", files=12)
+    engine = StartsFor(large)
+    planned(house, Held(), small, large)
+    heard: list[str] = []
+
+    class Listener(TaskListener):
+        def engine_starts(self) -> None:
+            heard.append("starts")
+
+        def engine_started(self) -> None:
+            heard.append("started")
+
+        def task_began(self, task: CompactionTask) -> None:
+            heard.append(f"began {task.table.name}")
+
+    services = house.services
+    done = WorkOnQueue(services.serve_tasks, engine, services.clock, heartbeat, slots).drain("me", listener=Listener())
+    assert (done.polled, len(done.prepared), engine.started) == (2, 2, [True])
+    assert heard.count("starts") == 1
+    assert heard.index("starts") < heard.index("started") < heard.index("began large")
+    only_small = house.fragmented("only_small", files=12)
+    planned(house, Held(), only_small)
+    untouched = StartsFor(large)
+    WorkOnQueue(services.serve_tasks, untouched, services.clock, heartbeat, slots).drain("me again")
+    assert untouched.started == []
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_an_engine_that_does_not_start_for_a_task_costs_no_attempt(house: House, slots: int) -> None:
+    def fail() -> None:
+        raise StorageUnavailable("Spark does not start")
+
+    large = house.fragmented("large", files=12)
+    planned(house, Held(), large)
+    services = house.services
+    with pytest.raises(StorageUnavailable, match="Spark does not start"):
+        WorkOnQueue(services.serve_tasks, StartsFor(large, fail), services.clock, heartbeat, slots).drain("me")
+    (task,) = services.stores.tasks.tasks(large.identifier)
+    assert (task.status, task.failures, task.losses) == (TaskStatus.PENDING, 0, 0)
+    done = WorkOnQueue(services.serve_tasks, StartsFor(large), services.clock, heartbeat, slots).drain("next")
+    assert len(done.prepared) == 1
+
+
+def test_the_lease_of_a_task_is_renewed_while_its_engine_starts(house: House) -> None:
+    renewed: list[int] = []
+
+    @contextmanager
+    def beats(renew: Callable[[], object]) -> Iterator[None]:
+        renew()
+        renewed.append(len(engine.started))
+        yield
+
+    large = house.fragmented("large", files=12)
+    planned(house, Held(), large)
+    engine = StartsFor(large)
+    services = house.services
+    WorkOnQueue(services.serve_tasks, engine, services.clock, beats, 1, in_threads=True).drain("me")
+    assert renewed == [0, 1]
+
+
+def test_a_slot_that_waits_for_the_engine_ends_with_its_drain(house: House) -> None:
+    large = house.fragmented("large", files=12)
+    planned(house, Held(), large)
+    services = house.services
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        WorkOnQueue(services.serve_tasks, StartsFor(large, interrupt), services.clock, heartbeat, 1, in_threads=True).drain("me")
+    for slot in [thread for thread in enumerate_threads() if thread.name == "slot-0"]:
+        slot.join(LONG)
+        assert not slot.is_alive()
+    (task,) = services.stores.tasks.tasks(large.identifier)
+    assert (task.status, task.failures) == (TaskStatus.PENDING, 0)

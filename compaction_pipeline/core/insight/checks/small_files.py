@@ -16,7 +16,7 @@ TICKS = timedelta(minutes=2)
 """The time that sensors need to see a new commit and to plan its nodes, apart from the intervals of the table."""
 
 # With these reasons of the newest plan, nobody can do anything about the small files.
-_SETTLED = (PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE)
+_SETTLED = (PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE, PlanReasonCode.DISABLED)
 _QUEUED = (PlanReasonCode.QUEUE_FULL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
 
 

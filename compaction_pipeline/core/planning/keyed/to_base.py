@@ -202,8 +202,13 @@ class _Planner:
         return not files.inserts and not files.deletes and len(files.base) < 2
 
     def _is_merged(self, unit: UnitFiles, deleted: DeletedRows) -> bool:
-        """Whether a FULL finds nothing to do in a unit: no change, no delete of the base store, no file to join and none to split."""
+        """Whether a FULL finds nothing to do in a unit: no change, no delete of the base store, no file to join and none to split.
+
+        Where the table wants a FULL to rewrite all files, any base file is something to do.
+        """
         properties = self._options.properties
+        if properties.full_rewrites_all and unit.base:
+            return False
         size = sum(each.file.file_size_bytes for each in unit.base)
         return not (
             unit.inserts

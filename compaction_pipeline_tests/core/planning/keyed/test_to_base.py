@@ -206,6 +206,15 @@ def test_a_full_takes_units_without_changes_only_for_a_gain() -> None:
     assert [work.inputs for work in plan.tasks] == [tuple(pair), (deleted,), ()]
 
 
+def test_a_full_takes_every_base_file_where_the_table_wants_it() -> None:
+    alone, other = file("B", 5, node=4, size=900), file("B", 5, node=5, size=900)
+    wanted = replace(_PROPERTIES, full_rewrites_all=True)
+    plan = planned(files([alone, other], [], above=5), _FULL, properties=wanted)
+    assert [(work.inputs, work.predicted_files) for work in plan.tasks] == [((alone,), 1), ((other,), 1)]
+    assert planned(files([alone, other], [], above=5), _FULL).tasks == ()
+    assert planned(files([alone, other], [], above=5), _MAJOR, properties=wanted).tasks == ()
+
+
 def test_deletes_of_the_base_store_that_apply_are_part_of_the_task() -> None:
     one, other = file("B", 5, node=4), file("B", 5, node=5)
     of_one, of_other = positions(one), positions(other)

@@ -1,0 +1,84 @@
+"""The merge engine of a process that starts a Spark of its own only when that is worth it (`core/queue/small_tasks.py`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from threading import Lock
+
+from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.queue.small_tasks import is_small, starts_spark
+from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.merging.engine import InProcessMergeEngine
+
+_LONGEST_TURN_SECONDS = 30
+"""A task waits so long for the merge before it. Then that one hangs, for example because its store does not answer."""
+
+
+class SmallFirstEngine:
+    """Merges small tasks in this process until Spark has to start. From then on all tasks are merged on Spark.
+
+    However many slots there are, one task at a time is merged here. So the memory of this process grows by that of one task, which is what
+    its result says. `spark` makes the engine that merges on Spark. `runs` tells whether Spark runs in this process already, because
+    another part of the program uses it.
+    """
+
+    def __init__(self, spark: Callable[[], MergeEngine], runs: Callable[[], bool], seconds: Callable[[], float] = time.monotonic) -> None:
+        self._make_spark = spark
+        self._runs = runs
+        self._seconds = seconds
+        self._here = InProcessMergeEngine()
+        self._spark: MergeEngine | None = None
+        self._starts = Lock()
+        self._turn = Lock()
+        self._spent = 0.0
+
+    def must_start(self, task: CompactionTask | None) -> bool:
+        if self._spark is not None or self._runs():
+            # Spark merges everything then. Should its session die, it is started again before the next poll.
+            return task is None
+        return task is not None and starts_spark(task.work, timedelta(seconds=self._spent))
+
+    def ready(self) -> None:
+        with self._starts:
+            engine = self._spark or self._make_spark()
+            engine.ready()
+            self._spark = engine
+
+    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        for task in tasks:
+            result = self._merged_here(task, layout, file_io) if self._spark is None and is_small(task.work) else None
+            if result is not None:
+                yield result
+            else:
+                yield from self._on_spark().merge([task], layout, file_io)
+
+    def _on_spark(self) -> MergeEngine:
+        """The engine on Spark. Its session starts with its first merge, if nobody has made it ready."""
+        with self._starts:
+            self._spark = self._spark or self._make_spark()
+            return self._spark
+
+    def _merged_here(self, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult | None:
+        """Merge a task in this process. None when the merge before it hangs."""
+        if not self._turn.acquire(timeout=_LONGEST_TURN_SECONDS):
+            return None
+        began = self._seconds()
+        try:
+            [result] = self._here.merge([task], layout, file_io)
+            return result
+        finally:
+            self._spent += self._seconds() - began
+            self._turn.release()
+
+    def cancel(self, attempt_id: AttemptId) -> None:
+        self._here.cancel(attempt_id)
+        if self._spark is not None:
+            self._spark.cancel(attempt_id)
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.close()
