@@ -19,6 +19,8 @@ PORT ?= 3000
 ONCE ?=
 OPTIMIZERS ?=
 STEPS ?= 10000
+BASE ?= HEAD
+FAST := not (spark or postgres or interop or scenario or browser or long)
 PYTEST := $(BIN)/python -m pytest
 # Two workers fit a machine of 2 cores. Run `make test JOBS=4` on a larger one.
 JOBS ?= 2
@@ -70,7 +72,7 @@ demo-clean: ## remove .demo
 # ---- tests, cheapest first --------------------------------------------------------------------------------------------
 # Each test runs in exactly one stage: that of its most expensive marker. A stage without a test fails, because pytest then ends with 5.
 
-.PHONY: test lint test-fast test-spark test-postgres test-interop test-scenario test-browser test-long
+.PHONY: test check lint test-fast test-spark test-postgres test-interop test-scenario test-browser test-long
 STAGES := lint test-fast test-spark test-postgres test-interop test-scenario test-browser
 
 test: $(STAMP) ## run every stage in this order, also after one that failed
@@ -78,6 +80,16 @@ test: $(STAMP) ## run every stage in this order, also after one that failed
 	for stage in $(STAGES); do $(MAKE) --no-print-directory $$stage || failed="$$failed $$stage"; done; \
 	if [ -n "$$failed" ]; then echo "make test: these stages failed:$$failed" >&2; exit 1; fi; \
 	echo "make test: every stage passed"
+
+check: $(STAMP) ## the loop: ruff, mypy, import-linter, and the tests that mirror what changed since BASE=HEAD
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "ruff format would change files: run '$(BIN)/ruff format .'" >&2; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo >.venv/.imports 2>&1 || { cat .venv/.imports; exit 1; }
+	@tests="$$($(BIN)/python .ci/changed_tests $(BASE))"; \
+	if [ -z "$$tests" ]; then echo "no Python module changed"; exit 0; fi; \
+	echo "== $$tests"; \
+	$(PYTEST) -q -n $(JOBS) -m "$(FAST)" $$tests || [ $$? -eq 5 ]
 
 lint: $(STAMP) ## run ruff, mypy and import-linter, and build the pages
 	@echo "== lint"
@@ -87,9 +99,9 @@ lint: $(STAMP) ## run ruff, mypy and import-linter, and build the pages
 	@$(BIN)/lint-imports
 	@$(BIN)/mkdocs build --strict --quiet
 
-test-fast: $(STAMP) ## tests without Spark, servers or browsers: under a minute
+test-fast: $(STAMP) ## tests without Spark, servers or browsers
 	@echo "== fast tests"
-	@$(PYTEST) -q -n $(JOBS) -m "not (spark or postgres or interop or scenario or browser or long)"
+	@$(PYTEST) -q -n $(JOBS) -m "$(FAST)"
 
 test-spark: $(STAMP) ## tests on a Spark session
 	@echo "== spark tests"

@@ -42,7 +42,7 @@ class SqlGroupStore:
             lock_queue(connection, group.name)
             if _exists(connection, group.name):
                 return False
-            connection.execute(insert(schema.group).values(name=group.name, **_values(group)))
+            insert_group(connection, group)
         return True
 
     def change(self, group: ResourceGroup) -> bool:
@@ -60,6 +60,11 @@ class SqlGroupStore:
             if not holders.are_any:
                 connection.execute(delete(schema.group).where(_group.name == name))
         return holders
+
+
+def insert_group(connection: Connection, group: ResourceGroup) -> None:
+    """Insert a group whose name is free."""
+    connection.execute(insert(schema.group).values(name=group.name, **_values(group)))
 
 
 def lock_queue(connection: Connection, name: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import text
 
 from compaction_pipeline.storage.engine import open_state, writing
-from compaction_pipeline.storage.migrations import migrate
 from compaction_pipeline.storage.private_files import make_private_folder
 from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline_tests.storage.old_state import VERSION, make_old_state
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +61,9 @@ def test_a_state_that_others_may_read_is_made_private_with_its_copies(tmp_path: 
 
 def test_the_backup_before_a_migration_is_for_its_owner_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'state.db'}"
-    migrate(open_state(url), head="0001")
+    make_old_state(url)
     open_stores(url)
-    assert mode(tmp_path / "state.db.backup-0001") == 0o600
+    assert mode(tmp_path / f"state.db.backup-{VERSION}") == 0o600
 
 
 def test_a_folder_for_all_users_keeps_its_mode(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """The versions of the state's schema, and the steps from one to the next.
 
-A SQLite database is migrated when it is opened, under its write lock and after a backup copy. A PostgreSQL database may serve
-several machines, so only `compaction-pipeline state upgrade` migrates it; an empty one gets its tables when it is opened.
-A version newer than this program knows is refused.
+An empty database gets the newest schema at once. A SQLite database is migrated when it is opened, under its write lock and after a
+backup copy. A PostgreSQL database may serve several machines, so only `compaction-pipeline state upgrade` migrates it. A version newer
+than this program knows, or older than `OLDEST`, is refused.
 """
 
 from __future__ import annotations
@@ -13,41 +13,71 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
 from compaction_pipeline.storage.engine import VERSION_TABLE, lock, reading, shown, writing
+from compaction_pipeline.storage.groups import insert_group
 from compaction_pipeline.storage.private_files import make_private_file
+from compaction_pipeline.storage.schema import metadata
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 HEAD = "0032"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
+OLDEST = "0026"
+"""The oldest version that this program upgrades."""
 SCRIPTS = Path(__file__).parent
+
+# Alembic keeps the version in a table like this.
+_version = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
 
 
 def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> bool:
     """Bring the schema to `head`, where that is allowed. This costs one SELECT when the schema already has this version.
 
-    Returns True when an older version was upgraded. Raises ConfigError for a newer version, and for an older one on PostgreSQL
-    without `upgrade`.
+    Returns True when an older version was upgraded. Raises ConfigError for a newer version, for one before `OLDEST`, and for an older one
+    on PostgreSQL without `upgrade`.
     """
     with reading(engine) as connection:
         stored = schema_version(connection)
     if stored == head:
         return False
+    if stored is None:
+        with writing(engine) as connection:
+            lock(connection, "migration")
+            # Another process may have made the tables while this one waited.
+            stored = schema_version(connection)
+            if stored is None:
+                _create(connection)
+                stored = HEAD
+        if stored == head:
+            return False
+    if stored < OLDEST:
+        raise ConfigError(
+            f"the state database {shown(engine)} has version {stored} but this program upgrades versions from {OLDEST} on; "
+            "open it once with the release of compaction-pipeline that came before this one, or point COMPACTION_STATE_URL at another "
+            "database"
+        )
     # Importing alembic takes half a second, and only a migration needs it.
     from alembic.command import upgrade as alembic_upgrade
     from alembic.script import ScriptDirectory
 
     config = _config(scripts)
-    if stored is not None and stored not in {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}:
+    if stored not in {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}:
         raise ConfigError(
             f"the state database {shown(engine)} has version {stored} but this program knows versions up to {head}; "
             "install the newer compaction-pipeline that wrote it, or point COMPACTION_STATE_URL at another database"
         )
-    if stored is not None and engine.dialect.name == "postgresql" and not upgrade:
+    if engine.dialect.name == "postgresql" and not upgrade:
         raise ConfigError(
             f"the state database {shown(engine)} has version {stored} but this program needs {head}; "
             "stop what uses it, back it up and run `compaction-pipeline state upgrade`"
@@ -58,11 +88,11 @@ def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, h
         if stored == head:
             # Another process migrated it while this one waited.
             return False
-        if stored is not None and engine.dialect.name == "sqlite":
-            _back_up(Path(engine.url.database or ""), stored)
+        if engine.dialect.name == "sqlite":
+            _back_up(Path(engine.url.database or ""), str(stored))
         config.attributes["connection"] = connection
         alembic_upgrade(config, head)
-        return stored is not None
+        return True
 
 
 def schema_version(connection: Connection) -> str | None:
@@ -71,6 +101,14 @@ def schema_version(connection: Connection) -> str | None:
         return None
     version: str | None = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()
     return version
+
+
+def _create(connection: Connection) -> None:
+    """Make the newest schema in an empty database, with the default resource group."""
+    metadata.create_all(connection, checkfirst=False)
+    insert_group(connection, ResourceGroup(DEFAULT_GROUP))
+    _version.create(connection, checkfirst=False)
+    connection.execute(insert(_version).values(version_num=HEAD))
 
 
 def _config(scripts: Path) -> Config:
