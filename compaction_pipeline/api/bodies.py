@@ -76,7 +76,7 @@ class Bodies:
             return await self._parsed_now(request, token, bounds, parse)
         try:
             # Optimizers have tokens of their own. Whoever has the token with which they register can have as many as he likes.
-            async with self._large.place(token.parent_id or token.token_id, SLOWEST_SECONDS):
+            async with self._large.place(token.issued_id, SLOWEST_SECONDS):
                 return await self._parsed_now(request, token, bounds, parse)
         except NoTurn:
             busy = f"too many large bodies are sent now, and this one got no turn within {SLOWEST_SECONDS:g} s; send it again"

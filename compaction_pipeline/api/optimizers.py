@@ -24,7 +24,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.application import APPLICATION_PATTERN, LONGEST_APPLICATION
 from compaction_pipeline.core.queue.assignment import Assignment
-from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, Registration
+from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, MOST_OF_ONE_TOKEN, SILENCE, Registration
 from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
@@ -230,6 +230,14 @@ def steering_routes(optimizers: ServeOptimizers, guard: Guard, bodies: Bodies) -
 
 
 def _registered(optimizers: ServeOptimizers, tokens: KeepTokens, body: RegisterBody, token: Token) -> Registered:
+    if not optimizers.has_room(token.token_id):
+        seconds = int(SILENCE.total_seconds())
+        raise HTTPException(
+            429,
+            f"{MOST_OF_ONE_TOKEN} optimizers that registered with token {token.token_id} are live, and more may not be: end some, or issue "
+            f"another token with `compaction-pipeline token add`; one that says nothing for {seconds} s is not live any more",
+            {"Retry-After": str(seconds)},
+        )
     optimizer = optimizers.register(Registration(**body.model_dump()))
     own = tokens.issue(Role.OPTIMIZER, optimizer.optimizer_id, parent_id=token.token_id, optimizer_id=optimizer.optimizer_id)
     if tokens.is_blocked(token.token_id):

@@ -15,7 +15,7 @@ from compaction_pipeline.api.patient_protocol import KNOWN
 from compaction_pipeline.api.problems import NOT_DONE, problem
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.wrong_tokens import READING, WrongTokens
-from compaction_pipeline.core.access.rate import BYTES_OF_ONE, MOST_AT_ONCE, PER_SECOND
+from compaction_pipeline.core.access.rate import BYTES_OF_ONE, COST_OF_OWN, MOST_AT_ONCE, MOST_AT_ONCE_TOGETHER, PER_SECOND
 from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
@@ -45,17 +45,18 @@ class Guard:
         self._limit = limit
         self._wrong = wrong
         self._looks = CapacityLimiter(_LOOKS_AT_ONCE)
-        self._at_once: Counter[str] = Counter()
+        self._at_once: Counter[tuple[str, int]] = Counter()
 
     def needs(self, *roles: Role) -> Caller:
         """Return a dependency that answers the token of the caller, who needs one of these roles. An admin may use every route.
 
-        A request that may change something counts for the token's limit. The request counts as served until its answer is sent.
+        A request that may change something counts for the limit of the issued token, so that nobody gets more by registering optimizers.
+        The request counts as served until its answer is sent.
         """
 
         async def caller(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> AsyncIterator[Token]:
             token = await self._known(given)
-            wait = self._limit.take(token.token_id) if request.method not in READING else 0
+            wait = self._wait(token) if request.method not in READING else 0
             if wait and given is not None:
                 refusal = _too_many(wait)
                 answer = problem(429, NOT_DONE, refusal.detail, ErrorCode.UNAVAILABLE.value, headers=refusal.headers)
@@ -65,27 +66,35 @@ class Guard:
             if token.role is not Role.ADMIN and token.role not in roles:
                 needed = " or ".join(role.value for role in (*roles, Role.ADMIN))
                 raise HTTPException(403, f"this needs a token of the role {needed}, but the given one has the role {token.role.value}")
-            if self._at_once[token.token_id] >= MOST_AT_ONCE:
-                detail = f"{MOST_AT_ONCE} requests of this token are being answered, and more may not be; send it again in 1 s"
-                raise HTTPException(429, detail, {"Retry-After": "1"})
-            self._at_once[token.token_id] += 1
+            bounds = ((token.token_id, MOST_AT_ONCE), (token.issued_id, MOST_AT_ONCE_TOGETHER))
+            for bound in bounds:
+                if self._at_once[bound] >= bound[1]:
+                    detail = f"{bound[1]} requests of token {bound[0]} are being answered, and more may not be; send it again in 1 s"
+                    raise HTTPException(429, detail, {"Retry-After": "1"})
+            self._at_once.update(bounds)
             known: Callable[[], None] | None = request.scope.get("state", {}).get(KNOWN)
             if known is not None:
                 known()
             try:
                 yield token
             finally:
-                self._at_once[token.token_id] -= 1
-                if not self._at_once[token.token_id]:
-                    del self._at_once[token.token_id]
+                for bound in bounds:
+                    self._at_once[bound] -= 1
+                    if not self._at_once[bound]:
+                        del self._at_once[bound]
 
         return caller
 
     def count_bytes(self, token: Token, length: int) -> None:
         """Count the bytes of a body for the limit of its token. Raises HTTPException when it has sent too much."""
-        wait = self._limit.take(token.token_id, length // BYTES_OF_ONE) if length >= BYTES_OF_ONE else 0
+        wait = self._limit.take(token.issued_id, length // BYTES_OF_ONE) if length >= BYTES_OF_ONE else 0
         if wait:
             raise _too_many(wait)
+
+    def _wait(self, token: Token) -> float:
+        """Count a request. Return for how many seconds the caller must wait instead; 0 when it is allowed."""
+        own = self._limit.take(token.token_id, COST_OF_OWN) if token.parent_id is not None else None
+        return 0 if own == 0 else self._limit.take(token.issued_id)
 
     async def check_again(self, request: Request) -> None:
         """Raise HTTPException when the token of a request that waited is no longer valid."""
@@ -108,7 +117,7 @@ class Guard:
 def _too_many(wait: float) -> HTTPException:
     seconds = ceil(wait)
     detail = (
-        f"this token has made too many requests: at most {PER_SECOND:g} in a second, and each {BYTES_OF_ONE // 1024} KiB of a body "
-        f"count as one; send it again in {seconds} s"
+        f"this token, or those of the optimizers that registered with it, have made too many requests: at most {PER_SECOND:g} in a second "
+        f"together, and each {BYTES_OF_ONE // 1024} KiB of a body count as one; send it again in {seconds} s"
     )
     return HTTPException(429, detail, {"Retry-After": str(seconds)})

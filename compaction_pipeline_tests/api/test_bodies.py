@@ -153,9 +153,12 @@ def test_the_bytes_of_bodies_count_for_the_limit_of_their_token(served: Served) 
     assert "KiB of a body" in answers[-1].json()["detail"]
 
 
-def test_a_token_has_only_so_many_requests_at_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compaction_pipeline.api.security.MOST_AT_ONCE", 1)
-    worker, other = served.registered(), served.registered()
+@pytest.mark.parametrize("bound", ["MOST_AT_ONCE", "MOST_AT_ONCE_TOGETHER"])
+def test_a_token_has_only_so_many_requests_at_once(bound: str, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"compaction_pipeline.api.security.{bound}", 1)
+    token = served.token(Role.OPTIMIZER)
+    worker, sibling, other = served.registered(token), served.registered(token), served.registered()
+    second = worker if bound == "MOST_AT_ONCE" else sibling
     taken, answered = threading.Event(), threading.Event()
 
     def take(*_: object) -> tuple[()]:
@@ -166,8 +169,8 @@ def test_a_token_has_only_so_many_requests_at_once(served: Served, monkeypatch: 
     with mock.patch.object(served.house.services.serve_optimizers, "poll", take), ThreadPoolExecutor(1) as pool:
         poll = pool.submit(worker.poll)
         assert taken.wait(60)
-        path = f"/api/v1/optimizers/{worker.optimizer_id}/touch"
-        refused = served.ask("POST", path, worker.token, json={"running": []})
+        path = f"/api/v1/optimizers/{second.optimizer_id}/touch"
+        refused = served.ask("POST", path, second.token, json={"running": []})
         other.touch()
         answered.set()
         assert poll.result() == []

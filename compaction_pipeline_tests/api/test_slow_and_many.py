@@ -18,9 +18,9 @@ from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.problems import Problem
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.serve import Listening, server_config
-from compaction_pipeline.core.access.rate import BURST
+from compaction_pipeline.core.access.rate import BURST, COST_OF_OWN
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.conftest import REGISTRATION, Served, Worker
 from compaction_pipeline_tests.builders import NOW
 
 PATIENCE_SECONDS = 60
@@ -165,7 +165,8 @@ def test_a_body_that_does_not_come_is_answered_with_408(served: Served, monkeypa
 def test_a_token_that_asks_too_often_waits_and_others_do_not(served: Served) -> None:
     worker, other = served.registered(), served.registered()
     path = f"/api/v1/optimizers/{worker.optimizer_id}/touch"
-    asked = [served.ask("POST", path, worker.token, json={"running": []}) for _ in range(int(BURST) + 1)]
+    # The registration was counted, and an optimizer has requests of its own.
+    asked = [served.ask("POST", path, worker.token, json={"running": []}) for _ in range(int(BURST) + int(BURST) // COST_OF_OWN)]
     assert {answer.status_code for answer in asked[:-1]} == {200}
     refused = asked[-1]
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
@@ -174,6 +175,37 @@ def test_a_token_that_asks_too_often_waits_and_others_do_not(served: Served) -> 
     other.touch()
     served.house.pass_time(1)
     worker.touch()
+
+
+def test_optimizers_of_one_issued_token_share_its_limit_and_each_heartbeat_gets_through(served: Served) -> None:
+    token = served.token(Role.OPTIMIZER)
+    greedy, other, stranger = served.registered(token), served.registered(token), served.registered()
+
+    def touch(worker: Worker) -> int:
+        return served.ask("POST", f"/api/v1/optimizers/{worker.optimizer_id}/touch", worker.token, json={"running": []}).status_code
+
+    # Two registrations were counted already.
+    own = int(BURST) // COST_OF_OWN
+    assert {touch(greedy) for _ in range(int(BURST) - 2 + own)} == {200}
+    assert touch(greedy) == 429
+    assert served.ask("POST", "/api/v1/optimizers", token, json=REGISTRATION).status_code == 429
+    # The other one has its own requests, and no more.
+    assert [touch(other) for _ in range(own + 1)] == [200] * own + [429]
+    assert touch(stranger) == 200
+    served.house.pass_time(1)
+    assert (touch(other), touch(greedy)) == (200, 200)
+
+
+def test_so_many_optimizers_of_one_issued_token_are_live(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compaction_pipeline.services.queue.serve_optimizers.MOST_OF_ONE_TOKEN", 2)
+    token = served.token(Role.OPTIMIZER)
+    first, _ = served.registered(token), served.registered(token)
+    refused = served.ask("POST", "/api/v1/optimizers", token, json=REGISTRATION)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "60")
+    assert "are live, and more may not be: end some, or issue another token" in refused.json()["detail"]
+    served.registered()
+    assert served.ask("DELETE", f"/api/v1/optimizers/{first.optimizer_id}", first.token).status_code == 204
+    served.registered(token)
 
 
 def test_reading_is_not_limited(served: Served) -> None:

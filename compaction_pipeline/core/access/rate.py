@@ -11,8 +11,11 @@ BURST = 300.0
 """It may make so many at once after a pause."""
 BYTES_OF_ONE = 64 * 1024
 """Each so many bytes of a body take as much as a request."""
-MOST_AT_ONCE = 64
-"""So many requests of a token are answered at a time."""
+COST_OF_OWN = 100
+"""An optimizer may make one request a second whatever others of its issued token do, and three at once after a pause: its heartbeats must
+get through. Each of these takes so much of its own bucket. Its other requests take from the bucket of the issued token."""
+MOST_AT_ONCE, MOST_AT_ONCE_TOGETHER = 64, 1_024
+"""So many requests of a token are answered at a time, and so many of all that share one issued token. Polls that wait count too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,11 @@ class Token:
     allowed_at: datetime | None = None
 
     @property
+    def issued_id(self) -> str:
+        """The id of the token that a person issued: this one, or the one with which its optimizer registered. Limits count by it."""
+        return self.parent_id or self.token_id
+
+    @property
     def is_revoked(self) -> bool:
         return self.revoked_at is not None
 

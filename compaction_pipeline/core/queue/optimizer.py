@@ -19,6 +19,8 @@ NOT_ARRIVED = timedelta(seconds=15)
 
 AT_ONCE = timedelta(minutes=2)
 """An optimizer of a container that fails so soon after its start has done no work that was worth the start."""
+MOST_OF_ONE_TOKEN = 500
+"""So many optimizers that registered with one issued token may be live. More of them need another token."""
 LONGEST_WHY = 500
 """An optimizer may say in so many characters which error ended it."""
 

@@ -24,7 +24,7 @@ from compaction_pipeline.core.queue.credentials import too_often
 from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
-from compaction_pipeline.core.queue.optimizer import NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
+from compaction_pipeline.core.queue.optimizer import MOST_OF_ONE_TOKEN, NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore, WatcherStore
 from compaction_pipeline.core.queue.reported_ends import (
     COUNTED_HOURS,
@@ -143,6 +143,11 @@ class ServeOptimizers:
         optimizer = self._optimizers.register(optimizer)
         log.info("optimizer=%s group=%s host=%s registered", optimizer.optimizer_id, optimizer.group, optimizer.host)
         return optimizer
+
+    def has_room(self, token_id: str) -> bool:
+        """Return whether one more optimizer may register with this issued token."""
+        live = {each.optimizer_id for each in self._optimizers.optimizers(live=True)}
+        return len(live) < MOST_OF_ONE_TOKEN or len(live.intersection(self._tokens.optimizers_of(token_id))) < MOST_OF_ONE_TOKEN
 
     def touch(self, optimizer_id: str, running: Sequence[AttemptId], application: str = "") -> Touched:
         """Note that an optimizer is there, and renew the leases of the attempts that it names.
