@@ -357,7 +357,7 @@ class Services(Foundations):
         from compaction_pipeline.services.insight.read_tables import ReadTables
 
         stores = self._stores
-        return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
+        return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, self.clock)
 
     @cached_property
     def read_files(self) -> ReadFiles:

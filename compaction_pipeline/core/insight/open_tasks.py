@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from compaction_pipeline.core.queue.open_work import OpenTasks
 
 
-def waits_for_commit(merged: int, due_at: datetime | None = None) -> str:
+def waits_for_commit(merged: int, due: str = "") -> str:
     """Say how many merged tasks wait for the commit, for example "317 merged tasks wait for the commit".
 
-    `due_at` is when the commit interval of the table ends. The commit is due then at the latest.
+    `due` says when the commit is due, for example "now"; "" when that is not known.
     """
     text = "1 merged task waits for the commit" if merged == 1 else f"{merged:,} merged tasks wait for the commit"
-    return text if due_at is None else f"{text}, which is due at {due_at:%H:%M:%S} UTC at the latest"
+    return f"{text}, which is due {due}" if due else text
 
 
-def open_tasks_text(tasks: OpenTasks, due_at: datetime | None = None) -> str:
+def open_tasks_text(tasks: OpenTasks, due: str = "") -> str:
     """Say how many tasks wait, are being merged, and wait for the commit; for example "2 tasks wait, 1 is being merged".
 
-    `due_at` is when the commit is due, if they are the tasks of one table and that is known.
+    `due` says when the commit is due, if they are the tasks of one table and that is known.
     """
     parts = []
     if tasks.waiting:
@@ -31,5 +29,5 @@ def open_tasks_text(tasks: OpenTasks, due_at: datetime | None = None) -> str:
     if tasks.failed:
         parts.append("1 failed task is tried again later" if tasks.failed == 1 else f"{tasks.failed:,} failed tasks are tried again later")
     if tasks.merged:
-        parts.append(waits_for_commit(tasks.merged, due_at))
+        parts.append(waits_for_commit(tasks.merged, due))
     return ", ".join(parts) or "no task is open"

@@ -120,9 +120,14 @@ def node_overview(node: NodeState, state: KnownTable, observe: bool, tasks: Open
     )
 
 
-def table_overview(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview], tasks: OpenTasks = NO_TASKS) -> TableOverview:
-    """Return the overview of a table. `nodes` are those of all its nodes, and `tasks` are its open tasks."""
-    health = _table_health(state, catalog, nodes, tasks)
+def table_overview(
+    state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview], tasks: OpenTasks = NO_TASKS, *, overdue: bool = False
+) -> TableOverview:
+    """Return the overview of a table.
+
+    `nodes` are those of all its nodes, and `tasks` are its open tasks. `overdue` is the answer of `commit_is_overdue`.
+    """
+    health = _table_health(state, catalog, nodes, tasks, overdue)
     return TableOverview(
         table=state.table,
         nodes=len(nodes),
@@ -230,7 +235,16 @@ def _is_locked(state: KnownTable) -> bool:
     return state.planning.reason is not None and state.planning.reason.code is PlanReasonCode.NO_ACCESS
 
 
-def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview], tasks: OpenTasks) -> Health:
+def commit_is_overdue(state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks, now: datetime) -> bool:
+    """Return whether merged tasks of the table wait although its commit interval has ended.
+
+    Nothing else of an overview depends on the time.
+    """
+    ends = _interval_ends(state, catalog) if tasks.merged else None
+    return ends is not None and ends <= now
+
+
+def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview], tasks: OpenTasks, overdue: bool) -> Health:
     if state.refusal is not None:
         return Health(HealthStatus.REFUSED, state.refusal)
     if state.problem is not None:
@@ -246,23 +260,25 @@ def _table_health(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[Node
             return Health(HealthStatus.WAITING, "its files are being read; the next tick, or `table list --refresh`, goes on")
         return Health(HealthStatus.WAITING, "its files were not read yet; `table list --refresh`, `plan` and snapshot_sensor read them")
     if tasks.are_any and not _is_locked(state) and not any(node.health is HealthStatus.FAILING for node in nodes):
-        return _health_of_tasks(state, catalog, tasks)
+        return _health_of_tasks(state, catalog, tasks, overdue)
     return _health_of_nodes(state, catalog, nodes)
 
 
-def _health_of_tasks(state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks) -> Health:
+def _health_of_tasks(state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks, overdue: bool) -> Health:
     """Return the health of a table that has open tasks, and that nothing stops: DUE until all are merged, and then WAITING.
 
     The reason names the tasks. The reason of the last plan is added when it says more than that these tasks have the work.
     """
-    reason, text = state.planning.reason, open_tasks_text(tasks, _commit_due_at(state, catalog))
+    ends = _interval_ends(state, catalog)
+    due = "now" if overdue else f"at {ends:%H:%M:%S} UTC at the latest" if ends is not None else ""
+    reason, text = state.planning.reason, open_tasks_text(tasks, due)
     said = SETTLED | ({*_IN_WORK} if tasks.are_all_merged else {PlanReasonCode.FILES_IN_USE})
     if reason is not None and reason.code not in said and not _is_over(reason.code, state, catalog):
         text = f"{text}; {reason.text}"
     return Health(HealthStatus.WAITING if tasks.are_all_merged else HealthStatus.DUE, text)
 
 
-def _commit_due_at(state: KnownTable, catalog: CatalogEntry) -> datetime | None:
+def _interval_ends(state: KnownTable, catalog: CatalogEntry) -> datetime | None:
     """Return when the commit interval of a table ends. The first commit of a table is due at once, so there is no time then."""
     properties = properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties)
     last = state.commits.last_committed_at

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.insight.overview import NO_TASKS, NodeOverview, TableOverview, node_overview, table_overview, worst_first
+from compaction_pipeline.core.insight.overview import (
+    NO_TASKS,
+    NodeOverview,
+    TableOverview,
+    commit_is_overdue,
+    node_overview,
+    table_overview,
+    worst_first,
+)
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
@@ -23,13 +32,13 @@ class TableWithNodes:
     nodes: Sequence[NodeOverview]
 
 
-_Source = tuple[KnownTable, CatalogEntry, Sequence[NodeState], OpenTasks]
-# Overviews do not depend on the time. Each tick makes those of 25,000 nodes, and most have not changed.
+_Source = tuple[KnownTable, CatalogEntry, Sequence[NodeState], OpenTasks, bool]
+# Overviews depend on the time only in whether a commit is overdue. Each tick makes those of 25,000 nodes, and most have not changed.
 _TABLES: Remembered[TableIdentifier, _Source, TableWithNodes] = Remembered()
 _ALL: Remembered[str, tuple[Sequence[NodeOverview], ...], tuple[NodeOverview, ...]] = Remembered()
 
 
-def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableReader, tasks: TaskStore) -> list[TableWithNodes]:
+def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableReader, tasks: TaskStore, now: datetime) -> list[TableWithNodes]:
     """Every known table, sorted by name."""
     entries = {entry.name: entry for entry in catalogs}
     nodes = tables.nodes_of_tables()
@@ -38,7 +47,9 @@ def tables_with_nodes(catalogs: Iterable[CatalogEntry], tables: TableReader, tas
     for state in tables.states():
         # A catalog or a table may have been added since the others were read.
         entry = entries.get(state.table.catalog) or CatalogEntry(state.table.catalog, {})
-        sources[state.table] = (state, entry, nodes.get(state.table, ()), open_tasks.get(state.table, NO_TASKS))
+        of_table = open_tasks.get(state.table, NO_TASKS)
+        overdue = commit_is_overdue(state, entry, of_table, now)
+        sources[state.table] = (state, entry, nodes.get(state.table, ()), of_table, overdue)
     return list(_TABLES.made(sources, _with_nodes).values())
 
 
@@ -49,6 +60,6 @@ def all_worst_first(found: Iterable[TableWithNodes]) -> tuple[NodeOverview, ...]
 
 
 def _with_nodes(source: _Source) -> TableWithNodes:
-    state, entry, nodes, tasks = source
+    state, entry, nodes, tasks, overdue = source
     overviews = [node_overview(node, state, entry.observe, tasks) for node in nodes]
-    return TableWithNodes(table_overview(state, entry, overviews, tasks), overviews)
+    return TableWithNodes(table_overview(state, entry, overviews, tasks, overdue=overdue), overviews)

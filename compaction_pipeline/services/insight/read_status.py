@@ -60,10 +60,11 @@ class ReadStatus:
     def status(self) -> Status:
         """Catalogs, tables, the worst nodes, what runs, the queue and the newest records."""
         catalogs = tuple(self._catalogs.entries())
-        found = tables_with_nodes(catalogs, self._tables, self._tasks)
+        now = self._clock()
+        found = tables_with_nodes(catalogs, self._tables, self._tasks, now)
         nodes = all_worst_first(found)
         return Status(
-            at=self._clock(),
+            at=now,
             catalogs=catalogs,
             tables=tuple(table.overview for table in found if not table.overview.is_change_store),
             worst=nodes[:SHOWN],
@@ -78,4 +79,4 @@ class ReadStatus:
 
     def nodes(self) -> tuple[NodeOverview, ...]:
         """Every node of every table, worst first."""
-        return all_worst_first(tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks))
+        return all_worst_first(tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks, self._clock()))

@@ -18,12 +18,14 @@ from compaction_pipeline.core.insight.overview import (
     SHOWN,
     NodeOverview,
     TableOverview,
+    commit_is_overdue,
     node_overview,
     table_overview,
     worst_first,
 )
 from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport, OwnAssets, assign_assets
 from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
@@ -61,12 +63,15 @@ class TableDetail:
 class ReadTables:
     """Answers questions about tables and changes nothing."""
 
-    def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, tasks: TaskStore, records: RecordStore) -> None:
+    def __init__(
+        self, catalogs: CatalogStore, tables: TableReader, files: FileStore, tasks: TaskStore, records: RecordStore, clock: Clock
+    ) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._files = files
         self._tasks = tasks
         self._records = records
+        self._clock = clock
 
     def names(self, catalog: str | None = None) -> tuple[TableIdentifier, ...]:
         """Every known table, or those of one catalog, sorted."""
@@ -78,7 +83,7 @@ class ReadTables:
             self._catalogs.entry(catalog)
         return tuple(
             found.overview
-            for found in tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks)
+            for found in tables_with_nodes(self._catalogs.entries(), self._tables, self._tasks, self._clock())
             if catalog in (None, found.overview.table.catalog)
         )
 
@@ -90,7 +95,7 @@ class ReadTables:
         nodes = worst_first(node_overview(node, state, entry.observe, open_tasks) for node in self._tables.nodes(table))
         properties, error = _properties(state, entry)
         return TableDetail(
-            overview=table_overview(state, entry, nodes, open_tasks),
+            overview=table_overview(state, entry, nodes, open_tasks, overdue=commit_is_overdue(state, entry, open_tasks, self._clock())),
             properties=properties,
             property_error=error,
             write_properties_not_honoured=_not_honoured(state),
@@ -113,12 +118,13 @@ class ReadTables:
         assets = _own_assets(states, {name: entry.properties for name, entry in catalogs.items()}, mapped, taken)
         nodes = self._nodes_of(frozenset(assets.tables.values()))
         open_tasks = self._tasks.open_tasks() if assets.tables else {}
-        reports = []
+        reports, now = [], self._clock()
         for levels, table in assets.tables.items():
             state, entry = states[table], catalogs.get(table.catalog) or CatalogEntry(table.catalog, {})
             of_table = open_tasks.get(table, NO_TASKS)
             of_nodes = [node_overview(node, state, entry.observe, of_table) for node in nodes.get(table, ())]
-            overview = table_overview(state, entry, of_nodes, of_table)
+            overdue = commit_is_overdue(state, entry, of_table, now)
+            overview = table_overview(state, entry, of_nodes, of_table, overdue=overdue)
             reports.append(AssetReport(levels, overview, state.commits.landed))
         return assets, tuple(reports)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -11,11 +11,20 @@ from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.insight.overview import NO_TASKS, NodeOverview, TableOverview, node_overview, table_overview, worst_first
+from compaction_pipeline.core.insight.overview import (
+    NO_TASKS,
+    NodeOverview,
+    TableOverview,
+    commit_is_overdue,
+    node_overview,
+    table_overview,
+    worst_first,
+)
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.index import Reading, TableIndex
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline_tests.builders import COMPLETE
@@ -38,10 +47,11 @@ def judged(code: PlanReasonCode, kind: CompactionType | None = None, text: str =
     return replace(node, verdict=NodeVerdict(node.node, kind, PlanReason(code, text), node.metrics))
 
 
-def shown(state: KnownTable, tasks: OpenTasks, *nodes: NodeState) -> tuple[TableOverview, list[NodeOverview]]:
+def shown(state: KnownTable, tasks: OpenTasks, *nodes: NodeState, now: datetime = NOW) -> tuple[TableOverview, list[NodeOverview]]:
     """What a person is shown of the table and of these nodes."""
+    overdue = commit_is_overdue(state, LAKE, tasks, now)
     found = [node_overview(node, state, LAKE.observe, tasks) for node in nodes]
-    return table_overview(state, LAKE, found, tasks), found
+    return table_overview(state, LAKE, found, tasks, overdue=overdue), found
 
 
 def test_order_is_by_health_then_fragmentation_then_small_files() -> None:
@@ -79,6 +89,17 @@ def test_a_table_that_waits_for_its_commit_interval_says_until_when() -> None:
     committed = replace(known(PlanReasonCode.PLANNED), commits=TableCommits(last_committed_at=NOW))
     table, _ = shown(committed, MERGED, judged(PlanReasonCode.PLANNED, CompactionType.MINOR))
     assert table.reason == "317 merged tasks wait for the commit, which is due at 12:05:00 UTC at the latest"
+
+
+def test_a_commit_whose_interval_has_ended_is_due_now_and_no_past_time_is_named() -> None:
+    committed = replace(known(PlanReasonCode.PLANNED), commits=TableCommits(last_committed_at=NOW))
+    node, interval = judged(PlanReasonCode.PLANNED, CompactionType.MINOR), TableProperties().commit_interval
+    before, _ = shown(committed, MERGED, node, now=NOW + interval - timedelta(seconds=1))
+    assert before.reason.endswith("which is due at 12:05:00 UTC at the latest")
+    after, _ = shown(committed, MERGED, node, now=NOW + interval)
+    assert after.reason == "317 merged tasks wait for the commit, which is due now"
+    busy, _ = shown(committed, BUSY, node, now=NOW + interval)
+    assert busy.reason.startswith("2 tasks wait, 1 task is being merged, 4 merged tasks wait for the commit, which is due now")
 
 
 def test_a_table_that_waits_for_more_than_the_commit_says_both() -> None:

@@ -29,7 +29,7 @@ class Desk:
         stores.catalogs.add(CatalogEntry("lake", {}))
         stores.catalogs.add(CatalogEntry("watched", {}, observe=True))
         self.status = ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, lambda: NOW)
-        self.tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records)
+        self.tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, lambda: NOW)
         self.records = ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
         self.tasks = ReadTasks(stores.tasks)
 
