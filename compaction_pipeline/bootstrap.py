@@ -383,7 +383,8 @@ class Services(Foundations):
     def read_tasks(self) -> ReadTasks:
         from compaction_pipeline.services.insight.read_tasks import ReadTasks
 
-        return ReadTasks(self._stores.tasks, self.settings.spark_application_url)
+        stores = self._stores
+        return ReadTasks(stores.catalogs, stores.tables, stores.tasks, self.settings.spark_application_url)
 
     @cached_property
     def read_queues(self) -> ReadQueues:

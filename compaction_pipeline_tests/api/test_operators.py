@@ -15,9 +15,9 @@ from compaction_pipeline_tests.api.test_work import merged, planned
 TABLE = "/api/v1/tables/lake.db.t"
 
 
-def get(served: Served, path: str, **more: Any) -> Any:
+def get(served: Served, path: str, status: int = 200, **more: Any) -> Any:
     answer = served.ask("GET", path, served.token(Role.READER), **more)
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == status, answer.text
     return answer.json()
 
 
@@ -37,6 +37,8 @@ def test_tasks_are_listed_newest_first_and_by_status(served: Served) -> None:
     assert {task["task"] for task in get(served, "/api/v1/tasks")} == {first, second}
     assert [task["task"] for task in get(served, "/api/v1/tasks", params={"table": "lake.db.u"})] == [second]
     assert len(get(served, "/api/v1/tasks", params={"limit": 1})) == 1
+    assert get(served, "/api/v1/tasks", params={"table": "lake.db.t", "status": "FAILED"}) == []
+    assert "nope" in get(served, "/api/v1/tasks", 404, params={"table": "lake.db.nope"})["detail"]
     both = get(served, "/api/v1/tasks", params={"status": ["PENDING", "EXECUTING"]})
     assert {task["status"] for task in both} == {"PENDING", "EXECUTING"}
 

@@ -6,12 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.application import application_page
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
@@ -67,8 +69,10 @@ def queue_counts(tasks: TaskStore) -> QueueCounts:
 class ReadTasks:
     """Answers questions about tasks and changes nothing."""
 
-    def __init__(self, tasks: TaskStore, application_url: str | None = None) -> None:
+    def __init__(self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, application_url: str | None = None) -> None:
         """`application_url` is the address of the page of a Spark application, with `{application}` in place of its id."""
+        self._catalogs = catalogs
+        self._tables = tables
         self._tasks = tasks
         self._application_url = application_url
 
@@ -85,12 +89,18 @@ class ReadTasks:
     ) -> tuple[CompactionTask, ...]:
         """The tasks of a table, or of all tables, newest first, at most `limit` of them.
 
-        `statuses` limits the answer to these. Without it, these are the tasks that have not ended.
+        `statuses` limits the answer to these. Without it, these are the tasks that have not ended. Raises NotFoundError for a table that
+        nobody knows.
         """
         if statuses:
-            return tuple(self._tasks.tasks(table, statuses, limit=limit))
-        found = self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED))
-        return tuple(task for task in found if not task.is_final)[:limit]
+            found = tuple(self._tasks.tasks(table, statuses, limit=limit))
+        else:
+            found = tuple(task for task in self._tasks.tasks(table, (*OPEN, TaskStatus.FAILED)) if not task.is_final)[:limit]
+        if table is not None and not found:
+            # A table that was dropped may still have tasks. Only a name without a task may be a typing mistake.
+            self._catalogs.entry(table.catalog)
+            self._tables.state(table)
+        return found
 
     def task(self, task_id: TaskId) -> tuple[CompactionTask, tuple[TaskAttempt, ...]]:
         """A task, and all its attempts, the first one first. Raises NotFoundError when the task is unknown."""

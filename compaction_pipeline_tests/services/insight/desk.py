@@ -31,7 +31,7 @@ class Desk:
         self.status = ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, lambda: NOW)
         self.tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, lambda: NOW)
         self.records = ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
-        self.tasks = ReadTasks(stores.tasks)
+        self.tasks = ReadTasks(stores.catalogs, stores.tables, stores.tasks)
 
     def table(self, table: TableIdentifier, *nodes: NodeState, state: IndexState = COMPLETE, earlier: WholeRead | None = None) -> None:
         """Store a table whose index is in this state, with these nodes. By default all files of the table were read."""

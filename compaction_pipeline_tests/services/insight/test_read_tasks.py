@@ -10,6 +10,7 @@ import pytest
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, day, task
 from compaction_pipeline_tests.services.insight.desk import Desk
 
@@ -32,6 +33,19 @@ def test_merged_tasks_are_those_that_no_commit_has_claimed(desk: Desk) -> None:
     assert {item.task_id for item in desk.tasks.merged(ORDERS)} == {"t1", "t2"}
     desk.stores.tasks.claim(ORDERS, RecordId("r1"), [TaskId("t1")])
     assert [item.task_id for item in desk.tasks.merged(ORDERS)] == ["t2"]
+
+
+@pytest.mark.parametrize("statuses", [(), (TaskStatus.FAILED,)])
+def test_only_a_table_that_nobody_knows_is_refused(desk: Desk, statuses: tuple[TaskStatus, ...]) -> None:
+    desk.table(ORDERS)
+    assert desk.tasks.tasks(ORDERS, statuses) == ()
+    for unknown in ("lake.shop.nope", "nope.shop.orders"):
+        with pytest.raises(NotFoundError, match="nope"):
+            desk.tasks.tasks(TableIdentifier.parse(unknown), statuses)
+    # A table that was dropped may still have tasks.
+    dropped = replace(_pending("t1"), table=TableIdentifier("lake", ("shop",), "dropped"))
+    assert desk.stores.tasks.insert([dropped], (), NOW)
+    assert [each.task_id for each in desk.tasks.tasks(dropped.table)] == ["t1"]
 
 
 def test_tasks_name_their_nodes(desk: Desk) -> None:
