@@ -15,6 +15,7 @@ from pydantic import PrivateAttr
 
 from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.defs.choices import chosen
+from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.ending.dagster_dev import end_run_with_it
 from compaction_pipeline.settings import load_settings
@@ -54,6 +55,22 @@ class SparkOfSettings(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._services = None
 
 
+def _refuse_without_partition(run: dg.DagsterRun, log: dg.DagsterLogManager | None) -> None:
+    """Raise a failure for a run that was launched to compact or commit, but for no partition.
+
+    Dagster does not see to it when a program launches the run, and would say so only when the run has got its place in the pool.
+    """
+    asked = sorted(key.path[-1] for key in (run.asset_selection or ()) if key in (COMPACTED_FILES, COMPACTION_RECORDS))
+    if not asked or run.is_partitioned:
+        return
+    what = "nodes, whose keys stand on the page of `table_health`" if "compacted_files" in asked else "tables, such as lake.shop.orders"
+    sentence = f"the run is to materialize {' and '.join(asked)}, but names no partition: launch it again for partitions; they are {what}"
+    if log is not None:
+        # Dagster puts its own words before those of a failure of a resource.
+        log.error(sentence)
+    raise dg.Failure(sentence, allow_retries=False)
+
+
 class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Gives the services to runs and ticks. The COMPACTION_* variables and the attributes of `CompactionPipeline` configure it.
 
@@ -73,6 +90,7 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._holder = f"Dagster run {context.run.run_id[:8]}"
             self._log = context.log
             end_run_with_it()
+            _refuse_without_partition(context.run, context.log)
 
     def services(self) -> Services:
         """Return the services of this run or tick. The catalogs of the component are registered.

@@ -90,6 +90,20 @@ def test_launching_a_node_compacts_it_at_once_with_one_event(lake: Lake, instanc
     assert record.metadata["files_after_count"].value == 6
 
 
+@pytest.mark.parametrize("asset", [COMPACTED_FILES, COMPACTION_RECORDS])
+def test_a_run_that_names_no_partition_fails_in_words_before_it_waits_for_the_pool(
+    asset: dg.AssetKey, lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    before = lake.files()
+    job = defs.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=instance, asset_selection=[asset], raise_on_error=False)
+    assert not result.success
+    (said,) = lines(instance, result)
+    assert said.startswith(f"the run is to materialize {asset.path[-1]}, but names no partition: launch it again for partitions")
+    assert not any(event.is_step_start for event in result.all_events)
+    assert lake.files() == before
+
+
 def lines(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> list[str]:
     """What the run's log said by itself, beside the events."""
     return [entry.user_message for entry in instance.all_logs(result.run_id) if entry.dagster_event is None]
