@@ -125,7 +125,7 @@ def test_a_small_merge_in_this_process_is_stopped_when_it_takes_too_long(house: 
     monkeypatch.setattr(FileAccess, "_opened", waits)
     services = house.services
     engine = SmallFirstEngine(lambda: pytest.fail("Spark is started"), lambda: False)
-    worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 2)
+    worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1, in_threads=True)
     done = worker.drain("worker", meanwhile=timing_out(house, watched))
     assert (done.polled, len(done.prepared)) == (3, 2)
     (task,) = services.stores.tasks.tasks(slow.identifier)
