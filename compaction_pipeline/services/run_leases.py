@@ -29,11 +29,18 @@ class RunLeases:
 
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
-        """Show that a run has a process, until the block ends. When the process is killed, the run is lost a minute later."""
+        """Show that a run has a process, until the block ends. When the process is killed, the run is lost a minute later.
+
+        A run that has several processes at a time never looks lost: the executor of a project may give each step one.
+        """
         began = _began(run_id)
         # That it began is known only while it holds its lease: between the two it would look as if its process was gone.
-        with held_lease(self._leases, self._clock, self._heartbeat, _run(run_id), self._new_owner()):
-            note_done(self._leases, began, self._clock(), _REMEMBERED)
+        with held_lease(self._leases, self._clock, self._heartbeat, _run(run_id), self._new_owner()) as renew:
+            if renew is not None:
+                note_done(self._leases, began, self._clock(), _REMEMBERED)
+            else:
+                # The process that has the lease may end before this one, or may have been killed so that this one repeats its step.
+                self._leases.release(began, began)
             try:
                 yield
             finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -42,12 +42,42 @@ def no_heartbeat(renew: Callable[[], bool]) -> Iterator[None]:
 
 
 def test_a_run_that_begins_or_ends_is_not_lost_at_any_moment() -> None:
-    watchers, leases, seen = FakeWatcherStore(), WatchedLeases(), list[bool]()
-    watchers.renew("keeper", WatcherKind.KEEPER, NOW - timedelta(hours=1), timedelta(days=1))
-    watchers.renew("keeper", WatcherKind.KEEPER, NOW, timedelta(days=1))
+    watchers, leases, seen = watched(NOW), WatchedLeases(), list[bool]()
     runs = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "me")
     leases.looked = lambda: seen.append(runs.is_lost(RUN))
     with runs.hold(RUN):
         assert runs.is_held(RUN)
     assert len(seen) > 3
     assert not any(seen)
+
+
+def test_a_run_whose_step_begins_while_the_process_of_another_step_ends_is_not_lost() -> None:
+    watchers, leases, first_ends = watched(NOW), WatchedLeases(), ExitStack()
+    leases.looked = lambda: None
+    runs = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "one")
+    first_ends.enter_context(runs.hold(RUN))
+    later = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "two")
+    # The lease is not free when the second process asks for it, and is given back right after that.
+    leases.looked = lambda: first_ends.pop_all().close()
+    with later.hold(RUN):
+        assert not runs.is_held(RUN)
+        assert not runs.is_lost(RUN)
+
+
+def test_a_run_whose_step_is_repeated_after_its_process_was_killed_is_not_lost() -> None:
+    leases = FakeLeaseStore()
+    killed = RunLeases(watched(NOW), leases, lambda: NOW, no_heartbeat, lambda: "one").hold(RUN)
+    killed.__enter__()
+    after = NOW + timedelta(minutes=10)
+    seen = RunLeases(watched(after), leases, lambda: after, no_heartbeat, lambda: "keeper")
+    assert seen.is_lost(RUN)
+    with RunLeases(watched(NOW), leases, lambda: NOW, no_heartbeat, lambda: "two").hold(RUN):
+        assert not seen.is_lost(RUN)
+
+
+def watched(now: datetime) -> FakeWatcherStore:
+    """Watchers with a keeper that has looked for an hour."""
+    watchers = FakeWatcherStore()
+    watchers.renew("keeper", WatcherKind.KEEPER, now - timedelta(hours=1), timedelta(days=1))
+    watchers.renew("keeper", WatcherKind.KEEPER, now, timedelta(days=1))
+    return watchers
