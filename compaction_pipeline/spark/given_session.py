@@ -15,7 +15,7 @@ from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.spark.session import interrupts_kept, packaged
-from compaction_pipeline.spark.session_kind import application_of, is_alive, runs_here, ship, slots_of
+from compaction_pipeline.spark.session_kind import application_of, is_alive, note_application, runs_here, ship, slots_of
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class GivenSession:
                     "the Spark session of the resource 'pyspark' was stopped, or its JVM is gone. The program stops no session that it did "
                     "not start: see the run's log for who did, and launch the run again"
                 )
+            note_application(self._session)
             return self._session
 
     def running(self) -> Any | None:

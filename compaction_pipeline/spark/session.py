@@ -24,7 +24,7 @@ from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.merging.memory import PURGE_DELAY_MS
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.reachable import check_answers, check_connect, check_master
-from compaction_pipeline.spark.session_kind import is_alive, ship, slots_of
+from compaction_pipeline.spark.session_kind import is_alive, note_application, ship, slots_of
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class SparkSessions:
         with self._lock:
             if self._session is None or not is_alive(self._session):
                 self._session = self._started()
+            note_application(self._session)
             return self._session
 
     def running(self) -> Any | None:

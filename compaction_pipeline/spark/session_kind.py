@@ -47,17 +47,25 @@ def application_of(session: Any) -> str:
     return f"Connect session {session.session_id}" if is_connect(session) else f"application {session.sparkContext.applicationId}"
 
 
+def note_application(session: Any) -> None:
+    """Ask Spark once for the id of the application that the session's jobs run in."""
+    if session in _applications:
+        return
+    try:
+        asked = session.conf.get("spark.app.id", "") if is_connect(session) else session.sparkContext.applicationId
+    except Exception as error:
+        # The JVM is gone, or a server of Spark Connect does not answer. The next merge finds out, and asks again.
+        log.info("Spark does not tell the id of its application: %s", error)
+        return
+    _applications[session] = str(asked or "")
+
+
 def application_id_of(session: Any) -> str:
-    """The id of the application that the session's jobs run in; "" when Spark does not tell it. It is asked once a session."""
-    if session not in _applications:
-        try:
-            asked = session.conf.get("spark.app.id", "") if is_connect(session) else session.sparkContext.applicationId
-        except Exception as error:
-            # The JVM is gone, or a server of Spark Connect does not answer. The next merge finds out.
-            log.info("Spark does not tell the id of its application: %s", error)
-            return ""
-        _applications[session] = str(asked or "")
-    return _applications[session]
+    """The id of that application; "" while Spark has not told it.
+
+    Nothing is asked, because heartbeats tell the id: a client of Spark Connect waits minutes for a server that is gone.
+    """
+    return _applications.get(session, "")
 
 
 def runs_here(session: Any) -> bool:

@@ -22,6 +22,7 @@ from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.given_session import GivenSession
 from compaction_pipeline.spark.java import find_java
+from compaction_pipeline.spark.session_kind import application_id_of
 from compaction_pipeline_tests.merging.files import Table
 from compaction_pipeline_tests.spark.given import seen
 from compaction_pipeline_tests.spark.test_engine import endless_io
@@ -101,6 +102,27 @@ def test_a_session_that_somebody_stopped_fails_with_a_sentence_and_no_other_is_o
     session.sparkContext.stopped = True
     with pytest.raises(StorageUnavailable, match="Spark session of the resource 'pyspark' was stopped"):
         given.session()
+
+
+def test_only_a_merge_asks_for_the_application_and_whoever_reads_it_never_waits_for_spark(tmp_path: Path) -> None:
+    session, asked = Session(), list[str]()
+
+    class Silent(Context):
+        @property
+        def applicationId(self) -> str:  # type: ignore[override]
+            asked.append("id")
+            if len(asked) == 2:
+                raise ConnectionError("the server does not answer")
+            return "app-8"
+
+    session.sparkContext = Silent("local[2]")
+    given = GivenSession(lambda: session, tmp_path)
+    given.session()
+    # The log names it when the session is opened. Heartbeats read it: if they waited for Spark, an optimizer would lose its tasks.
+    assert (application_id_of(session), len(asked)) == ("", 2)
+    given.session()
+    given.session()
+    assert (application_id_of(session), len(asked)) == ("app-8", 3)
 
 
 def test_a_resource_without_a_session_is_named_with_what_to_do(tmp_path: Path) -> None:
