@@ -237,11 +237,14 @@ class DecidePlan:
 
     def _decide_plain(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest, lets_in: LetsIn) -> Decision:
         table, read = known.table, admitted.read
-        left_out = nodes_left_out(_metrics(seen.nodes), lets_in, request)
+        nodes = _metrics(seen.nodes)
+        if lets_in is not _lets_all_in and self._parts.reached_from_elsewhere(table, read.loaded.layout):
+            # The plan is about all nodes of the table then, not only about those that a tick looks at.
+            nodes = _metrics(self._reader.nodes(table, request.nodes))
+        left_out = nodes_left_out(nodes, lets_in, request)
         if left_out:
             seen = replace(seen, nodes=tuple(node for node in seen.nodes if node.node not in left_out))
-            # Where deletes of one node reach others, the plan is about all nodes of the table, not only about those that a tick looks at.
-            request = _without(request, _metrics(self._reader.nodes(table, request.nodes)), lets_in)
+            request = _without(request, nodes, lets_in)
         planning = Planning(seen.in_use, admitted.properties.forced(), request, seen.history, seen.budget, seen.now)
         worked = seen.worked(open_only=True)
         for files, decided in self._parts.parts(table, admitted, seen.nodes, worked, planning, force=request.force):

@@ -13,7 +13,7 @@ from pyiceberg.typedef import Record
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -158,6 +158,30 @@ def test_a_delete_of_every_partition_stays_while_a_partition_is_left_out(house: 
     assert files_of(table) == {"a": 1, "b": 1}
     assert not table.paths(FileContent.EQUALITY_DELETES)
     assert sorted(map(repr, table.rows())) == before
+
+
+def test_ticks_leave_partitions_out_where_a_delete_reaches_every_partition(house: House) -> None:
+    """Such a delete has every node planned together. A tick looks only at nodes that changed, and leaves out others too."""
+    table = house.lake.table("t", properties={_KEY: "name = 'a'"})
+    with table.table.update_spec() as update:
+        update.add_identity("name")
+    write(table, *range(12))
+    table.delete_ids(3, spec_id=0)
+    plans, ticks = house.services.plan_tables, house.services.tick_tables
+    house.services.explore_catalogs.explore()
+    house.services.compact_table.compact(table.identifier)
+    assert files_of(table) == {"a": 1, "b": 12}
+    table.table.refresh()
+    row_delta(table.table, [table.data_file([{"id": one, "name": "a"}], Record("a")) for one in range(20, 32)])
+    for _ in range(2):
+        house.pass_time(3_600)
+        ticks.sweep(None, timedelta(minutes=1))
+        ticks.plan_due(plans.worth_planning(), timedelta(minutes=1))
+        tasks = house.services.stores.tasks.tasks(table.identifier)
+        assert {str(task.work.node) for task in tasks} == {"name=a"}
+        told = {str(node.node): node.reason for node in house.services.read_tables.table(table.identifier).nodes}
+        assert told["name=b"] == "'self-optimizing.filter' leaves it out: name = 'a'"
+    assert len([task for task in tasks if task.status is TaskStatus.PENDING]) == 1
 
 
 def test_partitions_of_a_keyed_table_are_left_out_too(tmp_path: Path) -> None:
