@@ -17,7 +17,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import MOST_LOSSES
 from compaction_pipeline.core.queue.group import ResourceGroup
-from compaction_pipeline.core.queue.task import EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.services.queue import serve_optimizers
 from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
@@ -224,6 +224,8 @@ def test_a_second_report_at_the_same_moment_deletes_no_file_of_the_first(served:
     def first_the_other(*arguments: Any, **named: Any) -> TaskStatus:
         if not answers:
             answers.append(200)
+            # Another process that serves the same database knows nothing of what this one looks at.
+            optimizers._judging = serve_optimizers.OneAtATime()
             answers[0] = worker.complete(attempt, report).status_code
         return real(*arguments, **named)
 
@@ -232,6 +234,33 @@ def test_a_second_report_at_the_same_moment_deletes_no_file_of_the_first(served:
     assert (answers, late.status_code) == ([200], 409)
     assert status(served, task_id) is TaskStatus.PREPARED
     assert Path(local_path(report["outputs"][0]["path"])).exists()
+
+
+def test_a_report_that_is_sent_again_while_it_is_looked_at_is_not_looked_at_twice(served: Served) -> None:
+    """A client waits 30 s for an answer. A look at a thousand files may take longer, and a second one beside it would delay both."""
+    [task_id] = planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    attempt, report = assignment["task"]["attempt_id"], merged(assignment)
+    queue, looks, goes_on = served.house.services.serve_optimizers._queue, threading.Semaphore(0), threading.Event()
+    real = queue.judged
+
+    def judged(*arguments: Any, **named: Any) -> MergeResult | None:
+        looks.release()
+        assert goes_on.wait(60)
+        return real(*arguments, **named)
+
+    with mock.patch.object(queue, "judged", judged), ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(worker.complete, attempt, report)
+        try:
+            assert looks.acquire(timeout=60)
+            assert worker.complete(attempt, report).json() == {"status": "EXECUTING"}
+        finally:
+            goes_on.set()
+        assert sent.result().json() == {"status": "PREPARED"}
+    assert not looks.acquire(blocking=False)
+    assert worker.complete(attempt, report).json() == {"status": "PREPARED"}
+    assert status(served, task_id) is TaskStatus.PREPARED
 
 
 def test_reports_that_are_looked_at_for_long_delay_no_heartbeat(served: Served) -> None:

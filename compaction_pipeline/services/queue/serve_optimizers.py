@@ -69,15 +69,18 @@ class OneAtATime:
         self._users: Counter[str] = Counter()
 
     @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        """Hold the lock of this name until the block ends."""
+    def of(self, name: str, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock of this name until the block ends. Without `wait`, yield False at once when somebody else holds it."""
         with self._guard:
             lock = self._locks.setdefault(name, Lock())
             self._users[name] += 1
+        held = False
         try:
-            with lock:
-                yield
+            held = lock.acquire(blocking=wait)
+            yield held
         finally:
+            if held:
+                lock.release()
             with self._guard:
                 self._users[name] -= 1
                 if not self._users[name]:
@@ -107,7 +110,7 @@ class ServeOptimizers:
         self._clock = clock
         self._new_id = new_id
         self._version = version
-        self._polling = OneAtATime()
+        self._polling, self._judging = OneAtATime(), OneAtATime()
 
     def register(self, registration: Registration) -> Optimizer:
         """Store a new optimizer. One that a container has started takes the place that waits for its resource id.
@@ -216,7 +219,7 @@ class ServeOptimizers:
     def complete(self, optimizer_id: str, attempt_id: AttemptId, result: MergeResult) -> TaskStatus:
         """Take the report of an attempt, and return the status that its task has now.
 
-        While it is EXECUTING, the rows of the report are compared. The optimizer sends the report again until that has ended.
+        While it is EXECUTING, the report is looked at, or its rows are compared. The optimizer sends the report again until that has ended.
         A merge that is reported twice gets the same answer twice. Raises StaleAttempt when the attempt does not hold its task, or when it
         reported something else before: nothing is changed then. Raises ConfigError when an optimizer cannot report such an end. Raises
         MergeRefused when the report cannot be true: nothing of the attempt is used then, its task goes to another optimizer, and no file is
@@ -234,6 +237,13 @@ class ServeOptimizers:
             if task.attempt_id == attempt_id and task.result is not None and task.result.told() == result.told():
                 return task.status
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
+        # Whoever waits too long for the answer reports again. To look at a thousand files once more would only delay it.
+        with self._judging.of(attempt_id, wait=False) as is_first:
+            return self._completed(optimizer_id, task, attempt, attempts, result) if is_first else TaskStatus.EXECUTING
+
+    def _completed(
+        self, optimizer_id: str, task: CompactionTask, attempt: TaskAttempt, attempts: Sequence[TaskAttempt], result: MergeResult
+    ) -> TaskStatus:
         reported = result
         try:
             judged = self._queue.judged(task, result, wait=False)
