@@ -372,9 +372,9 @@ def test_nothing_is_claimed_with_a_token_that_is_revoked_between_its_check_and_t
     services = served.house.services
     poll_many = services.serve_tasks.poll_many
 
-    def revoked(*given: Any) -> Any:
+    def revoked(*given: Any, **named: Any) -> Any:
         services.keep_tokens.revoke(worker.token.partition(".")[0])
-        return poll_many(*given)
+        return poll_many(*given, **named)
 
     with mock.patch.object(services.serve_tasks, "poll_many", revoked):
         assert worker.poll() == []
