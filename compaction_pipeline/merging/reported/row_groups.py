@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, StringType
 
-from compaction_pipeline.merging.writing.metrics import Leaf, comparable, leaves
+from compaction_pipeline.merging.writing.metrics import Leaf, bounds_of_bytes, comparable, leaves
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
 _PLAIN = ParquetOptions.of({"write.parquet.compression-codec": "none"})
@@ -29,7 +30,8 @@ def problem_of_statistics(groups: Sequence[Any], rows: Any, schema: Schema) -> s
     own = pq.read_metadata(pa.BufferReader(sink.getvalue())).row_group(0)
     for index, leaf in enumerate(leaves(schema)):
         for group in groups:
-            problem = _problem(group.column(index), own.column(index), leaf)
+            said, true = group.column(index), own.column(index)
+            problem = _problem(said, true, leaf) or _problem_of_bounds(said.statistics, _bounds(true.statistics, rows, schema, leaf), leaf)
             if problem is not None:
                 return f"column {leaf.name}: {problem}"
     return None
@@ -43,11 +45,23 @@ def _problem(said: Any, true: Any, leaf: Leaf) -> str | None:
         return None
     if claimed.has_null_count and (known is None or claimed.null_count != known.null_count):
         return f"it says that {claimed.null_count} values are NULL, which is not so"
-    if not claimed.has_min_max:
+    return None
+
+
+def _bounds(known: Any, rows: Any, schema: Schema, leaf: Leaf) -> tuple[bytes, bytes] | None:
+    """The true bounds of a column; None when it has no value with an order."""
+    if known is not None and known.has_min_max:
+        return known.min_raw, known.max_raw
+    # Arrow keeps no bounds of more than 4 KiB. Other writers cut them, and a merge may copy their columns as they are.
+    return bounds_of_bytes(rows, schema, leaf.field_id) if isinstance(leaf.type, (StringType, BinaryType)) else None
+
+
+def _problem_of_bounds(claimed: Any, true: tuple[bytes, bytes] | None, leaf: Leaf) -> str | None:
+    if claimed is None or not claimed.has_min_max:
         return None
-    if known is None or not known.has_min_max:
+    if true is None:
         return "it has bounds, but its values have none"
     lower, upper = comparable(leaf.type, claimed.min_raw), comparable(leaf.type, claimed.max_raw)
-    if lower > comparable(leaf.type, known.min_raw) or upper < comparable(leaf.type, known.max_raw):
+    if lower > comparable(leaf.type, true[0]) or upper < comparable(leaf.type, true[1]):
         return "some of its values lie outside of its bounds"
     return None

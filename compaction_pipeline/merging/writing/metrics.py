@@ -279,15 +279,30 @@ def _paths(kind: IcebergType, number: int, path: tuple[int, ...]) -> Iterator[tu
 
 
 def _nans(array: Any, path: tuple[int, ...]) -> int:
+    values = _values(array, path)
+    return 0 if values is None else int(pc.sum(pc.is_nan(values)).as_py() or 0)
+
+
+def _values(array: Any, path: tuple[int, ...]) -> Any | None:
+    """The values of a primitive column, which lies at this path in the array. None when there is none but NULLs."""
     if array.null_count == len(array):
         # Arrow cannot flatten such an array if a UUID is inside.
-        return 0
+        return None
     if not path:
-        return int(pc.sum(pc.is_nan(array)).as_py() or 0)
+        return array
     if pa.types.is_struct(array.type):
-        return _nans(pc.struct_field(array, [path[0]]), path[1:])
+        return _values(pc.struct_field(array, [path[0]]), path[1:])
     if pa.types.is_map(array.type):
         present = array.drop_null()
         low, high = present.offsets[0].as_py(), present.offsets[-1].as_py()
-        return _nans((present.items if path[0] else present.keys).slice(low, high - low), path[1:])
-    return _nans(pc.list_flatten(array), path[1:])
+        return _values((present.items if path[0] else present.keys).slice(low, high - low), path[1:])
+    return _values(pc.list_flatten(array), path[1:])
+
+
+def bounds_of_bytes(table: Any, schema: Schema, field_id: int) -> tuple[bytes, bytes] | None:
+    """The lowest and the highest value of a column of texts or bytes, as Parquet orders them. None when there is none but NULLs."""
+    places = (each for index, column in enumerate(schema.fields) for each in _paths(column.field_type, column.field_id, (index,)))
+    top, *within = next(path for number, path in places if number == field_id)
+    found = [values for chunk in table.column(top).chunks if (values := _values(chunk, tuple(within))) is not None]
+    bounds = [pc.min_max(values.cast(pa.large_binary())).as_py() for values in found]
+    return (min(each["min"] for each in bounds), max(each["max"] for each in bounds)) if bounds else None
