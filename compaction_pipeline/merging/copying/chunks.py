@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, FloatType, PrimitiveType, StringType
+from pyiceberg.types import DecimalType, DoubleType, FixedType, FloatType, PrimitiveType, StringType
+from pyiceberg.utils.decimal import decimal_required_bytes
 
 from compaction_pipeline.merging.copying.footer import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, MAGIC, Chunk, Column, Footer
 from compaction_pipeline.merging.copying.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, field, write_struct
@@ -24,6 +25,9 @@ from compaction_pipeline.merging.writing.metrics import leaves
 CREATED_BY = b"compaction-pipeline version 1.0.0 (build copied)"
 """The `created_by` of files with copied bytes. Readers look it up to work around bugs of known writers, and list none for this name."""
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
+
+
+_UUID_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,9 @@ def _bounds(source: Chunk, statistics: Struct, leaf: LeafColumn) -> tuple[_Bound
     # Writers compared the deprecated `min` and `max` in different ways.
     if not source.typed_order or low is None or high is None:
         return None
+    # A bound that was cut is none where all values have one length: PyArrow would read behind its end.
+    if leaf.physical == FIXED and {len(low), len(high)} != {_length(leaf.kind)}:
+        return None
     least, greatest = decoded_bound(leaf, low), decoded_bound(leaf, high)
     if isinstance(leaf.kind, (FloatType, DoubleType)):
         if math.isnan(least) or math.isnan(greatest):
@@ -167,6 +174,13 @@ def _bounds(source: Chunk, statistics: Struct, leaf: LeafColumn) -> tuple[_Bound
     if greatest < least:
         return None
     return (least, low, field(statistics, 8)), (greatest, high, field(statistics, 7))
+
+
+def _length(kind: PrimitiveType) -> int:
+    """The length of the values of a type that Parquet stores with one length."""
+    if isinstance(kind, DecimalType):
+        return decimal_required_bytes(kind.precision)
+    return len(kind) if isinstance(kind, FixedType) else _UUID_BYTES
 
 
 def decoded_bound(leaf: LeafColumn, raw: bytes) -> Any:

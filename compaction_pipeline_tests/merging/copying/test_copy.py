@@ -11,6 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import numpy as np
@@ -33,6 +34,7 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
@@ -46,7 +48,7 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, Out
 from compaction_pipeline.merging.copying import assemble
 from compaction_pipeline.merging.copying.footer import Footer
 from compaction_pipeline.merging.copying.source import CopySource
-from compaction_pipeline.merging.copying.thrift import Struct, field, read_struct, write_struct
+from compaction_pipeline.merging.copying.thrift import BINARY, Struct, field, read_struct, write_struct
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, copied, footer_of, integer, long, rows_of, text
@@ -472,6 +474,31 @@ def test_bounds_of_no_defined_order_are_not_carried(tmp_path: Path, change: Call
     assert all(copied(table.inputs, result.outputs))
     assert result.outputs[0].lower_bounds == {}
     assert rows_of(result.outputs) == _noise(500)
+
+
+def _cut_bounds(chunk: Struct) -> None:
+    statistics = field(chunk, 12)
+    for number in (5, 6):
+        statistics[number] = (BINARY, field(statistics, number)[:8])
+
+
+def _of_one_length(kind: PrimitiveType, number: int) -> Any:
+    if isinstance(kind, FixedType):
+        return bytes([number % 251]) * len(kind)
+    return UUID(int=number << 90) if isinstance(kind, UUIDType) else Decimal(number) / 4
+
+
+@pytest.mark.parametrize("kind", [FixedType(100), UUIDType(), DecimalType(38, 2)])
+def test_bounds_that_are_shorter_than_all_values_are_not_carried(tmp_path: Path, kind: PrimitiveType) -> None:
+    """Writers in Rust cut bounds. As bounds of values of one length they are none, and end the process of a PyArrow that reads them."""
+    table = Table(tmp_path, [Schema(NestedField(1, "f", kind, required=False))])
+    rows = [{"f": _of_one_length(kind, number)} for number in range(500)]
+    _rewritten(table.append(rows, use_dictionary=False).path, _of_chunks(_cut_bounds))
+    table.inputs = [replace(table.inputs[0], file_size_bytes=Path(table.inputs[0].path).stat().st_size)]
+    result = _succeeded(table.merge(target=TARGET))
+    assert all(copied(table.inputs, result.outputs))
+    assert result.outputs[0].lower_bounds == {}
+    assert rows_of(result.outputs) == rows
 
 
 def _hidden_dictionary(chunk: Struct) -> None:
