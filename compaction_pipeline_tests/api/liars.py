@@ -37,7 +37,7 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.merging.engine import InProcessMergeEngine
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.through_json import through_json
 

@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
+from compaction_pipeline_tests.api.served import REGISTRATION, Served
 
 OPEN = {"/health/live", "/health/ready"}
 ROLES = {"/api/v1/optimizers": Role.OPTIMIZER, "/api/v1/attempts/x/complete": Role.OPTIMIZER, "/metrics": Role.READER}

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, select
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.storage.schema import metadata
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.api.test_slow_and_many import listening
 
 EXAMPLES = 15

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 
 
 def test_the_files_of_a_node_of_a_plain_table_are_those_of_its_last_refresh(served: Served) -> None:

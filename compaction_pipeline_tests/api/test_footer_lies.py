@@ -25,7 +25,6 @@ from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reported.describe import MOST_FOOTER_VALUES
 from compaction_pipeline.merging.reported.judge import judge
-from compaction_pipeline_tests.api.conftest import Served
 from compaction_pipeline_tests.api.liars import (
     ID,
     KEY,
@@ -42,6 +41,7 @@ from compaction_pipeline_tests.api.liars import (
     commit,
     merged,
 )
+from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.merging.files import Table, long
 

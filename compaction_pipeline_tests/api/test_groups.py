@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 
 HEAVY = {"group": "heavy", "capacity": 50, "order": "quota", "container": "external", "properties": {"instances": "2"}}
 

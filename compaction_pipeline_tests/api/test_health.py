@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from compaction_pipeline.api import health
 from compaction_pipeline.api.health import Readiness
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.builders import NOW
 
 

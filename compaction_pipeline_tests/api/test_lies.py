@@ -26,7 +26,6 @@ from compaction_pipeline.core.queue.report import metrics_problem
 from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.merging.engine import InProcessMergeEngine
-from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
 from compaction_pipeline_tests.api.liars import (
     AMOUNT,
     COUNT,
@@ -62,6 +61,7 @@ from compaction_pipeline_tests.api.liars import (
     twice,
     with_bounds,
 )
+from compaction_pipeline_tests.api.served import REGISTRATION, Served
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.through_json import through_json
 

@@ -17,7 +17,7 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
+from compaction_pipeline_tests.api.served import REGISTRATION, Served
 from compaction_pipeline_tests.builders import NOW
 
 

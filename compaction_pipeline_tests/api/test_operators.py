@@ -9,7 +9,7 @@ import pytest
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.api.test_work import merged, planned
 
 TABLE = "/api/v1/tables/lake.db.t"

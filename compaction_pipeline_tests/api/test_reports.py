@@ -9,7 +9,7 @@ import pytest
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.tables.commit_report import TOGETHER
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 
 

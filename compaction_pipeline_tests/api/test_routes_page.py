@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from compaction_pipeline_tests.api.conftest import Served
+from compaction_pipeline_tests.api.served import Served
 
 
 def test_the_page_lists_every_route_once(served: Served) -> None:

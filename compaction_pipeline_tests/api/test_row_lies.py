@@ -30,7 +30,6 @@ from compaction_pipeline.merging.reported.judge import judge
 from compaction_pipeline.merging.reported.verify import verify_rows
 from compaction_pipeline.merging.writing.metrics import footer_bytes
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
-from compaction_pipeline_tests.api.conftest import Served
 from compaction_pipeline_tests.api.liars import (
     PRICE,
     REGION,
@@ -47,6 +46,7 @@ from compaction_pipeline_tests.api.liars import (
     merged,
     plan,
 )
+from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.api.test_footer_lies import ONLY_PAGES_SHOW, rewritten, tampered
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 

@@ -20,7 +20,7 @@ from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.serve import Listening, server_config
 from compaction_pipeline.core.access.rate import BURST, COST_OF_OWN
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline_tests.api.conftest import REGISTRATION, Served, Worker
+from compaction_pipeline_tests.api.served import REGISTRATION, Served, Worker
 from compaction_pipeline_tests.builders import NOW
 
 PATIENCE_SECONDS = 60

@@ -20,8 +20,8 @@ from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.services.queue import serve_optimizers
-from compaction_pipeline_tests.api.conftest import REGISTRATION, Served
 from compaction_pipeline_tests.api.liars import as_report
+from compaction_pipeline_tests.api.served import REGISTRATION, Served
 from compaction_pipeline_tests.reference_reader import local_path
 from compaction_pipeline_tests.through_json import through_json
 
