@@ -80,8 +80,17 @@ def _folder_problems(options: DemoOptions) -> Iterator[None]:
         ) from error
 
 
+def _check_ports(options: DemoOptions) -> None:
+    check_port(options.port)
+    if options.optimizers:
+        check_port(options.server_port, "make demo SERVER_PORT")
+
+
 def _run(options: DemoOptions) -> int:
     try:
+        if not options.root.exists():
+            # No earlier demo can hold the ports, and a demo that cannot start leaves nothing behind.
+            _check_ports(options)
         with _folder_problems(options):
             options.make_folders()
         # The services that this process opens read the environment too.
@@ -90,9 +99,7 @@ def _run(options: DemoOptions) -> int:
         os.environ.update(environment)
         with alone(options):
             # A killed demo may have held the ports until now.
-            check_port(options.port)
-            if options.optimizers:
-                check_port(options.server_port, "make demo SERVER_PORT")
+            _check_ports(options)
             with _folder_problems(options):
                 make_tables(options)
                 make_payments(options)
