@@ -24,8 +24,9 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.literals import BooleanLiteral, DecimalLiteral, Literal, LongLiteral, StringLiteral
 from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind, expression_evaluator, inclusive_projection, rewrite_not
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import TruncateTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
     BooleanType,
@@ -60,6 +61,7 @@ _VALUES: Mapping[type[IcebergType], tuple[type[Literal[Any]], ...]] = {
     **dict.fromkeys((StringType, DateType, TimeType, TimestampType, TimestamptzType, UUIDType), (StringLiteral,)),
 }
 """How the values of a column may be written. PyIceberg would read 2.5 as 2 beside a whole number, and 5 as microseconds beside a time."""
+_LOWEST: Mapping[type[IcebergType], int] = {IntegerType: -(2**31), LongType: -(2**63)}
 _WORDS = re.compile(
     r"""
     (?P<column>"[^"]+"|[\w.$]+)\s+not\s+between\b
@@ -148,11 +150,27 @@ def _of_spec(condition: BooleanExpression, schema: Schema, spec: PartitionSpec) 
     fields = [NestedField(field.field_id, field.name, kind, required=False) for field, kind in zip(known, types, strict=True)]
     projected = inclusive_projection(schema, spec, case_sensitive=True)(condition)
     evaluate = expression_evaluator(Schema(*fields), projected, case_sensitive=True)
+    pairs = zip(known, types, strict=True)
+    ends = [_LOWEST.get(type(kind)) if isinstance(field.transform, TruncateTransform) else None for field, kind in pairs]
 
     def may_match(partition: Partition) -> bool:
-        values = {value.name: value.value for value in partition}
-        if not all(field.name in values for field in fields):
+        told = {value.name: value.value for value in partition}
+        if not all(field.name in told for field in fields):
             return True
-        return evaluate(Record(*[internal_value(field.field_type, values[field.name]) for field in fields]))
+        values = [internal_value(field.field_type, told[field.name]) for field in fields]
+        if any(
+            lowest is not None and _is_at_an_end(value, field, lowest) for value, field, lowest in zip(values, known, ends, strict=True)
+        ):
+            return True
+        return evaluate(Record(*values))
 
     return may_match
+
+
+def _is_at_an_end(value: object, field: PartitionField, lowest: int) -> bool:
+    """Whether a truncated whole number is so near an end of its type that nobody knows what it was made of.
+
+    The lowest numbers have no multiple of the width below them in their type: Java wraps around, and PyIceberg leaves the type.
+    """
+    assert isinstance(field.transform, TruncateTransform)
+    return isinstance(value, int) and not lowest + field.transform.width <= value < -lowest - field.transform.width

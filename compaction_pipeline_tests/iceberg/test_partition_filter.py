@@ -285,6 +285,15 @@ def _internal(value: object) -> object:
     return (value - date(1970, 1, 1)).days if isinstance(value, date) else value
 
 
+@pytest.mark.parametrize("value", [-(2**31) - 1, 2**31 - 1])
+def test_a_partition_of_the_lowest_number_is_left_in_however_its_writer_truncated_it(value: int) -> None:
+    # -2147483649 is what PyIceberg makes of the lowest number, and 2147483647 what Java makes of it, which wraps around.
+    lets_in = partition_filter(_TABLE, layout([("number", TruncateTransform(3))]), "number in (0, -2147483648)")
+    name = "number_truncate_3]"
+    assert lets_in((0, (PartitionValue(name, "int", single_value(IntegerType(), value)),)))
+    assert not lets_in((0, (PartitionValue(name, "int", single_value(IntegerType(), 300)),)))
+
+
 @given(_CONDITIONS, _SPECS, st.lists(_ROWS, min_size=1, max_size=8))
 def test_no_partition_with_a_row_that_matches_is_left_out(text: str, spec: dict[str, Transform], values: list[dict[str, object]]) -> None:
     fields, lets_in, refused = list(spec.items()), None, ""
