@@ -20,7 +20,7 @@ from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
-from compaction_pipeline.api.security import Guard, unknown_token
+from compaction_pipeline.api.security import Guard, no_token, unknown_token
 from compaction_pipeline.api.tables import table_routes
 from compaction_pipeline.api.tasks import task_routes
 from compaction_pipeline.api.wrong_tokens import AnswerWrongTokens, WrongTokens
@@ -48,7 +48,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     answer_with_problems(app)
     complete_document(app)
     wrong = WrongTokens(services.own_clock)
-    app.add_middleware(AnswerWrongTokens, wrong=wrong, answer=unknown_token(), paths=(VERSION_PREFIX, "/metrics"))
+    app.add_middleware(AnswerWrongTokens, wrong=wrong, answer=unknown_token(), without=no_token(), paths=(VERSION_PREFIX, "/metrics"))
     guard = Guard(services.keep_tokens, RateLimit(services.own_clock), wrong)
     bodies = Bodies(guard.count_bytes)
     optimizers = services.serve_optimizers

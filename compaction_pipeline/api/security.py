@@ -34,6 +34,11 @@ def unknown_token() -> Response:
     return problem(401, NOT_DONE, _UNKNOWN_TOKEN, ErrorCode.NO_ACCESS.value, headers=_BEARER_WANTED)
 
 
+def no_token() -> Response:
+    """The answer to a request without a token."""
+    return problem(401, NOT_DONE, _NO_TOKEN, ErrorCode.NO_ACCESS.value, headers=_BEARER_WANTED)
+
+
 Caller = Callable[..., AsyncIterator[Token]]
 
 

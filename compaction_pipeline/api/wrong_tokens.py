@@ -1,4 +1,5 @@
 """Remembers tokens that are refused, so that whoever sends one again and again costs next to nothing: no look into the state database.
+Whoever sends none costs as little.
 
 These are tokens that are wrong, and tokens that have made too many requests.
 """
@@ -57,13 +58,14 @@ class WrongTokens:
 
 
 class AnswerWrongTokens:
-    """An ASGI middleware. It answers a remembered token at once, before the rest of the application does anything."""
+    """An ASGI middleware. It answers a remembered token, and a request without one, before the rest of the application does anything."""
 
-    def __init__(self, app: ASGIApp, wrong: WrongTokens, answer: Response, paths: tuple[str, ...]) -> None:
-        """`paths` are the beginnings of the paths that need a token."""
+    def __init__(self, app: ASGIApp, wrong: WrongTokens, answer: Response, without: Response, paths: tuple[str, ...]) -> None:
+        """`paths` are the beginnings of the paths that need a token. `without` is the answer to a request that has none."""
         self._app = app
         self._wrong = wrong
         self._answer = answer
+        self._without = without
         self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,7 +73,7 @@ class AnswerWrongTokens:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
             scheme, _, text = given.partition(" ")
             text = text.strip() if scheme.lower() == "bearer" else ""
-            answer = self._answer if text and self._wrong.has(text) else None
+            answer = self._without if not given else self._answer if text and self._wrong.has(text) else None
             if answer is None and text and scope["method"] not in READING:
                 answer = self._wrong.answer_to(text)
             if answer is not None:
