@@ -24,8 +24,9 @@ import pyarrow as pa
 from generate import LINEITEM, ORDERS, merged, total_bytes, warehouse
 from measure import MB, alternating, load_average, median, positive
 
-from compaction_pipeline.core.queue.task import CompactionTask, Digest
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import Digest
 from compaction_pipeline.merging.copying import assemble, assembled_file, merge
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.chunks import Piece

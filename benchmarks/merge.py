@@ -25,7 +25,7 @@ from measure import MB, alternating, load_average, median, positive
 from own_session import own_session
 
 from compaction_pipeline.core.queue.ports import MergeEngine
-from compaction_pipeline.core.queue.task import MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 CODES = Rows(

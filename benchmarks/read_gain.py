@@ -24,8 +24,8 @@ from measure import CATALOG, MB, Cost, load_average, measured, median, positive
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.settings import Settings
 
 COMMITS = 20

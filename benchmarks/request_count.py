@@ -31,9 +31,9 @@ from pyiceberg.types import DoubleType, LongType, NestedField, StringType, Times
 from real_services import FaultProxy, S3Server, fault_proxy, s3_server
 
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.file_io.object_io import immutable_files

@@ -30,8 +30,9 @@ from measure import CATALOG, MB, load_average, positive
 from opened_services import OpenedServices
 
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.processes import Processes, stop_on_signals
 from compaction_pipeline.settings import Settings
 

@@ -45,10 +45,13 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, Digest, EndReason, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.demo.processes import Processes, stop_on_signals
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.settings import Settings

@@ -22,8 +22,9 @@ from measure import CATALOG, load_average, positive
 from opened_services import OpenedServices
 
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.engine import SparkMergeEngine
 

@@ -25,8 +25,9 @@ from compaction_pipeline.core.queue.ports import Containers, MergeEngine
 from compaction_pipeline.core.tables.ports import ChangeRates, KeyReader, TableScan
 
 if TYPE_CHECKING:
-    from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+    from compaction_pipeline.core.queue.task import CompactionTask
     from compaction_pipeline.core.tables.table import TableLayout
+    from compaction_pipeline.core.work.result import MergeResult
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
     from compaction_pipeline.settings import Settings
     from compaction_pipeline.spark.engine import Sessions

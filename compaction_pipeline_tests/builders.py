@@ -9,13 +9,15 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import plan
 from compaction_pipeline.core.queue.open_work import InUse
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.index import Complete, LoadedTable, TableIndex
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.storage.stores import Stores
 
 KB = 1000

@@ -9,7 +9,8 @@ from datetime import datetime
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.work.result import EndReason
 
 
 class FakeQueueReader:

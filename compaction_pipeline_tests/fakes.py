@@ -25,7 +25,7 @@ from compaction_pipeline.core.queue.group import QueueFull, QueueOrder, QueueRoo
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.order import in_place_of, priority_order
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, MergeResult, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import allowed
 from compaction_pipeline.core.tables.commit_report import CommitReport, ReportedTable, with_report
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
@@ -40,6 +40,8 @@ from compaction_pipeline.core.tables.ports import TouchedNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.fake_queues import FakeQueueReader
 from compaction_pipeline_tests.fake_workers import FakeGroupStore, FakeOptimizerStore, FakeTokenStore, FakeWatcherStore

@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.open_work import InUse
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests import builders
 
 _text = st.text(st.characters(codec="utf-8"), max_size=20)

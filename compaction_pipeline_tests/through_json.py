@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.ports import TaskQueue
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 
 
 def through_json(kind: Any, value: Any) -> Any:

@@ -17,8 +17,8 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED, PlanReasonCode
 from compaction_pipeline.core.insight.plan_value import plan_value
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.planning.plan_tables import PlanTables

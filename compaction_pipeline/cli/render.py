@@ -26,7 +26,7 @@ from compaction_pipeline.core.queue.attempts import attempt_text
 from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAttempt
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.catalog_properties import nearest_key
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -36,6 +36,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, printable, time_text
+from compaction_pipeline.core.work.result import EndReason
 
 if TYPE_CHECKING:
     from compaction_pipeline.core.insight.checks.every_check import CheckResult

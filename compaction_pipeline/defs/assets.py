@@ -14,7 +14,7 @@ from pydantic import Field
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.defs.health_events import FRESHNESS
 from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline.defs.launched_partitions import NodesByName, TablesByName

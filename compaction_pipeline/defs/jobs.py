@@ -11,9 +11,9 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.conflict_rounds import Requests
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, Ending, is_of_machine, pool_wanted_by, when_done
 from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
 from compaction_pipeline.defs.refusals import failing_in_words

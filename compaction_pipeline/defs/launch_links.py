@@ -16,9 +16,9 @@ from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.markdown import LINE, fitting, is_shown_at_once
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
 from compaction_pipeline.core.insight.svg import clipped_middle
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.words import count_text, printable
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.defs.keys import COMPACT_JOB, PAUSE_JOB, RESUME_JOB
 from compaction_pipeline.services.insight.read_status import Status
 

@@ -19,8 +19,9 @@ from compaction_pipeline.core.commit.base_decision import task_groups, with_thei
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import figures_of_history
 from compaction_pipeline.iceberg.head_reader import listed_paths

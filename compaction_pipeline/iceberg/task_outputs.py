@@ -13,12 +13,13 @@ from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.errors import CommitConflict, OutputUnusable
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.core.words import printable
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.file_io.local_files import local_path, local_version
 from compaction_pipeline.file_io.object_io import ObjectFile
 from compaction_pipeline.iceberg.failures import translated

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from compaction_pipeline.core.queue.task import Digest
+from compaction_pipeline.core.work.result import Digest
 from compaction_pipeline.merging.reading.evolution import children
 from compaction_pipeline.merging.row_hashes import (
     INDEX_ROWS,

@@ -21,10 +21,12 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import DigestMismatch, FileGone, MergeDenied, MergeFailed, MergeRefused
-from compaction_pipeline.core.queue.task import CompactionTask, Digest, EndReason, MergeResult, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.core.tables.table import TableLayout, data_folder
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
 from compaction_pipeline.merging.convert import convert_deletes
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.footer import DamagedPages

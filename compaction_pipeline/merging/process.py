@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.kernel import merge_task
 
 _NICE = 5

@@ -14,8 +14,9 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import VoidTransform
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.merging.ordering import Sorter, sort_keys
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.read import TableShape

@@ -10,8 +10,9 @@ from threading import Lock
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.small_tasks import is_small, starts_spark
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 _LONGEST_TURN_SECONDS = 30

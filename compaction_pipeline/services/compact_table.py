@@ -25,10 +25,11 @@ from compaction_pipeline.core.planning.conflict_rounds import Requests, after_co
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks

@@ -26,12 +26,13 @@ from compaction_pipeline.core.planning.conflict_rounds import Requests, after_co
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import ReportStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.held_lease import done_at, note_done

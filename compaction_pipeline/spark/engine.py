@@ -20,8 +20,9 @@ from pydantic import TypeAdapter
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.spark.session_kind import is_connect
 from compaction_pipeline.spark.worker import shared_deletes, tidy_up_after_task

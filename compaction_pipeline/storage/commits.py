@@ -7,10 +7,10 @@ from datetime import datetime
 
 from sqlalchemy import Engine, select, update
 
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, writing
 from compaction_pipeline.storage.node_rows import last_done_of, last_done_text, note_change, update_nodes

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, bindparam, update
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.table_rows import identifier_of
 

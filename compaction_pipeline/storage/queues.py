@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, false, func, select
 
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
-from compaction_pipeline.core.queue.task import EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import reading
 

@@ -16,12 +16,13 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
 from compaction_pipeline.core.queue.group import QueueOrder
 from compaction_pipeline.core.queue.optimizer import OptimizerState
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.storage.columns import Json, Member, Moment
 from compaction_pipeline.storage.table_rows import IndexStateName
 

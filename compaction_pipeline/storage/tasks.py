@@ -20,9 +20,10 @@ from compaction_pipeline.core.leases.timeouts import expires_at
 from compaction_pipeline.core.queue.attempts import Tries, after_attempt, lost_text, timed_out_text
 from compaction_pipeline.core.queue.group import QueueFull, QueueRoom
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.claims import claim, may_claim, next_pending
 from compaction_pipeline.storage.engine import batches, lock, reading, writing

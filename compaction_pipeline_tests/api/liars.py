@@ -34,8 +34,9 @@ from pyiceberg.types import (
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
-from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.iceberg.lake import LakeTable

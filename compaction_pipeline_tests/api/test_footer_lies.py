@@ -17,8 +17,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from compaction_pipeline.core.errors import MergeRefused, OutputUnusable
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.merging.copying.footer import MAGIC
 from compaction_pipeline.merging.copying.thrift import BINARY, DOUBLE, I32, I64, LIST, STRUCT, Struct, read_struct, write_struct
 from compaction_pipeline.merging.kernel import merge_task

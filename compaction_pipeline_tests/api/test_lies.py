@@ -23,8 +23,9 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAttempt
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.report import metrics_problem
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.api.liars import (
     AMOUNT,

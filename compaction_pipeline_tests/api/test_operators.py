@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.api.test_work import merged, planned
 

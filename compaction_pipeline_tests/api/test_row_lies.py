@@ -22,7 +22,8 @@ from pydantic import TypeAdapter
 from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.queue.group import VERIFY_OUTPUTS
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.merging.copying.footer import INT64
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reported.footer_metadata import _Statistics

@@ -15,9 +15,10 @@ from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.credentials import MOST_EXPIRIES
 from compaction_pipeline.core.queue.ports import TaskQueue
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
 from compaction_pipeline.services.queue.verify_reports import VerifyReports

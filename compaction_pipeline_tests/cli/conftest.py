@@ -22,9 +22,10 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from typer.testing import CliRunner, Result
 
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs import SqlCatalog

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement, table_nodes
 from compaction_pipeline_tests.defs.values import NOW, ago, overview
 

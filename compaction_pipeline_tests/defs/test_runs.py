@@ -22,8 +22,9 @@ from compaction_pipeline.core.commit.ports import CommitOutcome
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import report, resources
 from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS

@@ -10,12 +10,15 @@ from compaction_pipeline.core.commit.record import CommitFigures, CompactionReco
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.overview import NodeOverview
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.table import SnapshotSummary, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import TaskWork
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
 ORDERS = TableIdentifier("lake", ("shop",), "orders")

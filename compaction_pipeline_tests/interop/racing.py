@@ -12,8 +12,10 @@ from typing import Any
 
 from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.queue.ports import MergeEngine
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.interop.warehouse import Compactions
 
 Say = Callable[[str], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
 from compaction_pipeline_tests.reference_reader import local_path
 

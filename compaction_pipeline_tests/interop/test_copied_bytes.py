@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 import pytest
 
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.merging.copying import assemble
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.levels import DEFAULT_LEVEL

@@ -11,7 +11,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.commit.ports import CommitState
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.interop.duckdb_reader import duckdb_rows
 from compaction_pipeline_tests.reference_reader import reference_rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.keyed.compactions import Compactions
 from compaction_pipeline_tests.keyed.test_examples import Example
 from compaction_pipeline_tests.reference_reader import bag_difference

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import Drop, Lost, Status, Truncate
 from compaction_pipeline_tests.real_services.lake import ServedLake

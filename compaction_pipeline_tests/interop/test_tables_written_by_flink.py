@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.interop.flink import SHAPES, Flink, expected_rows
 from compaction_pipeline_tests.interop.warehouse import Compactions, Register, Warehouse, live_files
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, change_file
 from compaction_pipeline.core.tables.keyed.partition_paths import path_of
 from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
 from compaction_pipeline.iceberg.keyed.sequences import fields_of_spec, read_sequences
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.merging.kernel import merge_task

@@ -17,10 +17,12 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.planning.keyed.node_rewrites import plan_node_rewrites
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskStatus, TaskWork, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import TaskWork, written_layout
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter

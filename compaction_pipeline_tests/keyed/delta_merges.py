@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import change_file
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import KeyedLayout
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.merging.kernel import merge_task

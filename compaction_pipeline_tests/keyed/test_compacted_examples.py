@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.commit.ports import CommitState
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
 from compaction_pipeline_tests.keyed.compactions import Compactions
 from compaction_pipeline_tests.keyed.test_examples import Example

@@ -15,8 +15,9 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType, StringType
 
 from compaction_pipeline.core.commit.ports import CommitState
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.keyed.base_merges import small_batches
 from compaction_pipeline_tests.keyed.compactions import Compactions
 from compaction_pipeline_tests.keyed.test_writing import Keyed, row, table_of

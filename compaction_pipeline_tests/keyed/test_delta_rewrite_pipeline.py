@@ -14,8 +14,9 @@ from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import Transaction

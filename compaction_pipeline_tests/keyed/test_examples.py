@@ -10,8 +10,8 @@ from pyiceberg.expressions import EqualTo, GreaterThan
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, TableRefused
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs import Catalog, SqlCatalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.table_scan import IcebergScan

@@ -15,8 +15,8 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row

@@ -10,10 +10,10 @@ from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import RacesLost
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.keyed.file_names import base_file
 from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.keyed.base_commits import BaseCommits

@@ -19,11 +19,12 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.credentials import credentials_end
-from compaction_pipeline.core.queue.task import CompactionType, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Complete, Empty, Refused
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs import load_catalog
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.engine import InProcessMergeEngine

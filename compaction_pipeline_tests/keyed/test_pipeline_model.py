@@ -12,7 +12,9 @@ import pytest
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline_tests.keyed.test_compaction_model import REGIONS, SPECS
 from compaction_pipeline_tests.keyed.test_pipeline import TABLE, Program

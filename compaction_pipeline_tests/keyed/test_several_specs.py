@@ -11,8 +11,8 @@ from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline_tests.keyed.overwrites import Overwritten

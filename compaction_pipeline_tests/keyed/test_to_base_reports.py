@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.keyed.base_merges import Choices, layout_of_table, run, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 

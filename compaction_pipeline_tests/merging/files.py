@@ -15,10 +15,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.merging.copying.footer import Footer
 from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.kernel import merge_task

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from compaction_pipeline.core.queue.task import TaskAction
 from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline_tests.merging.files import Table, long, rows_of, text
 
 

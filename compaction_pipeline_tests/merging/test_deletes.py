@@ -30,8 +30,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from compaction_pipeline.core.queue.task import EndReason
 from compaction_pipeline.core.tables.node import PartitionValue
+from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.merging.deletes import deletes
 from compaction_pipeline.merging.deletes.keys import HashFilter, KeySet, canonical
 from compaction_pipeline.merging.deletes.positions import Bits

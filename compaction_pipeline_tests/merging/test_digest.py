@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from compaction_pipeline.core.queue.task import Digest, EndReason
+from compaction_pipeline.core.work.result import Digest, EndReason
 from compaction_pipeline.merging import digest as digest_module
 from compaction_pipeline.merging import row_hashes as row_hashes_module
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches

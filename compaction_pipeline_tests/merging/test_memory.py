@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from compaction_pipeline.core.queue.task import MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_field
 from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, long

@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import LongType, NestedField
 
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.merging.files import MIB, Table
 from compaction_pipeline_tests.object_store import ObjectStore, object_store

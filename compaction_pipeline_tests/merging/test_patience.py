@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import FileGone, FileUnreadable, MergeFailed, StoreBusy
-from compaction_pipeline.core.queue.task import EndReason, MergeResult
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.patience import TRIES, patiently

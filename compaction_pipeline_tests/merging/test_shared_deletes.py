@@ -18,9 +18,10 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.deletes import deletes, positions
 from compaction_pipeline.merging.deletes.keys import KeySet
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, KeyFiles, SharedDeletes

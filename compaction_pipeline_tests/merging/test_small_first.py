@@ -13,8 +13,9 @@ import pytest
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.small_tasks import SMALL_BYTES, START
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging import small_first
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.merging.small_first import SmallFirstEngine

@@ -13,7 +13,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField, StringType, StructType, UUIDType
 
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline_tests.merging.files import Table, long, text
 

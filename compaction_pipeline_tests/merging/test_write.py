@@ -31,8 +31,8 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.node import PartitionValue
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.merging.files import MIB, Table, long, rows_of, text
 
 

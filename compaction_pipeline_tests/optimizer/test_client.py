@@ -21,7 +21,8 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAtt
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.optimizer import client
 from compaction_pipeline.optimizer.client import HttpTaskQueue
 from compaction_pipeline_tests.services.house import House

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.settings import Settings

@@ -19,8 +19,8 @@ from unittest import mock
 import dagster as dg
 
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.foundations import utc_now

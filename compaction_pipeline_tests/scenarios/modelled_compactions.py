@@ -22,12 +22,13 @@ from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanR
 from compaction_pipeline.core.planning.planner import plan
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.ports import MergeEngine
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.sort_order import order_of_full
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep

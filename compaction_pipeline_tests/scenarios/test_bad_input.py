@@ -26,8 +26,9 @@ from typer.testing import CliRunner
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue import small_tasks
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.merging import engine as merge_engine

@@ -16,8 +16,9 @@ import pytest
 from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, RecordStatus
-from compaction_pipeline.core.queue.task import TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, metadata_of, reference_rows
 from compaction_pipeline_tests.scenarios.crashing import LATER, compact_until, instance_at, open_at, recovered, steps_of, told_records

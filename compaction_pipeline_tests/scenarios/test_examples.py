@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs import load_catalog
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices

@@ -14,8 +14,9 @@ import pytest
 from pyiceberg.table import Table
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, RecordStatus
-from compaction_pipeline.core.queue.task import TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, row
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row, local_path, metadata_of

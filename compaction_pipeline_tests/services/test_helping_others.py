@@ -9,9 +9,11 @@ from threading import Event
 
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.ports import MergeEngine
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.heard import Between, Heard

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.given_session import GivenSession
 from compaction_pipeline.spark.java import find_java

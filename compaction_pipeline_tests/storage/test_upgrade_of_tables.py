@@ -12,10 +12,11 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReaso
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.table_planning import TablePlanning
-from compaction_pipeline.core.queue.task import TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.index import Complete, Empty, Failed, LoadedTable, Reading, Refused, TableIndex, WholeRead
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import failed, prepared

@@ -33,9 +33,9 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.insight.overview import TableOverview
 from compaction_pipeline.core.insight.plan_value import plan_value
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.work.kinds import CompactionType
 
 commands = command_group()
 

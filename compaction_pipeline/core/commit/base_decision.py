@@ -16,12 +16,14 @@ from compaction_pipeline.core.commit.decision import CommitDecision
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles, HeadLayout
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, change_file
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, path_of
 from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.work import ChangeSpan
 
 TaskGroup = tuple[CompactionTask, ...]
 

@@ -16,8 +16,9 @@ from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes, i
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.work.kinds import TaskAction
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.work.kinds import CompactionType
 
 
 def done_work(

@@ -10,9 +10,10 @@ from typing import Protocol
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 
 
 class CommitState(str, Enum):

@@ -8,9 +8,10 @@ from datetime import datetime
 from enum import Enum
 
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_change_text, count_text
+from compaction_pipeline.core.work.kinds import CompactionType
 
 RECORD_ID_PROPERTY = "compaction-pipeline.record-id"
 """The key in a snapshot's summary that holds the record id of the commit that made it."""

@@ -13,9 +13,10 @@ from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.validation import OutputsOf
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFile, KeyedFileType, change_file
+from compaction_pipeline.core.work.kinds import TaskAction
 
 
 def rewrites_changes(tasks: Sequence[CompactionTask]) -> bool:

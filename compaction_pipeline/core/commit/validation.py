@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from compaction_pipeline.core.commit.head import Bucket, HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.work.kinds import TaskAction
 
 PathsIn = Callable[[LiveFile], "frozenset[str] | None"]
 """Returns the paths of the data files that a position-delete file names; None when the delete file is gone and cannot be read."""

@@ -10,8 +10,8 @@ from datetime import datetime, timezone
 
 from compaction_pipeline.core.fragmentation.triggers import enough_small_files, interval_end
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 
 _SETTLED = frozenset({PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE})
 ALWAYS = datetime.min.replace(tzinfo=timezone.utc)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+from compaction_pipeline.core.work.kinds import CompactionType
 
 _COVERS: Mapping[CompactionType, tuple[CompactionType, ...]] = {
     # A MAJOR also does the work of a MINOR, and a FULL does the work of all types.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from compaction_pipeline.core.insight.pictures import FileGroup
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
+from compaction_pipeline.core.work.kinds import TaskAction
 
 
 def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGroup]:

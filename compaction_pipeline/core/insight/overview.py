@@ -16,13 +16,13 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReason
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text, waits_for_commit
 from compaction_pipeline.core.queue.open_work import OpenTasks
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.keyed.stores import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import asset_key_of, properties_or_defaults
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 
 SHOWN = 20
 """Rows of a list that a person looks at. Dagster's tables of metadata have this limit too."""

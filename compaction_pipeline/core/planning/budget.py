@@ -14,10 +14,11 @@ from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReas
 from compaction_pipeline.core.planning.plan import Budget
 from compaction_pipeline.core.queue.open_work import PlannedWork
 from compaction_pipeline.core.queue.quota import entitled_slots
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 
 TASKS_PER_SLOT = 4
 """A table may have this many tasks of full size for each slot that it is entitled to, so that no slot waits for the next plan."""

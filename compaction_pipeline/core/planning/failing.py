@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.plan import CompactionPlan
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.work.result import EndReason
 
 FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its attempts is left alone for this long, unless a person asks for work on it."""

@@ -23,7 +23,6 @@ from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.planning.waiting import that_cannot_grow, why_kept, with_whole_groups
 from compaction_pipeline.core.queue.open_work import InUse
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.figures import NodeMetrics
@@ -31,6 +30,8 @@ from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, fi
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 _FORCED = "a person asked for this work, so no threshold counts"

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.group import QueueRoom
-from compaction_pipeline.core.queue.task import CompactionType, TaskWork
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import TaskWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, files_by_node
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 
 _DELETE_BYTES_PER_ROW = 2
 _DELETE_FILE_BYTES = 1024

@@ -10,8 +10,9 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.admission import Admitted
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.attempts import max_attempts
-from compaction_pipeline.core.queue.task import CompactionTask, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.work import written_layout
 
 
 def tasks_of_plan(

@@ -15,10 +15,11 @@ from compaction_pipeline.core.fragmentation.triggers import Trigger, new_files_t
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.major import high_delete_ratios, joins_undersized
 from compaction_pipeline.core.planning.node_view import NodeView
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 
 
 def why_kept(

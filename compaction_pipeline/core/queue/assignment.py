@@ -8,8 +8,9 @@ from datetime import datetime
 
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.credentials import credentials_end
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 
 
 @dataclass(frozen=True, slots=True)

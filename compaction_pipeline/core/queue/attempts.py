@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.work.result import EndReason
 
 MOST_LOSSES = 5
 """A task that was lost this many times in a row is given up."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from compaction_pipeline.core.queue.task import EndReason, MergeResult
 from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 
 ENOUGH_LEFT = timedelta(minutes=15)
 """A task is handed out with credentials when at least this much is left, because a merge may take that long.

@@ -13,9 +13,10 @@ from compaction_pipeline.core.queue.group import GroupHolders, QueueRoom, Resour
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 
 
 class MergeEngine(Protocol):

@@ -17,11 +17,14 @@ from compaction_pipeline.core.queue.reported_metrics import (
     problems_of_metrics,
 )
 from compaction_pipeline.core.queue.reported_paths import ReportedPlaces
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.columns import PATH_ID, primitive_columns
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import written_layout
 
 REQUIRED = frozenset(
     {"task_id", "attempt_id", "outputs", "rows_read", "rows_deleted_by_position", "rows_deleted_by_equality", "rows_written"}

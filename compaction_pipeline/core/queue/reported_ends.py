@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from compaction_pipeline.core.queue.task import EndReason, MergeResult, TaskAttempt
+from compaction_pipeline.core.queue.task import TaskAttempt
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 
 REPORTED = frozenset(
     {

@@ -12,13 +12,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, parse_name
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields, path_of
 from compaction_pipeline.core.tables.node import Partition, Place
 from compaction_pipeline.core.tables.output_names import partition_folder
 from compaction_pipeline.core.tables.table import TableLayout, data_folder
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import written_layout
 
 _DIGITS = r"[0-9]{5,10}"
 _HEX = r"[0-9a-f]{8}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from compaction_pipeline.core.queue.task import TaskWork
+from compaction_pipeline.core.work.work import TaskWork
 
 SMALL_BYTES = 64 * 1024 * 1024
 """A task that reads fewer bytes is small. Its merge takes a second or two, and little memory."""

@@ -17,7 +17,7 @@ from pyiceberg.table.statistics import BlobMetadata, StatisticsFile
 from compaction_pipeline.core.commit.base_decision import KeyedHead, task_groups
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.ids import RecordId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     LEGACY_KEY,
@@ -31,6 +31,7 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import (
 from compaction_pipeline.core.tables.keyed.partition_paths import key_of
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.keyed.puffin import puffin_of
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, read_numbers, read_sequences, read_times, refuse_lost

@@ -24,7 +24,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from compaction_pipeline.core.errors import DigestMismatch
-from compaction_pipeline.core.queue.task import Digest
+from compaction_pipeline.core.work.result import Digest
 from compaction_pipeline.merging.digest import RowDigest, same_rows
 from compaction_pipeline.merging.reading.evolution import children
 from compaction_pipeline.merging.row_hashes import column_ids

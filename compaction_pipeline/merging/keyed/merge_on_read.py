@@ -17,8 +17,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.types import NestedField
 
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, NodeRead
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.deletes import ONE_PASS_SHARE, TaskDeletes
 from compaction_pipeline.merging.deletes.keys import KeyColumns

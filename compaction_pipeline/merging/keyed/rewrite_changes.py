@@ -33,13 +33,15 @@ from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused, TableRefused
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.keyed.creation import was_created_upsert
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType, change_file
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields
 from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.deletes import ONE_PASS_SHARE
 from compaction_pipeline.merging.deletes.keys import KeyColumns

@@ -37,11 +37,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from compaction_pipeline.core.errors import DigestMismatch, MergeFailed
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields
 from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.convert import PositionDeleteWriter, position_rows
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows, Mask
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes

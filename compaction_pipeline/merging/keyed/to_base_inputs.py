@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from compaction_pipeline.core.errors import ConfigError, MergeFailed, MergeRefused, TableRefused
-from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.creation import BASE_BUCKETS_KEY, DEFAULT_BUCKETS, check_buckets
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFile, KeyedFileType, base_file, change_file
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, NodeRead
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.table import KeyedLayout
+from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
 from compaction_pipeline.merging.keyed.change_columns import Span
 from compaction_pipeline.merging.reading.read import TableShape
 

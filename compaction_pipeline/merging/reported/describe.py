@@ -15,11 +15,14 @@ from threading import Lock
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeRefused, OutputUnusable, StorageUnavailable
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.words import printable
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import written_layout
 from compaction_pipeline.file_io.local_files import Tail
 from compaction_pipeline.merging.copying.footer import MAGIC, Footer
 from compaction_pipeline.merging.copying.thrift import TooManyValues, field

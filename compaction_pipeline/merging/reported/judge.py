@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from compaction_pipeline.core.errors import MergeRefused
 from compaction_pipeline.core.queue.report import metrics_problem, report_problem
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.reported.describe import describe
 
 

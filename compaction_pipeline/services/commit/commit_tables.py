@@ -47,11 +47,13 @@ from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
 from compaction_pipeline.core.planning.budget import is_held_back
 from compaction_pipeline.core.queue.open_work import PreparedWork
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, NodeKeyStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.services.held_lease import Renew, held_lease
 
 log = logging.getLogger(__name__)

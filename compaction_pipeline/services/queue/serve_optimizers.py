@@ -35,9 +35,10 @@ from compaction_pipeline.core.queue.reported_ends import (
     said_before,
     without_witness,
 )
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
 from compaction_pipeline.core.words import duration_text, printable
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 
 log = logging.getLogger(__name__)
 

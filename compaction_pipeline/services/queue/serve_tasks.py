@@ -31,9 +31,11 @@ from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.reported_paths import lie_elsewhere, own_files
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus, written_layout
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.words import printable
+from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.work import written_layout
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.verify_reports import VerifyReports
 

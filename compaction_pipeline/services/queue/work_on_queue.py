@@ -22,7 +22,8 @@ from compaction_pipeline.core.queue.attempts import attempt_text, is_tried_again
 from compaction_pipeline.core.queue.credentials import because_credentials_ended
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports import MergeEngine, TaskListener, TaskQueue
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.services.queue.watch_attempt import WatchAttempt
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from pydantic import TypeAdapter
 
 from compaction_pipeline.core.access.body_bounds import LARGEST_REPORT_BYTES, REPORT, marks_in
 from compaction_pipeline.core.ids import AttemptId, TaskId
-from compaction_pipeline.core.queue.task import MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import PartitionValue
+from compaction_pipeline.core.work.result import MergeResult
 
 COLUMNS = range(1, 101)
 PARTITION = (PartitionValue("day", "date", "2026-11-22"),)

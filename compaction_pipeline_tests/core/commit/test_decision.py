@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes
 from compaction_pipeline.core.commit.decision import decide
 from compaction_pipeline.core.commit.head import DataIndex
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
+from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline_tests.core.commit.worlds import LAYOUT, World
 
 _WHERE = (0, 0, 1, None)

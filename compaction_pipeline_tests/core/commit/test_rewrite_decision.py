@@ -10,10 +10,13 @@ import pytest
 from compaction_pipeline.core.commit.head import HeadFiles, HeadLayout
 from compaction_pipeline.core.commit.rewrite_decision import by_store, decide_rewrites
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.builders import task as task_builder
 
 NODE = TableNode(0, (), DataTreeNode(1, 0))

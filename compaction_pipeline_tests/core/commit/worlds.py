@@ -11,11 +11,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from compaction_pipeline.core.commit.head import HeadFiles, HeadLayout
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import TaskWork
 
 GLOBAL_SPEC, PARTITIONED_SPEC = 1, 0
 LAYOUT = HeadLayout(frozenset({GLOBAL_SPEC}), {0: frozenset({1, 2})})

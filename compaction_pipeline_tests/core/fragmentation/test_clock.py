@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from compaction_pipeline.core.fragmentation.clock import may_be_due_from
 from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 
 NODE = TableNode(0)
 NOW = datetime(2026, 5, 1, tzinfo=timezone.utc)

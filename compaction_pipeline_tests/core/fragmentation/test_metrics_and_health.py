@@ -7,9 +7,9 @@ import pytest
 from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
 from compaction_pipeline.core.fragmentation.metrics import measure
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.builders import UNPARTITIONED_SPEC, data, equality, global_equality, node, position, properties, table_files
 
 

@@ -10,10 +10,10 @@ import pytest
 from compaction_pipeline.core.fragmentation.small_since import changed_at, small_since
 from compaction_pipeline.core.fragmentation.triggers import enough_small_files
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode, since_first_due
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import TableIndex, Unread, WholeRead
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, head, node_state, snapshot
 
 RULES = TableProperties(minor_file_count=5, minor_total_size_bytes=1000)

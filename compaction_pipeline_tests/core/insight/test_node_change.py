@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from compaction_pipeline.core.insight.node_change import before_and_after
 from compaction_pipeline.core.insight.pictures import FileGroup
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskAction
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.defs.values import partition, task
 
 

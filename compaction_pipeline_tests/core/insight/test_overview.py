@@ -22,11 +22,11 @@ from compaction_pipeline.core.insight.overview import (
 )
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.open_work import OpenTasks
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.index import Reading, TableIndex
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.builders import COMPLETE
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state, overview
 

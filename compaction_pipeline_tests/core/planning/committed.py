@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 
 _OUTPUT = "merged-"
 

@@ -19,9 +19,10 @@ from compaction_pipeline.core.planning.budget import (
 from compaction_pipeline.core.planning.plan import Budget
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueRoom, ResourceGroup
 from compaction_pipeline.core.queue.open_work import PlannedWork
-from compaction_pipeline.core.queue.task import CompactionType, TaskWork
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import node
 

@@ -4,7 +4,7 @@ import pytest
 
 from compaction_pipeline.core.planning.conflict_rounds import CONFLICT_ROUNDS, Requests, after_conflict, in_rounds
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.builders import TABLE, node
 
 ASKED = {TABLE: PlanRequest((CompactionType.MAJOR,), frozenset({node(1), node(2)}), snapshot_properties={"by": "me"})}

@@ -12,8 +12,9 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReas
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.prediction import predicted
 from compaction_pipeline.core.queue.open_work import InUse
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.builders import (
     NOW,
     data,

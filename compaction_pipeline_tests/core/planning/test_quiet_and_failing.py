@@ -9,10 +9,13 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdic
 from compaction_pipeline.core.planning.failing import FAILING_PAUSE, failing_nodes, without_failing
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.planning.quiet import are_told, nodes_to_look_at, what_waits
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, EndReason, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.builders import NOW, TABLE, data, node, task
 
 

@@ -12,10 +12,11 @@ from hypothesis import given
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.open_work import InUse
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, TaskAction, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline_tests import strategies
 from compaction_pipeline_tests.builders import (
     KB,

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from compaction_pipeline.core.queue.report import report_problem
-from compaction_pipeline.core.queue.task import ChangeSpan, CompactionTask, CompactionType, Digest, MergeResult, TaskAction, TaskWork
+from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.columns import PATH_ID
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import Digest, MergeResult
+from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
 from compaction_pipeline_tests import builders
 
 FIELDS = '{"fields": [{"id": 1, "name": "dt", "type": "string", "required": false}]}'

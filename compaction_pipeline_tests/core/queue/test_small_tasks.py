@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.queue.small_tasks import SMALL_BYTES, START, is_small, starts_spark
-from compaction_pipeline.core.queue.task import TaskWork
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.defs.values import task
 
 SHORT = timedelta(milliseconds=1)

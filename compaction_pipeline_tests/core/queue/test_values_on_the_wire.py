@@ -12,21 +12,14 @@ from pydantic import TypeAdapter
 
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
-from compaction_pipeline.core.queue.task import (
-    ChangeSpan,
-    CompactionTask,
-    CompactionType,
-    Digest,
-    EndReason,
-    MergeResult,
-    TaskAction,
-    TaskStatus,
-    TaskWork,
-)
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.table import KeyedLayout, TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
 from compaction_pipeline_tests import builders
 
 EXTREMES = [

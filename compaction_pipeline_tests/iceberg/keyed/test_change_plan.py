@@ -16,10 +16,10 @@ from pyiceberg.types import IntegerType, LongType, NestedField, TimestampType
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files

@@ -43,8 +43,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from compaction_pipeline.core.queue.task import CompactionType, MergeResult
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.copying import assemble
 from compaction_pipeline.merging.copying.footer import Footer
 from compaction_pipeline.merging.copying.source import CopySource

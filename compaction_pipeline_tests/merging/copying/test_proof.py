@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.queue.task import EndReason
+from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.merging.copying import assemble, assembled_file, proof
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.assembled_file import ChunkWriter

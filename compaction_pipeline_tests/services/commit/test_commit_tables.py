@@ -17,7 +17,7 @@ from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import CommitRefused, CommitStateUnknown, RacesLost
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House

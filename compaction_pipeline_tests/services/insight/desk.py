@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import MeasuredNode
 from compaction_pipeline.core.tables.index import IndexState, TableIndex, WholeRead
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.services.insight.read_records import ReadRecords
 from compaction_pipeline.services.insight.read_status import ReadStatus
 from compaction_pipeline.services.insight.read_tables import ReadTables

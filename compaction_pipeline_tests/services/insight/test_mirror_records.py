@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.ids import RecordId
-from compaction_pipeline.core.queue.task import MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.services.insight.mirror_records import MirrorRecords
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, record, task
 from compaction_pipeline_tests.fakes import fake_stores

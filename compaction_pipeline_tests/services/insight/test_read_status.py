@@ -8,7 +8,9 @@ from datetime import timedelta
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import SHOWN
-from compaction_pipeline.core.queue.task import CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, record, task
 from compaction_pipeline_tests.services.insight.desk import WATCHED, Desk, due
 

@@ -10,10 +10,10 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.table_planning import TablePlanning
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Failed, LoadedTable, Reading, Refused, Unread, WholeRead
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.builders import COMPLETE, LOADED
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, live_file
 from compaction_pipeline_tests.services.insight.desk import WATCHED, Desk, due, judged

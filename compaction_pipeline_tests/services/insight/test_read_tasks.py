@@ -9,8 +9,9 @@ import pytest
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, day, task
 from compaction_pipeline_tests.services.insight.desk import Desk
 

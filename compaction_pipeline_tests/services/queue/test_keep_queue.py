@@ -16,10 +16,11 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.index import Failed, Refused
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.services.queue import keep_queue
 from compaction_pipeline_tests.behaviours.example_tasks import example

@@ -11,9 +11,11 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, Registration
-from compaction_pipeline.core.queue.task import CompactionTask, CompactionType, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.process import heartbeat
 from compaction_pipeline.services.queue.share_queues import PATIENCE

@@ -13,8 +13,9 @@ from compaction_pipeline.core.errors import MergeStuck
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import STUCK_AFTER, is_stuck
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.small_first import SmallFirstEngine

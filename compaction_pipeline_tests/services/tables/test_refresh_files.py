@@ -16,9 +16,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.index import Complete
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes

@@ -11,9 +11,10 @@ import pytest
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, MergeResult, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, day, head, live_file, output, record, task
 from compaction_pipeline_tests.fakes import fake_stores

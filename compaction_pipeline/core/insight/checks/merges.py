@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAction, TaskAttempt
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
@@ -15,6 +15,8 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import EndReason
 
 # A merge puts a remainder that is smaller than a fragment into its last file. A fragment is at most half the target.
 _OVERSIZE = 1.5

@@ -15,13 +15,14 @@ from compaction_pipeline.core.fragmentation.keyed_metrics import bucket_of
 from compaction_pipeline.core.fragmentation.triggers import Trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.keyed.delta_rewrite import DeltaRewrite, NodeRewrites, plan_delta_rewrites
-from compaction_pipeline.core.queue.task import CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.keyed.merge_on_read import partitions_to_read
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 
 _ORDER = (
     PlanReasonCode.PLANNED,

@@ -19,7 +19,6 @@ from compaction_pipeline.core.planning.bin_packing import output_count
 from compaction_pipeline.core.planning.keyed.base_files import DeletedRows, marked, taken
 from compaction_pipeline.core.planning.keyed.cut import ChangeFile, LateChanges, choose_cut, late_changes
 from compaction_pipeline.core.planning.keyed.units import TaskFiles, UnitFiles, divide, units_of
-from compaction_pipeline.core.queue.task import ChangeSpan, CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, PartitionRead, partitions_to_read
@@ -30,6 +29,8 @@ from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text, time_text
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from datetime import datetime
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.checks.facts import JudgedNode, TableFacts
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 
 
 def judged_node(

@@ -9,8 +9,8 @@ import pytest
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
 from compaction_pipeline.core.insight.checks.due_work import due_work_on_time, waiting_limit, waiting_since
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.core.insight.checks.judged import judged_node, verdict
 from compaction_pipeline_tests.defs.values import NOW, ago, node_state
 

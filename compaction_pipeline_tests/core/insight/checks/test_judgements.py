@@ -9,8 +9,10 @@ from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.insight.checks.commits import commits_on_time, disagreement
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
-from compaction_pipeline.core.queue.task import CompactionTask, EndReason, TaskAction, TaskAttempt, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import SnapshotSummary
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline_tests.core.insight.checks.judged import judged_node
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task
 

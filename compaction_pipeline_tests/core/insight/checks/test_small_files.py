@@ -9,9 +9,9 @@ import pytest
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
 from compaction_pipeline.core.insight.checks.small_files import planning_time, small_files_left
-from compaction_pipeline.core.queue.task import CompactionType
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.core.insight.checks.judged import judged_node, verdict
 from compaction_pipeline_tests.defs.values import NOW, ago, node_state
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from compaction_pipeline.core.planning.keyed.delta_rewrite import DeltaRewrite
-from compaction_pipeline.core.queue.task import TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, key_of
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
+from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.work import TaskWork
 
 FIELDS = (PathField("region", "identity", "string"),)
 PARTITIONS: tuple[Partition, ...] = ((PartitionValue("region", "string", "eu"),), (PartitionValue("region", "string", "us"),))

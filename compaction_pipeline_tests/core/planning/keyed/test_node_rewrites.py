@@ -11,10 +11,12 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReas
 from compaction_pipeline.core.planning.keyed.in_work import InWork, in_work
 from compaction_pipeline.core.planning.keyed.table_plan import plan_keyed
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.queue.task import ChangeSpan, CompactionType, TaskAction, TaskStatus, TaskWork
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
 from compaction_pipeline_tests.builders import NOW, PLENTY, data
 from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, SimRow, SimTable

@@ -13,7 +13,6 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.keyed.cut import LateChanges
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
-from compaction_pipeline.core.queue.task import ChangeSpan, CompactionType, TaskAction, TaskWork
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
@@ -21,6 +20,8 @@ from compaction_pipeline.core.tables.keyed.partition_paths import PathField, key
 from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
 
 _FIELDS = (PathField("region", "identity", "string"),)
 _COUNTER = itertools.count(1)

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
-from compaction_pipeline.core.queue.task import CompactionType, TaskWork
 from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, Node, SimFile, SimRow, SimTable, related
 
 _NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
