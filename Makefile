@@ -20,7 +20,6 @@ ONCE ?=
 OPTIMIZERS ?=
 STEPS ?= 10000
 BASE ?= HEAD
-FAST := not (spark or postgres or interop or scenario or browser or long)
 PYTEST := $(BIN)/python -m pytest
 # Two workers fit a machine of 2 cores. Run `make test JOBS=4` on a larger one.
 JOBS ?= 2
@@ -89,7 +88,7 @@ check: $(STAMP) ## the loop: ruff, mypy, import-linter, and the tests that mirro
 	@tests="$$($(BIN)/python .ci/changed_tests $(BASE))"; \
 	if [ -z "$$tests" ]; then echo "no Python module changed"; exit 0; fi; \
 	echo "== $$tests"; \
-	$(PYTEST) -q -n $(JOBS) -m "$(FAST)" $$tests || [ $$? -eq 5 ]
+	$(PYTEST) -q -n $(JOBS) --stage=fast $$tests || [ $$? -eq 5 ]
 
 lint: $(STAMP) ## run ruff, mypy and import-linter, and build the pages
 	@echo "== lint"
@@ -101,33 +100,33 @@ lint: $(STAMP) ## run ruff, mypy and import-linter, and build the pages
 
 test-fast: $(STAMP) ## tests without Spark, servers or browsers
 	@echo "== fast tests"
-	@$(PYTEST) -q -n $(JOBS) -m "$(FAST)"
+	@$(PYTEST) -q -n $(JOBS) --stage=fast
 
 test-spark: $(STAMP) ## tests on a Spark session
 	@echo "== spark tests"
-	@$(PYTEST) -q -m "spark and not (postgres or interop or scenario or browser or long)"
+	@$(PYTEST) -q --stage=spark
 
 test-postgres: $(STAMP) ## tests on PostgreSQL
 	@echo "== postgres tests"
-	@$(PYTEST) -q -m "postgres and not (interop or scenario or browser or long)"
+	@$(PYTEST) -q --stage=postgres
 
 test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"
-	@$(PYTEST) -q -m "interop and not (scenario or browser or long)"
+	@$(PYTEST) -q --stage=interop
 
 test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
-	@$(PYTEST) -q -m "scenario and not (browser or long)"
+	@$(PYTEST) -q --stage=scenario
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
-	@$(PYTEST) -q -m "browser and not long"
+	@$(PYTEST) -q --stage=browser
 
 test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that are too long for CI
 	@echo "== model test, $(STEPS) steps"
 	@$(PYTEST) -q -s --timeout 0 --steps=$(STEPS) compaction_pipeline_tests/scenarios/test_model.py
 	@echo "== long tests"
-	@$(PYTEST) -q -s --timeout 0 --steps=$(STEPS) -m long || [ $$? -eq 5 ]
+	@$(PYTEST) -q -s --timeout 0 --steps=$(STEPS) --stage=long || [ $$? -eq 5 ]
 
 # ---- the rest ---------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Shared by all tests: Hypothesis' profiles, the option `--steps`, and an environment without the developer's own settings.
+"""Shared by all tests: Hypothesis' profiles, the options `--stage` and `--steps`, and an environment without the developer's settings.
 
 HYPOTHESIS_PROFILE chooses the profile: `dev` (default) tries new examples every time, `ci` the same ones, `long` many.
 """
@@ -10,9 +10,12 @@ import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from compaction_pipeline_tests.stages import PLACES, leads_to, lies_in, misplaced, stage_of
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -33,7 +36,33 @@ def log_without_levels_of_earlier_tests() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--stage", choices=PLACES, default=None, help="run only the tests of this stage of `make test`")
     parser.addoption("--steps", type=int, default=None, metavar="N", help="steps of the model test: --steps=N (the same as STEPS=N)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave modules without tests of the asked stage unread."""
+    stage = config.getoption("--stage")
+    return True if stage is not None and not leads_to(stage, collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the asked stage, and those that their own stage does not find."""
+    asked = config.getoption("--stage")
+    others = {item for item in items if asked not in (None, _stage(item)) and lies_in(_stage(item), item.path)}
+    config.hook.pytest_deselected(items=list(others))
+    items[:] = [item for item in items if item not in others]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test that its own stage does not find. The stage `fast` reads every module, so it meets all of these tests."""
+    if not lies_in(_stage(item), item.path):
+        pytest.fail(misplaced(_stage(item)), pytrace=False)
+
+
+def _stage(item: pytest.Item) -> str:
+    return stage_of({marker.name for marker in item.iter_markers()})
 
 
 def pytest_configure(config: pytest.Config) -> None:

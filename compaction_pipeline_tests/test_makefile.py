@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from compaction_pipeline_tests.stages import PLACES
+
 ROOT = Path(__file__).parents[1]
-STAGES = ["lint", "fast", "spark", "postgres", "interop", "scenario", "browser"]
+STAGES = ["lint", *(stage for stage in PLACES if stage != "long")]
 
 # This script replaces every program of the virtual environment. It fails when its arguments contain a text of FAILING.
 _PROGRAM = """#!/bin/sh
@@ -39,8 +41,8 @@ def make_test(folder: Path, failing: str) -> subprocess.CompletedProcess[str]:
     ("failing", "named"),
     [
         ("check", ["lint"]),
-        ("spark", ["test-fast", "test-spark"]),
-        ("browser", ["test-fast", "test-spark", "test-postgres", "test-interop", "test-scenario", "test-browser"]),
+        ("spark", ["test-spark"]),
+        ("--stage", ["test-fast", "test-spark", "test-postgres", "test-interop", "test-scenario", "test-browser"]),
     ],
 )
 def test_a_failing_stage_is_named_and_later_stages_still_run(tmp_path: Path, failing: str, named: list[str]) -> None:
