@@ -108,7 +108,7 @@ test-spark: $(STAMP) ## tests on a Spark session
 
 test-postgres: $(STAMP) ## tests on PostgreSQL
 	@echo "== postgres tests"
-	@$(PYTEST) -q --stage=postgres
+	@$(PYTEST) -q -n $(JOBS) --dist loadfile --stage=postgres
 
 test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"

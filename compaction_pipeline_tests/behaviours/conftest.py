@@ -8,9 +8,9 @@ import pytest
 
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.fakes import fake_stores
-from compaction_pipeline_tests.postgres import postgres_server, postgres_url
+from compaction_pipeline_tests.postgres import postgres_server, postgres_state, postgres_stores, postgres_url
 
-__all__ = ["postgres_server", "postgres_url"]
+__all__ = ["postgres_server", "postgres_state", "postgres_stores", "postgres_url"]
 
 
 @pytest.fixture(params=["fake", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -20,4 +20,5 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
         return fake_stores()
     if request.param == "sqlite":
         return open_stores(f"sqlite:///{tmp_path / 'state.db'}")
-    return open_stores(request.getfixturevalue("postgres_url"))
+    stores: Stores = request.getfixturevalue("postgres_stores")
+    return stores
