@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 import urllib.error
@@ -22,6 +21,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake
+from compaction_pipeline_tests.ports import free_port
 
 _REPOSITORY = Path(__file__).parents[2]
 _PATIENCE_SECONDS = 600
@@ -165,10 +165,3 @@ def deployment(folder: Path) -> Iterator[Deployment]:
     with Processes() as processes:
         made.start(processes)
         yield made
-
-
-def free_port() -> int:
-    """A port that is free now. It may be taken by another process before anybody uses it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

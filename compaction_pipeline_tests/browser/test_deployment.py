@@ -12,7 +12,8 @@ import pytest
 
 from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline_tests.browser import deployment
-from compaction_pipeline_tests.browser.deployment import Deployment, free_port
+from compaction_pipeline_tests.browser.deployment import Deployment
+from compaction_pipeline_tests.ports import free_port
 
 pytestmark = pytest.mark.browser
 

@@ -6,7 +6,6 @@ A server ends with its block. Its output goes to a log file in its folder. The e
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import threading
 import time
@@ -17,6 +16,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from compaction_pipeline_tests.interop.peers import SPARK_JARS, java, rest_catalog_jars, s3_jars
+from compaction_pipeline_tests.ports import free_port
 from compaction_pipeline_tests.reference_reader import MOUNTS
 
 REGION = "us-east-1"
@@ -114,14 +114,6 @@ def rest_catalog_server(folder: Path, s3: S3Server, s3_port: int | None = None) 
     command = [str(java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath, server]
     with _process(command, settings, port, folder / "rest-catalog.log", path="/v1/config"):
         yield RestCatalogServer(port, warehouse)
-
-
-def free_port() -> int:
-    """A loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

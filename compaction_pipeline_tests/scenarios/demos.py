@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,15 +15,11 @@ from pathlib import Path
 
 import psutil
 
+from compaction_pipeline_tests.ports import free_port
+
 DEMO = [sys.executable, "-m", "compaction_pipeline.demo"]
 _LONGEST_SECONDS = 900
 """A timer ends a demo after this time, so that a test never waits for ever for a line."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def environment(folder: Path, port: int, **more: str) -> dict[str, str]:

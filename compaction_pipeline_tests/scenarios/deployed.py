@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.ports import free_port
 
 PATIENCE_SECONDS = 200
 COMMAND = str(Path(sys.executable).with_name("compaction-pipeline"))
@@ -75,12 +75,6 @@ class Processes:
         for process in self._started:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def wait_until(done: Callable[[], bool], what: str, seconds: float = PATIENCE_SECONDS) -> None:

@@ -31,9 +31,10 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.ports import free_port
 from compaction_pipeline_tests.postgres import PrivateServer, new_database, private_server
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, metadata_of, reference_rows
-from compaction_pipeline_tests.scenarios.deployed import Processes, free_port, wait_until
+from compaction_pipeline_tests.scenarios.deployed import Processes, wait_until
 from compaction_pipeline_tests.scenarios.modelled_table import reachable_files
 from compaction_pipeline_tests.scenarios.soundness import faults
 from compaction_pipeline_tests.scenarios.written_through import WrittenThrough

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline_tests.scenarios.demos import DEMO, environment, free_port, log_of, processes_of, run_once
+from compaction_pipeline_tests.ports import free_port
+from compaction_pipeline_tests.scenarios.demos import DEMO, environment, log_of, processes_of, run_once
 
 pytestmark = [pytest.mark.scenario, pytest.mark.timeout(1500)]
 

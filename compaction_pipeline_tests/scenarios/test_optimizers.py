@@ -19,13 +19,13 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.ports import free_port
 from compaction_pipeline_tests.postgres import postgres_server, postgres_url
 from compaction_pipeline_tests.scenarios.deployed import (
     COMMAND,
     PATIENCE_SECONDS,
     Processes,
     committed,
-    free_port,
     small_table,
     wait_until,
     write,
