@@ -116,7 +116,7 @@ test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spar
 
 test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
-	@$(PYTEST) -q --stage=scenario
+	@$(PYTEST) -q -n $(JOBS) --dist loadfile --stage=scenario
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
