@@ -21,7 +21,7 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.storage.schema import metadata
 from compaction_pipeline_tests.api.served import Served
-from compaction_pipeline_tests.api.test_slow_and_many import listening
+from compaction_pipeline_tests.api.sockets import listening
 
 EXAMPLES = 15
 """So many requests, valid and broken ones together, are sent to each route as each role."""

@@ -11,7 +11,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
 from compaction_pipeline_tests.keyed.compactions import Compactions
-from compaction_pipeline_tests.keyed.test_examples import Example
+from compaction_pipeline_tests.keyed.example import Example
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.examples.unpacking import KEYED_EXAMPLES, catalog_properties
 

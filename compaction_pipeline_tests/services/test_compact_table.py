@@ -24,25 +24,11 @@ from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.builders import indexed
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.broken_merges import Broken
 from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
 
 FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
-
-
-class Broken:
-    """An engine whose attempts all fail."""
-
-    def must_start(self, task: CompactionTask | None) -> bool:
-        return task is None
-
-    def ready(self) -> None: ...
-
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        for task in tasks:
-            yield MergeResult(task.task_id, task.attempt_id or "", error="file x.parquet: footer unreadable")
-
-    def close(self) -> None: ...
 
 
 class Away(Broken):

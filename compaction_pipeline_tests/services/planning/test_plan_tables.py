@@ -17,8 +17,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.broken_merges import Broken
 from compaction_pipeline_tests.services.house import House
-from compaction_pipeline_tests.services.test_compact_table import Broken
 
 
 def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
