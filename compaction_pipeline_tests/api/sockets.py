@@ -12,6 +12,7 @@ import uvicorn
 
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.serve import Listening, server_config
+from compaction_pipeline.api.slow_refusals import Refusals
 from compaction_pipeline_tests.api.served import Served
 
 PATIENCE_SECONDS = 60
@@ -21,10 +22,10 @@ READY = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @contextmanager
-def listening(served: Served, cert: Path | None = None, key: Path | None = None) -> Iterator[int]:
+def listening(served: Served, cert: Path | None = None, key: Path | None = None, refusals: Refusals | None = None) -> Iterator[int]:
     """The server as `serve` sets it up, on a loopback port, with TLS when it gets a certificate. Yields the port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key)))
+    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key), refusals))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
