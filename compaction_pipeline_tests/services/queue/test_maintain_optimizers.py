@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -37,6 +37,7 @@ class FakeContainers:
     alive: set[str] = field(default_factory=set)
     problem: Exception | None = None
     killed: bool = False
+    before_start: Callable[[], object] = lambda: None
 
     def containers(self) -> Mapping[str, Container]:
         return self.known
@@ -50,6 +51,7 @@ class FakeContainers:
         return ()
 
     def start(self, container: Container, group: ResourceGroup, resource_id: str) -> None:
+        self.before_start()
         if self.killed:
             raise KeyboardInterrupt
         if self.problem is not None:
@@ -198,17 +200,15 @@ def test_a_process_that_never_registers_is_ended(stores: Stores) -> None:
     assert len(hall.rows(LOST)) == 2
 
 
-def test_a_round_does_not_give_up_what_a_round_of_another_thread_is_about_to_start(monkeypatch: pytest.MonkeyPatch, stores: Stores) -> None:
+def test_a_round_does_not_give_up_what_a_round_of_another_thread_is_about_to_start(stores: Stores) -> None:
     hall = Hall(stores)
-    start = hall.containers.start
 
-    def slow(*arguments: Any) -> None:
+    def another_round() -> None:
         # The row is written, and the process does not run yet.
         with ThreadPoolExecutor(1) as pool:
             pool.submit(hall.maintainer.maintain).result()
-        start(*arguments)
 
-    monkeypatch.setattr(hall.containers, "start", slow)
+    hall.containers.before_start = another_round
     hall.maintainer.maintain()
     assert hall.rows(LOST) == []
     assert {each.resource_id for each in hall.rows(STARTING)} == hall.containers.alive
