@@ -256,7 +256,7 @@ def test_a_task_that_is_lost_while_its_table_is_opened_is_not_handed_out(served:
 
 def test_a_task_whose_lease_cannot_be_renewed_is_left_to_its_lease(served: Served) -> None:
     overtaken(served)
-    served.stores.tasks.answer(renew=away)
+    served.stores.tasks.instead(renew=away)
     assert served.taken().task.task_id == "t1"
     served.now += LEASE
     assert set(served.service.release_expired()) == {"t1", "u1"}
@@ -265,7 +265,7 @@ def test_a_task_whose_lease_cannot_be_renewed_is_left_to_its_lease(served: Serve
 def test_an_attempt_whose_end_cannot_be_stored_is_told_and_left_to_its_lease(served: Served) -> None:
     served.wait(example("t1", max_attempts=2))
     served.catalog.error = StorageUnavailable("catalog away")
-    served.stores.tasks.answer(complete=away)
+    served.stores.tasks.instead(complete=away)
     ended = served.queue.poll("me", None)
     served.stores.tasks.pass_on("complete")
     assert isinstance(ended, EndedAttempt)
@@ -497,7 +497,7 @@ def test_an_unreachable_state_database_is_reported_as_such(served: Served) -> No
     served.wait(example("t1"))
     held = served.taken()
 
-    served.stores.tasks.answer(complete=away, tasks=away, first_waiting=away, renew=away)
+    served.stores.tasks.instead(complete=away, tasks=away, first_waiting=away, renew=away)
     for call in (
         lambda: served.queue.poll("me", None),
         lambda: served.queue.waits(None),

@@ -12,19 +12,19 @@ from compaction_pipeline_tests.opened import OpenedServices
 
 
 class InHand:
-    """Passes every call on to the `real` port, until a test answers it."""
+    """Passes every call on to the `real` port, until a test answers it. No port has a verb of the same name as a verb of this class."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
 
-    def answer(self, **methods: Callable[..., Any]) -> None:
+    def instead(self, **methods: Callable[..., Any]) -> None:
         """Let these functions answer the calls of these names from now on."""
         self.__dict__.update(methods)
 
-    def answer_once(self, **methods: Callable[..., Any]) -> None:
+    def instead_once(self, **methods: Callable[..., Any]) -> None:
         """Let these functions answer the next call of these names."""
         for name, method in methods.items():
-            self.answer(**{name: self._once(name, method)})
+            self.instead(**{name: self._once(name, method)})
 
     def _once(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def answered(*arguments: Any, **named: Any) -> Any:

@@ -53,7 +53,7 @@ def meanwhile(house: House, happens: Callable[[], None], *, before: bool = False
             happens()
         return loaded
 
-    scan.answer_once(head=head)
+    scan.instead_once(head=head)
 
 
 def test_a_refresh_that_stood_still_does_not_call_a_half_read_index_whole(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_a_catalog_that_is_removed_and_added_between_two_manifests_has_whole_tab
             register_again(house)
         return scan.real.live_files(*arguments)
 
-    scan.answer(live_files=live_files)
+    scan.instead(live_files=live_files)
     assert refresh(table.identifier).busy
     assert refresh(table.identifier).complete
     assert indexed(house, table) == live(table)

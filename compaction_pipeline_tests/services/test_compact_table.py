@@ -175,7 +175,7 @@ def test_an_interrupt_after_a_report_landed_keeps_what_was_merged(house: House) 
         services.stores.tasks.complete(*arguments)
         raise KeyboardInterrupt
 
-    services.stores.tasks.answer_once(complete=landed)
+    services.stores.tasks.instead_once(complete=landed)
     with pytest.raises(KeyboardInterrupt):
         services.compact_table.compact(table.identifier)
     [task] = services.stores.tasks.tasks(table.identifier)
@@ -509,7 +509,7 @@ def test_tasks_stay_prepared_while_storage_does_not_answer(house: House) -> None
     def away(*arguments: object) -> CommitOutcome:
         raise StorageUnavailable("the catalog does not answer")
 
-    house.services.committer.answer_once(commit=away)
+    house.services.committer.instead_once(commit=away)
     record = house.services.commit_tables.commit(table.identifier).record
     assert record is not None
     assert record.status is RecordStatus.FAILED
@@ -559,7 +559,7 @@ def test_a_report_whose_answer_got_lost_keeps_its_files(house: House) -> None:
         services.stores.tasks.real.complete(*arguments)
         raise StorageUnavailable("the state database did not answer")
 
-    services.stores.tasks.answer(complete=landed_and_lost)
+    services.stores.tasks.instead(complete=landed_and_lost)
     services.work_on_queue.drain("somebody", until=iter([False, True]).__next__)
     services.stores.tasks.pass_on("complete")
     assert services.stores.tasks.task(task_id).status is TaskStatus.PREPARED

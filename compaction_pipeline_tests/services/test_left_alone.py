@@ -91,7 +91,7 @@ def _answers_not_found(house: House) -> None:
     def head(table: TableIdentifier) -> Any:
         raise NotFoundError(f"table {table} does not exist: it was dropped, renamed or never there, or its metadata file is missing")
 
-    house.services.scan.answer(head=head)
+    house.services.scan.instead(head=head)
 
 
 def test_a_check_does_not_pass_when_a_listed_table_is_not_found(house: House) -> None:
@@ -112,13 +112,13 @@ def test_a_check_passes_over_a_table_that_was_dropped_meanwhile(house: House) ->
             house.lake.catalog.drop_table("db.t")
         return names
 
-    tables.answer(seen=dropped_after_the_listing)
+    tables.instead(seen=dropped_after_the_listing)
     assert house.services.check_tables.check().unread == {}
 
 
 def test_a_check_does_not_pass_on_a_table_that_was_read_in_part(house: House) -> None:
     house.fragmented()
-    house.services.stores.leases.answer(renew=lambda *arguments: False)
+    house.services.stores.leases.instead(renew=lambda *arguments: False)
     checked = house.services.check_tables.check()
     assert list(checked.unread) == ["lake.db.t"]
     assert not checked.passes(Severity.ERROR)

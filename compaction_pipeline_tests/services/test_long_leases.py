@@ -92,7 +92,7 @@ def test_a_refresh_whose_first_request_takes_seventy_seconds_keeps_its_lease(hou
         taken.append(house.may_take(f"refresh:{table.identifier}"))
         return scan.real.manifests(*arguments)
 
-    scan.answer(manifests=slow)
+    scan.instead(manifests=slow)
     assert house.services.refresh_files.refresh(table.identifier).complete
     assert taken == [False]
     assert house.may_take(f"refresh:{table.identifier}")

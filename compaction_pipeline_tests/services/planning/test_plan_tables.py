@@ -185,7 +185,7 @@ def test_an_unexpected_error_of_one_table_stops_no_other(house: House, monkeypat
         assert [refresh.problem is None for refresh in swept.refreshed] == [False, True]
         assert swept.cursor is None
     services.tick_tables.sweep(None, timedelta(seconds=20))
-    services.stores.files.answer(files=_failing_for(bad, services.stores.files.real.files))
+    services.stores.files.instead(files=_failing_for(bad, services.stores.files.real.files))
     [(table, planned)] = services.tick_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
     assert table == good.identifier
     assert planned.tasks

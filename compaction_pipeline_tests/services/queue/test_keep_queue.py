@@ -325,6 +325,6 @@ def test_a_group_that_is_deleted_while_tasks_move_to_it_does_not_end_the_round(h
     with table.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.group": "heavy"})
     services.compact_table.refresh(table.identifier)
-    services.stores.groups.answer(group=lambda name: services.stores.groups.remove(name))
+    services.stores.groups.instead(group=lambda name: services.stores.groups.remove(name))
     assert services.keep_queue.keep() == keep_queue.KeptQueue()
     assert services.stores.tasks.task(task.task_id).queue == "default"

@@ -80,7 +80,7 @@ def test_while_one_thread_measures_the_others_go_on_with_the_last_answer(house: 
         meanwhile.append(turns_of("default"))
         return tasks.real.slot_seconds(queue, since, now)
 
-    tasks.answer(slot_seconds=slow)
+    tasks.instead(slot_seconds=slow)
     house.pass_time(6)
     assert turns_of("default") == [table]
     assert meanwhile == [[table]]

@@ -155,7 +155,7 @@ def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(hou
             raise StorageUnavailable("the catalog vends nothing")
         return house.services.committer.real.file_io(table)
 
-    house.services.committer.answer(file_io=refused)
+    house.services.committer.instead(file_io=refused)
     done = house.services.work_on_queue.drain("me")
     assert (done.polled, len(done.prepared), list(done.failed.values())) == (5, 1, ["the catalog vends nothing"])
     (task,) = house.services.stores.tasks.tasks(closed.identifier)
@@ -179,8 +179,8 @@ def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_w
             raise StorageUnavailable("the state database did not answer")
         return services.stores.tasks.real.complete(result, now, retry_after)
 
-    services.committer.answer(file_io=refused)
-    services.stores.tasks.answer(complete=silent)
+    services.committer.instead(file_io=refused)
+    services.stores.tasks.instead(complete=silent)
     done = services.work_on_queue.drain("me")
     assert (done.polled, len(done.prepared), list(done.failed.values())) == (2, 1, ["the catalog vends nothing"])
     (task,) = services.stores.tasks.tasks(closed.identifier)
@@ -287,7 +287,7 @@ def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, slot
     def full(*arguments: object) -> NoReturn:
         raise StateFull("the state database has no room")
 
-    services.stores.tasks.answer(complete=full)
+    services.stores.tasks.instead(complete=full)
     with pytest.raises(StateFull):
         services.compact_table.compact(table.identifier)
     assert asked == []

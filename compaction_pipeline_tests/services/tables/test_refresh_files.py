@@ -47,7 +47,7 @@ def test_for_an_unchanged_head_no_manifest_is_read(house: House) -> None:
     table = house.fragmented(files=2)
     house.services.refresh_files.refresh(table.identifier)
     read: list[str] = []
-    house.services.scan.answer(manifests=lambda *a: read.append("list") or ())
+    house.services.scan.instead(manifests=lambda *a: read.append("list") or ())
     refresh = house.services.refresh_files.refresh(table.identifier)
     assert refresh.complete
     assert read == []
@@ -408,7 +408,7 @@ def test_only_nodes_whose_files_changed_are_measured_and_without_deletes_by_sums
     assert figures(house, table) == {"day=0": (3, 0), "day=1": (2, 0)}
     asked: list[object] = []
     store = house.services.stores.files
-    store.answer(files=None, figures=lambda *sizes: asked.append(sizes[-1]) or store.real.figures(*sizes))
+    store.instead(files=None, figures=lambda *sizes: asked.append(sizes[-1]) or store.real.figures(*sizes))
     row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1)), table.data_file([{"id": 9, "day": 2}], Record(2))])
     changed = house.services.refresh_files.refresh(table.identifier).changed
     assert sorted(map(str, changed)) == ["day=1", "day=2"]
@@ -488,7 +488,7 @@ def test_the_next_refresh_measures_what_a_killed_one_did_not(house: House) -> No
     def killed(*_: object, **__: object) -> NoReturn:
         raise Killed
 
-    house.services.stores.index.answer_once(save_figures=killed)
+    house.services.stores.index.instead_once(save_figures=killed)
     with pytest.raises(Killed):
         house.services.refresh_files.refresh(table.identifier)
     assert house.services.stores.tables.state(table.identifier).whole is None
@@ -534,7 +534,7 @@ def test_a_refused_table_is_read_again_when_its_pointer_is_set_back(house: House
     services.compact_table.refresh(table.identifier)
     # For a while the catalog names newer metadata, which has a type that the program does not know.
     with monkeypatch.context() as patch:
-        services.scan.answer_once(head=_refused)
+        services.scan.instead_once(head=_refused)
         patch.setattr(services.refresh_files, "unmoved", lambda: frozenset())
         assert services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed[0].problem == "a type of tomorrow"
     [refresh] = services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed
@@ -557,7 +557,7 @@ def test_a_commit_of_ours_that_lands_while_a_table_is_read_outdates_what_is_read
         assert services.commit_tables.commit(table.identifier).record is not None
         return found
 
-    services.scan.answer_once(manifests=committed_meanwhile)
+    services.scan.instead_once(manifests=committed_meanwhile)
     assert services.refresh_files.refresh(table.identifier).complete
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.BEING_READ
     services.refresh_files.refresh(table.identifier)
@@ -585,13 +585,13 @@ def test_a_refresh_that_stood_still_until_another_had_its_lease_calls_nothing_wh
 def test_a_refused_table_that_cannot_be_looked_at_stays_refused(house: House) -> None:
     table = house.fragmented(files=2)
     services = house.services
-    services.scan.answer_once(head=_refused)
+    services.scan.instead_once(head=_refused)
     services.refresh_files.refresh(table.identifier)
 
     def away(*_: object) -> NoReturn:
         raise StorageUnavailable("the catalog is away")
 
-    services.scan.answer(head=away)
+    services.scan.instead(head=away)
     assert services.refresh_files.refresh(table.identifier).problem == "the catalog is away"
     state = services.stores.tables.state(table.identifier)
     assert (state.refusal, state.index.problem) == ("a type of tomorrow", None)
