@@ -119,10 +119,13 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
         raise ConfigError("the server did not start; its log says why")
 
 
-def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
-    """How uvicorn serves the application. Raises ConfigError when the certificate and its key cannot be used."""
+def server_config(app: FastAPI, listening: Listening, refusals: Refusals | None = None) -> uvicorn.Config:
+    """How uvicorn serves the application. `refusals` is the level of the server's refusals.
+
+    Raises ConfigError when the certificate and its key cannot be used.
+    """
     connections = Connections(listening.proxy)
-    refusals = Refusals(time.monotonic, random.random)
+    refusals = refusals or Refusals(time.monotonic, random.random)
     http: Any = partial(HeaderDeadline, connections=connections, refusals=refusals)
     if listening.tls_cert is not None:
         http = partial(Handshake, http=http, context=_tls_context(listening), connections=connections)

@@ -269,3 +269,12 @@ def check_that_nobody_was_harmed(door: Door, table: LakeTable) -> None:
     assert commit(door.served) == ["COMMITTED"]
     clean_up(door.served)
     check_rows(table)
+
+
+HARMLESS: Mapping[str, Lie] = {
+    "another duration": said(duration_ms=10**9),
+    "another peak of memory": said(peak_memory_bytes=1),
+    "NaNs that are not there": in_map("nan_value_counts", PRICE, 1),
+    "no number of NaNs": lambda report: report["outputs"][0]["nan_value_counts"].clear(),
+}
+"""Lies that change nothing: such a report is taken."""

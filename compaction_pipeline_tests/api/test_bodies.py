@@ -20,7 +20,7 @@ from compaction_pipeline.core.access.body_bounds import COMMIT_REPORT, MOST_ERRO
 from compaction_pipeline.core.access.rate import BURST, BYTES_OF_ONE
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline_tests.api.served import REGISTRATION, Served
-from compaction_pipeline_tests.api.test_slow_and_many import answer_on, connected, listening
+from compaction_pipeline_tests.api.sockets import answer_on, connected, listening
 from compaction_pipeline_tests.builders import NOW
 
 REGISTER = "/api/v1/optimizers"

@@ -16,7 +16,7 @@ from compaction_pipeline.api.serve import Listening, check_listening
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline_tests.api.served import Served
-from compaction_pipeline_tests.api.test_slow_and_many import READY, answer_on, connected, listening
+from compaction_pipeline_tests.api.sockets import READY, answer_on, connected, listening
 
 
 @dataclass(eq=False)

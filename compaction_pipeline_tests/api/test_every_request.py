@@ -5,26 +5,31 @@ No request gets a 5xx, each answer is as the document says, and nothing changes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import content_type_conformance, not_a_server_error, response_schema_conformance, status_code_conformance
 from sqlalchemy import create_engine, select
 
+from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.slow_refusals import Refusals
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.storage.schema import metadata
 from compaction_pipeline_tests.api.served import Served
-from compaction_pipeline_tests.api.test_slow_and_many import listening
+from compaction_pipeline_tests.api.sockets import listening
+from compaction_pipeline_tests.services.house import House
 
 EXAMPLES = 15
-"""So many requests, valid and broken ones together, are sent to each route as each role."""
+"""So many requests, valid and broken ones together, are sent to each route by each role."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     None: frozenset(),
@@ -34,6 +39,15 @@ MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     Role.ADMIN: frozenset(metadata.tables),
 }
 """The tables of the state database that each role may change."""
+
+
+@dataclass
+class Sent:
+    """A request. With `is_known`, its path gets names of things that exist."""
+
+    case: Any
+    parameters: Mapping[str, Any]
+    is_known: bool
 
 
 def stored(served: Served) -> dict[str, list[str]]:
@@ -59,32 +73,43 @@ def known_names(served: Served) -> Mapping[str, str]:
     return {**names, "table": str(table.identifier), "record_id": record}
 
 
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Sent]:
+    """Requests to every route. To make them takes longer than to answer them, so each role sends the same ones."""
+    house = House(tmp_path_factory.mktemp("document"))
+    document = schemathesis.openapi.from_dict(http_app(house.services).openapi())
+    house.services.close()
+    made: list[Sent] = []
+    for found in document.get_all_operations():
+        operation = found.ok()
+        modes = st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+
+        @settings(max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        @given(case=modes.flatmap(operation.as_strategy), is_known=st.booleans())
+        def make(case: Any, is_known: bool) -> None:
+            case.headers.pop("Authorization", None)
+            made.append(Sent(case, dict(case.path_parameters), is_known))
+
+        make()
+    return made
+
+
 @pytest.mark.parametrize("role", [None, *Role])
-def test_no_request_breaks_the_server_or_changes_what_its_role_may_not(served: Served, role: Role | None) -> None:
+def test_no_request_breaks_the_server_or_changes_what_its_role_may_not(served: Served, cases: Sequence[Sent], role: Role | None) -> None:
     names = known_names(served)
     headers = {"Authorization": f"Bearer {served.token(role)}"} if role is not None else {}
     answered: set[int] = set()
-    with listening(served) as port, requests.Session() as session:
-        url = f"http://127.0.0.1:{port}"
-        document = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    # Each refusal comes a second after the one before, so none of them waits.
+    with listening(served, refusals=Refusals(count().__next__)) as port, requests.Session() as session:
         before = stored(served)
-        for found in document.get_all_operations():
-            operation = found.ok()
-            modes = st.sampled_from([GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
-
-            @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-            @given(case=modes.flatmap(operation.as_strategy), is_known=st.booleans())
-            def ask(case: Any, is_known: bool) -> None:
-                if is_known:
-                    case.path_parameters.update({name: names[name] for name in case.path_parameters if name in names})
-                case.headers.pop("Authorization", None)
-                # A token may make so many requests in a second of the house's clock, which only tests move.
-                served.house.pass_time(1)
-                answer = case.call(url, session, headers, timeout=60)
-                case.validate_response(answer, checks=CHECKS)
-                answered.add(answer.status_code)
-
-            ask()
+        for sent in cases:
+            known = {name: names[name] for name in sent.parameters if name in names} if sent.is_known else {}
+            sent.case.path_parameters = {**sent.parameters, **known}
+            # A token may make so many requests in a second of the house's clock, which only tests move.
+            served.house.pass_time(1)
+            answer = sent.case.call(f"http://127.0.0.1:{port}", session, headers, timeout=60)
+            sent.case.validate_response(answer, checks=CHECKS)
+            answered.add(answer.status_code)
         after = stored(served)
     changed = {name for name in after if after[name] != before[name]}
     assert changed <= MAY_CHANGE[role]

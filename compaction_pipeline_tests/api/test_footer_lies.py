@@ -21,8 +21,7 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-from compaction_pipeline.merging.copying.footer import MAGIC
-from compaction_pipeline.merging.copying.thrift import BINARY, DOUBLE, I32, I64, LIST, STRUCT, Struct, read_struct, write_struct
+from compaction_pipeline.merging.copying.thrift import BINARY, DOUBLE, I32, I64, LIST, STRUCT, Struct
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reported.describe import MOST_FOOTER_VALUES
@@ -36,7 +35,6 @@ from compaction_pipeline_tests.api.liars import (
     Door,
     OverHttp,
     OwnProcess,
-    Report,
     as_report,
     check_rows,
     check_that_nobody_was_harmed,
@@ -44,35 +42,26 @@ from compaction_pipeline_tests.api.liars import (
     merged,
 )
 from compaction_pipeline_tests.api.served import Served
+from compaction_pipeline_tests.api.tampered import (
+    LONG_5,
+    ONLY_PAGES_SHOW,
+    FooterLie,
+    bounds,
+    chunk,
+    column,
+    groups,
+    in_statistics,
+    local,
+    nothing,
+    rewritten,
+    statistics,
+    tampered,
+)
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.merging.files import Table, long
 
-FooterLie = Callable[[Struct], object]
 TAGS = 7
 """The column of lists, whose elements have the id `TAG`."""
-_LONG_5 = (5).to_bytes(8, "little")
-
-
-def groups(meta: Struct) -> list[Struct]:
-    found: list[Struct] = meta[4][1][1]
-    return found
-
-
-def column(meta: Struct, number: int) -> Struct:
-    """A `ColumnChunk` of the first row group. Columns are numbered from 1, as the first ids of the schema."""
-    found: Struct = groups(meta)[0][1][1][1][number - 1]
-    return found
-
-
-def chunk(meta: Struct, number: int) -> Struct:
-    """The `ColumnMetaData` of a column."""
-    found: Struct = column(meta, number)[3][1]
-    return found
-
-
-def statistics(meta: Struct, number: int) -> Struct:
-    found: Struct = chunk(meta, number)[12][1]
-    return found
 
 
 def element(meta: Struct, number: int) -> Struct:
@@ -93,19 +82,8 @@ def in_chunk(number: int, field: int, value: Any) -> FooterLie:
     return lambda meta: chunk(meta, number).update({field: value})
 
 
-def in_statistics(number: int, field: int, value: Any) -> FooterLie:
-    return lambda meta: statistics(meta, number).update({field: value})
-
-
 def in_element(number: int, field: int, value: Any) -> FooterLie:
     return lambda meta: element(meta, number).update({field: value})
-
-
-def bounds(number: int, lower: bytes, upper: bytes) -> FooterLie:
-    def lie(meta: Struct) -> None:
-        statistics(meta, number).update({1: (BINARY, upper), 2: (BINARY, lower), 5: (BINARY, upper), 6: (BINARY, lower)})
-
-    return lie
 
 
 def twice(rows: int, again: int) -> FooterLie:
@@ -122,10 +100,6 @@ def twice(rows: int, again: int) -> FooterLie:
 def swapped(meta: Struct) -> None:
     elements = meta[2][1][1]
     elements[1], elements[2] = elements[2], elements[1]
-
-
-def nothing(meta: Struct) -> None:
-    """No lie."""
 
 
 FOOTERS: Mapping[str, FooterLie] = {
@@ -181,10 +155,10 @@ FOOTERS: Mapping[str, FooterLie] = {
     "more NULLs than values": in_statistics(NAME, 3, (I64, ROWS + 1)),
     "fewer than no NULLs": in_statistics(NAME, 3, (I64, -1)),
     "NULLs of a required column": in_statistics(ID, 3, (I64, 1)),
-    "old bounds that differ": in_statistics(ID, 2, (BINARY, _LONG_5)),
+    "old bounds that differ": in_statistics(ID, 2, (BINARY, LONG_5)),
     "statistics of another kind": in_statistics(ID, 4, (I64, 1)),
     # Other readers pass over a field of another kind, as if it was not there. So its value would count for the manifest alone.
-    "a bound that other readers do not see": lambda meta: statistics(meta, ID).update({5: (DOUBLE, _LONG_5), 6: (DOUBLE, _LONG_5)}),
+    "a bound that other readers do not see": lambda meta: statistics(meta, ID).update({5: (DOUBLE, LONG_5), 6: (DOUBLE, LONG_5)}),
     "a number of NULLs that other readers do not see": in_statistics(NAME, 3, (I32, ROWS)),
     "a number of NULLs of more than 64 bits": in_statistics(NAME, 3, (I64, 2**64 + 1)),
     "statistics that other readers do not see": lambda meta: chunk(meta, ID).update({12: (LIST, (STRUCT, [chunk(meta, ID)[12][1]]))}),
@@ -201,7 +175,7 @@ FOOTERS: Mapping[str, FooterLie] = {
     "an upper zero that leaves out the positive one": bounds(PRICE, bytes.fromhex("000000000000f0bf"), bytes.fromhex("0000000000000080")),
     "a zero that leaves out the negative one": bounds(PRICE, bytes(8), b"\0" * 6 + b"\x28\x40"),
     "NaN as a bound": bounds(PRICE, bytes.fromhex("000000000000f87f"), bytes.fromhex("000000000000f87f")),
-    "a lower bound above the upper one": bounds(ID, (9).to_bytes(8, "little"), _LONG_5),
+    "a lower bound above the upper one": bounds(ID, (9).to_bytes(8, "little"), LONG_5),
     "a bound that is no text": bounds(NAME, b"\xff", b"\xff\xff"),
     "a long of 4 bytes": bounds(ID, b"\0\0\0\0", b"\0\0\0\0"),
     "no order of the bounds": lambda meta: meta.pop(7),
@@ -210,38 +184,6 @@ FOOTERS: Mapping[str, FooterLie] = {
     "another writer": lambda meta: meta.update({6: (BINARY, b"parquet-mr version 1.2.0")}),
     "no writer": lambda meta: meta.pop(6),
 }
-ONLY_PAGES_SHOW: Mapping[str, FooterLie] = {
-    "bounds that are narrower than the values": bounds(ID, _LONG_5, (9).to_bytes(8, "little")),
-    "NULLs that are not there": in_statistics(NAME, 3, (I64, 1)),
-}
-"""Believed until the rows are read again. `docs/security.md` says so."""
-
-
-def local(path: str) -> Path:
-    return Path(path.removeprefix("file://"))
-
-
-def rewritten(report: Report, lie: Callable[[bytes], bytes]) -> Report:
-    """Give the first file of the report another footer, and tell its new sizes."""
-    [output] = report["outputs"]
-    path = local(output["path"])
-    data = path.read_bytes()
-    length = int.from_bytes(data[-8:-4], "little")
-    footer = lie(data[-8 - length : -8])
-    path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + MAGIC)
-    output.update(footer_bytes=len(footer), file_size_bytes=path.stat().st_size)
-    return report
-
-
-def tampered(lie: FooterLie) -> Callable[[bytes], bytes]:
-    def changed(footer: bytes) -> bytes:
-        meta = read_struct(footer)[0]
-        lie(meta)
-        written = write_struct(meta)
-        assert (written == footer) is (lie is nothing)
-        return written
-
-    return changed
 
 
 BYTES: Mapping[str, Callable[[bytes], bytes]] = {

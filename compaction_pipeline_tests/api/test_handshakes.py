@@ -14,7 +14,7 @@ from compaction_pipeline.api import connections, handshakes
 from compaction_pipeline.api.serve import Listening, server_config
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline_tests.api.served import Served
-from compaction_pipeline_tests.api.test_slow_and_many import READY, answer_on, connected, listening
+from compaction_pipeline_tests.api.sockets import READY, answer_on, connected, listening
 
 
 @pytest.fixture(scope="module")

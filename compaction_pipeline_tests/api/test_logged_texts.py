@@ -11,7 +11,7 @@ import pytest
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline_tests.api.served import REGISTRATION, Served
-from compaction_pipeline_tests.api.test_slow_and_many import answer_on, connected, listening
+from compaction_pipeline_tests.api.sockets import answer_on, connected, listening
 
 HARMFUL = "a\x1b[2J\x9b31m\x85\u202e\u2028\n2026-01-01 INFO forged"
 

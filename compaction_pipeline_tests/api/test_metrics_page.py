@@ -6,8 +6,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import Served
-from compaction_pipeline_tests.api.test_work import merged, planned
 from compaction_pipeline_tests.written_pages import check_part, table
 
 PAGE = "docs/service.md"

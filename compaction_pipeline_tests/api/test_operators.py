@@ -10,8 +10,8 @@ import pytest
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import Served
-from compaction_pipeline_tests.api.test_work import merged, planned
 
 TABLE = "/api/v1/tables/lake.db.t"
 

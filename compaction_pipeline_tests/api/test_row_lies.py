@@ -48,7 +48,7 @@ from compaction_pipeline_tests.api.liars import (
     plan,
 )
 from compaction_pipeline_tests.api.served import Served
-from compaction_pipeline_tests.api.test_footer_lies import ONLY_PAGES_SHOW, rewritten, tampered
+from compaction_pipeline_tests.api.tampered import ONLY_PAGES_SHOW, rewritten, tampered
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 
 Rows = Callable[[Any], Any]

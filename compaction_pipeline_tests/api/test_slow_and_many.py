@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-import uvicorn
 
 from compaction_pipeline.api import bodies, patient_protocol
-from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.problems import Problem
 from compaction_pipeline.api.rate_limit import RateLimit
-from compaction_pipeline.api.serve import Listening, server_config
 from compaction_pipeline.core.access.rate import BURST, COST_OF_OWN
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline_tests.api.served import REGISTRATION, Served, Worker
+from compaction_pipeline_tests.api.sockets import PATIENCE_SECONDS, READY, answer_on, connected, listening
 from compaction_pipeline_tests.builders import NOW
-
-PATIENCE_SECONDS = 60
-READY = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@contextmanager
-def listening(served: Served, cert: Path | None = None, key: Path | None = None) -> Iterator[int]:
-    """The server as `serve` sets it up, on a loopback port, with TLS when it gets a certificate. Yields the port."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key)))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
-
-
-def connected(port: int, sent: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
-    connection.sendall(sent)
-    return connection
-
-
-def answer_on(connection: socket.socket) -> bytes:
-    """The beginning of the next answer; empty when the server has ended the connection."""
-    try:
-        return connection.recv(4_096)
-    except ConnectionResetError:
-        return b""
 
 
 @pytest.fixture
@@ -133,24 +94,23 @@ def test_a_request_that_is_worked_on_is_not_ended(served: Served) -> None:
         assert b"200 OK" in answer_on(waiting)
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        b"\x00\x01\x02\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"GET /health/live HTTP/1.1\r\n\r\n",
-        b"GET /health/live HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n",
-    ],
-)
-def test_what_is_no_http_is_refused(served: Served, sent: bytes) -> None:
+def test_what_is_no_http_is_refused(served: Served) -> None:
+    refused = {
+        b"\x00\x01\x02\r\n\r\n": 400,
+        b"GET /health/live HTTP/1.1\r\n\r\n": 400,
+        b"GET /health/live HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n": 431,
+        b"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n": 400,
+        b"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": 400,
+        b"GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n": 400,
+        # A version that does not exist is served as HTTP/1.1 is, and there is no such page.
+        b"GET / HTTP/9.9\r\n\r\n": 404,
+    }
     with listening(served) as port:
-        with connected(port, sent) as odd:
-            assert answer_on(odd).startswith((b"HTTP/1.1 400", b""))
-        with connected(port, READY) as other:
-            assert b"200 OK" in answer_on(other)
+        for sent, status in refused.items():
+            with connected(port, sent) as odd:
+                assert answer_on(odd).startswith(f"HTTP/1.1 {status} ".encode()), sent[:80]
+            with connected(port, READY) as other:
+                assert b"200 OK" in answer_on(other)
 
 
 def test_a_body_that_does_not_come_is_answered_with_408(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,37 +14,14 @@ import pytest
 from compaction_pipeline.api.optimizers import _REPORTS_AT_ONCE
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import MOST_LOSSES
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.services.queue import serve_optimizers
-from compaction_pipeline_tests.api.liars import as_report
+from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import REGISTRATION, Served
 from compaction_pipeline_tests.reference_reader import local_path
-from compaction_pipeline_tests.through_json import through_json
-
-
-def planned(served: Served, files: int = 12, name: str = "t") -> list[TaskId]:
-    """The tasks of a new table of small files."""
-    table = served.house.fragmented(name, files)
-    services = served.house.services
-    services.refresh_files.refresh(table.identifier)
-    return [task.task_id for task in services.plan_tables.plan(table.identifier, PlanRequest()).tasks]
-
-
-def merged(assignment: Any) -> Any:
-    """The report of an attempt that merges the task for real."""
-    from pydantic import TypeAdapter
-
-    from compaction_pipeline.core.queue.assignment import Assignment
-
-    taken = TypeAdapter(Assignment).validate_python(through_json(dict, assignment))
-    [result] = InProcessMergeEngine().merge([taken.task], taken.layout, taken.file_io)
-    assert result.error is None
-    return as_report(result)
 
 
 def status(served: Served, task_id: TaskId) -> TaskStatus:

@@ -24,10 +24,10 @@ from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW
-from compaction_pipeline_tests.fakes import fake_stores
+from compaction_pipeline_tests.state import sqlite_stores
 
 NAMES = ("default", "heavy", "light")
 TABLES = tuple(TableIdentifier("lake", ("shop",), name) for name in ("a", "b"))
@@ -231,20 +231,13 @@ class GroupMachine(RuleBasedStateMachine):
         return (turn, *priority_order(task.priority, task.work.small_files, since, task.task_id))
 
 
-class FakeMachine(GroupMachine):
-    def fresh(self) -> Stores:
-        return fake_stores()
-
-
 class SqliteMachine(GroupMachine):
     _folder = tempfile.TemporaryDirectory()
     _names = count(1)
 
     def fresh(self) -> Stores:
-        return open_stores(f"sqlite:///{Path(self._folder.name) / f'{next(self._names)}.db'}")
+        return sqlite_stores(Path(self._folder.name), str(next(self._names)))
 
 
-TestFakeGroups = FakeMachine.TestCase
-TestFakeGroups.settings = settings(max_examples=20, stateful_step_count=40)
 TestSqliteGroups = SqliteMachine.TestCase
-TestSqliteGroups.settings = settings(max_examples=6, stateful_step_count=30)
+TestSqliteGroups.settings = settings(max_examples=20, stateful_step_count=40)

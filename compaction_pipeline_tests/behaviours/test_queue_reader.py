@@ -1,4 +1,4 @@
-"""Every reader of queues does this: the fake, SQLite and PostgreSQL."""
+"""Every reader of queues does this: SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ from compaction_pipeline.core.queue.attempts import Tries, after_attempt
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.work.result import EndReason
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
-from compaction_pipeline_tests.fakes import fake_stores
+from compaction_pipeline_tests.state import sqlite_stores
 
 _GROUPS = ("", "", "g")
 _MAX_ATTEMPTS = 2
@@ -267,20 +267,13 @@ class TaskMachine(RuleBasedStateMachine):
         return replace(before, status=after.status, held=None, expires=None, tries=after.tries, retry_at=after.retry_at)
 
 
-class FakeMachine(TaskMachine):
-    def fresh(self) -> Stores:
-        return fake_stores()
-
-
 class SqliteMachine(TaskMachine):
     _folder = tempfile.TemporaryDirectory()
     _names = count(1)
 
     def fresh(self) -> Stores:
-        return open_stores(f"sqlite:///{Path(self._folder.name) / f'{next(self._names)}.db'}")
+        return sqlite_stores(Path(self._folder.name), str(next(self._names)))
 
 
-TestFakeTasks = FakeMachine.TestCase
-TestFakeTasks.settings = settings(max_examples=20, stateful_step_count=40)
 TestSqliteTasks = SqliteMachine.TestCase
-TestSqliteTasks.settings = settings(max_examples=6, stateful_step_count=30)
+TestSqliteTasks.settings = settings(max_examples=20, stateful_step_count=40)

@@ -25,6 +25,7 @@ from compaction_pipeline.services.queue.verify_reports import VerifyReports
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, NOW, TABLE, indexed
+from compaction_pipeline_tests.services.in_hand import stores_in_hand
 from compaction_pipeline_tests.through_json import QueueThroughJson
 
 OTHER = TableIdentifier("lake", ("shop",), "other")
@@ -124,7 +125,7 @@ class Served:
 
 @pytest.fixture(params=["direct", "through JSON"])
 def served(request: pytest.FixtureRequest, stores: Stores) -> Served:
-    served = Served(stores)
+    served = Served(stores_in_hand(stores))
     if request.param == "through JSON":
         served.queue = QueueThroughJson(served.service)
     return served
@@ -253,20 +254,20 @@ def test_a_task_that_is_lost_while_its_table_is_opened_is_not_handed_out(served:
     assert served.stores.tasks.task("u1").owner == "another"
 
 
-def test_a_task_whose_lease_cannot_be_renewed_is_left_to_its_lease(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_whose_lease_cannot_be_renewed_is_left_to_its_lease(served: Served) -> None:
     overtaken(served)
-    monkeypatch.setattr(type(served.stores.tasks), "renew", away)
+    served.stores.tasks.instead(renew=away)
     assert served.taken().task.task_id == "t1"
     served.now += LEASE
     assert set(served.service.release_expired()) == {"t1", "u1"}
 
 
-def test_an_attempt_whose_end_cannot_be_stored_is_told_and_left_to_its_lease(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_whose_end_cannot_be_stored_is_told_and_left_to_its_lease(served: Served) -> None:
     served.wait(example("t1", max_attempts=2))
     served.catalog.error = StorageUnavailable("catalog away")
-    with monkeypatch.context() as patched:
-        patched.setattr(type(served.stores.tasks), "complete", away)
-        ended = served.queue.poll("me", None)
+    served.stores.tasks.instead(complete=away)
+    ended = served.queue.poll("me", None)
+    served.stores.tasks.pass_on("complete")
     assert isinstance(ended, EndedAttempt)
     assert (ended.status, ended.result.error, served.status("t1")) == (None, "catalog away", TaskStatus.EXECUTING)
     served.now += LEASE
@@ -492,12 +493,11 @@ def test_a_poll_that_runs_while_its_worker_leaves_claims_nothing(served: Served)
     assert served.status("t1") is TaskStatus.PENDING
 
 
-def test_an_unreachable_state_database_is_reported_as_such(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_state_database_is_reported_as_such(served: Served) -> None:
     served.wait(example("t1"))
     held = served.taken()
 
-    for verb in ("complete", "tasks", "first_waiting", "renew"):
-        monkeypatch.setattr(type(served.stores.tasks), verb, away)
+    served.stores.tasks.instead(complete=away, tasks=away, first_waiting=away, renew=away)
     for call in (
         lambda: served.queue.poll("me", None),
         lambda: served.queue.waits(None),

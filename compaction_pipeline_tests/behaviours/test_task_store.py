@@ -1,4 +1,4 @@
-"""Every kind of task store does this: the fake, SQLite and PostgreSQL."""
+"""Every kind of task store does this: SQLite and PostgreSQL."""
 
 from __future__ import annotations
 

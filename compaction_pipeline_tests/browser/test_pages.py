@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from compaction_pipeline_tests.browser.deployment import Deployment
-from compaction_pipeline_tests.browser.test_ui import Screenshot, choose, materialized
+from compaction_pipeline_tests.browser.ui import Screenshot, choose, materialized
 from compaction_pipeline_tests.defs.lake import key
 
 pytestmark = pytest.mark.browser

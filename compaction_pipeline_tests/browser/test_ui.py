@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from compaction_pipeline_tests.browser.deployment import Deployment
+from compaction_pipeline_tests.browser.ui import Screenshot, choose, materialized
 from compaction_pipeline_tests.defs.lake import key
 
 pytestmark = pytest.mark.browser
 
-Screenshot = Callable[[str], None]
 
-_MATERIALIZED = """query($keys: [AssetKeyInput!]!) { assetNodes(assetKeys: $keys) {
-  assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions failedPartitions } } } }"""
 _BACKFILLS = "{ partitionBackfillsOrError(limit: 1) { ... on PartitionBackfills { results { id status partitionNames } } } }"
 _RUNS = """query($job: String!) { runsOrError(filter: {pipelineName: $job}, limit: 50) {
   ... on Runs { results { runId status tags { key value } } } } }"""
-
-
-def materialized(dagster: Deployment) -> set[str]:
-    (node,) = dagster.query(_MATERIALIZED, keys=[{"path": ["compacted_files"]}])["assetNodes"]
-    return set(node["assetPartitionStatuses"]["materializedPartitions"])
-
-
-def choose(page: Page, keys: Sequence[str]) -> None:
-    """Open the dialog of `compacted_files` and choose these partitions."""
-    page.goto("/assets/compacted_files?view=partitions")
-    page.get_by_role("button", name="Materialize").first.click()
-    page.get_by_text("Select a partition or create one").click()
-    for wanted in keys:
-        page.get_by_placeholder("Filter partitions").fill(wanted)
-        page.get_by_text(wanted, exact=True).locator("visible=true").last.click()
-    page.keyboard.press("Escape")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -21,25 +21,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline_tests.cli.records import KEYS
 from compaction_pipeline_tests.opened import opened
-
-KEYS = {
-    "table",
-    "snapshot_before",
-    "snapshot_after",
-    "tasks",
-    "committed",
-    "conflicts",
-    "files_before",
-    "files_after",
-    "delete_files_before",
-    "delete_files_after",
-    "bytes_before",
-    "bytes_after",
-    "rows",
-    "reason",
-    "reason_code",
-}
 
 OUT_OF_BOUNDS = (
     "lake.shop.orders: 'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31; "

@@ -16,7 +16,7 @@ from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
-from compaction_pipeline_tests.cli.test_compact import KEYS
+from compaction_pipeline_tests.cli.records import KEYS
 
 
 def whole(answer: dict[str, Any], table: str | None, code: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from decimal import Context, Decimal
 from typing import Any
 
 import pytest
@@ -33,25 +35,31 @@ from pyiceberg.types import (
 
 from compaction_pipeline.core.tables.columns import Column, bound_value, primitive_columns
 from compaction_pipeline.merging.writing.metrics import leaves
+from compaction_pipeline_tests.every_type import EVERY_PRIMITIVE
 
 _INTS = st.integers(-(2**31), 2**31 - 1)
 _LONGS = st.integers(-(2**63), 2**63 - 1)
-VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
-    (BooleanType(), st.booleans()),
-    (IntegerType(), _INTS),
-    (DateType(), _INTS),
-    (LongType(), _LONGS),
-    (TimeType(), _LONGS),
-    (TimestampType(), _LONGS),
-    (TimestamptzType(), _LONGS),
-    (FloatType(), st.floats(width=32, allow_nan=False)),
-    (DoubleType(), st.floats(allow_nan=False)),
-    (DecimalType(9, 2), st.decimals(-9999999, 9999999, places=2)),
-    (StringType(), st.text()),
-    (UUIDType(), st.uuids()),
-    (BinaryType(), st.binary(max_size=40)),
-    (FixedType(5), st.binary(min_size=5, max_size=5)),
-]
+_VALUES_OF: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
+    BooleanType: lambda kind: st.booleans(),
+    IntegerType: lambda kind: _INTS,
+    DateType: lambda kind: _INTS,
+    LongType: lambda kind: _LONGS,
+    TimeType: lambda kind: _LONGS,
+    TimestampType: lambda kind: _LONGS,
+    TimestamptzType: lambda kind: _LONGS,
+    FloatType: lambda kind: st.floats(width=32, allow_nan=False),
+    DoubleType: lambda kind: st.floats(allow_nan=False),
+    DecimalType: lambda kind: st.integers(1 - 10**kind.precision, 10**kind.precision - 1).map(lambda digits: decimal(digits, kind.scale)),
+    StringType: lambda kind: st.text(),
+    UUIDType: lambda kind: st.uuids(),
+    BinaryType: lambda kind: st.binary(max_size=40),
+    FixedType: lambda kind: st.binary(min_size=len(kind), max_size=len(kind)),
+}
+VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [(kind, _VALUES_OF[type(kind)](kind)) for kind in EVERY_PRIMITIVE]
+
+
+def decimal(digits: int, scale: int) -> Decimal:
+    return Decimal(digits).scaleb(-scale, Context(prec=40))
 
 
 @pytest.mark.parametrize(("kind", "values"), VALUES, ids=[str(kind) for kind, _ in VALUES])

@@ -17,7 +17,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.merging.kernel import merge_task
-from compaction_pipeline_tests.interop.test_commit_read_by_java import Java, Register
+from compaction_pipeline_tests.interop.java import Java, Register
 
 pytestmark = pytest.mark.interop
 

@@ -15,8 +15,8 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.interop.duckdb_reader import duckdb_rows
 from compaction_pipeline_tests.reference_reader import reference_rows
+from compaction_pipeline_tests.scenarios.example import Example
 from compaction_pipeline_tests.scenarios.examples.unpacking import PLAIN_EXAMPLES
-from compaction_pipeline_tests.scenarios.test_examples import Example
 
 pytestmark = pytest.mark.interop
 

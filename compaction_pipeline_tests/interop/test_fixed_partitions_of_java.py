@@ -16,7 +16,7 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline_tests.iceberg.lake import LakeTable
-from compaction_pipeline_tests.interop.test_commit_read_by_java import Java, Register
+from compaction_pipeline_tests.interop.java import Java, Register
 
 pytestmark = pytest.mark.interop
 

@@ -10,7 +10,7 @@ import pytest
 
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.keyed.compactions import Compactions
-from compaction_pipeline_tests.keyed.test_examples import Example
+from compaction_pipeline_tests.keyed.example import Example
 from compaction_pipeline_tests.reference_reader import bag_difference
 from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, KEYED_EXAMPLES, catalog_properties
 from compaction_pipeline_tests.scenarios.java_reader import frame_rows, java_rows

@@ -12,8 +12,7 @@ from uuid import uuid4
 import pytest
 
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline_tests.api.liars import ROWS, OwnProcess, clean_up, commit, lies_table, merged, row
-from compaction_pipeline_tests.api.test_lies import HARMLESS
+from compaction_pipeline_tests.api.liars import HARMLESS, ROWS, OwnProcess, clean_up, commit, lies_table, merged, row
 from compaction_pipeline_tests.services.house import House
 
 pytestmark = pytest.mark.interop

@@ -14,7 +14,7 @@ from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.manifests import entries as manifests
 from compaction_pipeline.iceberg.manifests.avro_frames import read_frame
 from compaction_pipeline_tests.iceberg.lake import LakeTable
-from compaction_pipeline_tests.interop.test_commit_read_by_java import BY_NAME, Java, Register
+from compaction_pipeline_tests.interop.java import BY_NAME, Java, Register
 
 pytestmark = pytest.mark.interop
 

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from compaction_pipeline_tests.interop.racing import Say, Tally, compact_while, working
-from compaction_pipeline_tests.interop.test_writers_keep_committing import SparkUpserts
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
+from compaction_pipeline_tests.interop.written_by_spark import SparkUpserts
 
 pytestmark = pytest.mark.interop
 

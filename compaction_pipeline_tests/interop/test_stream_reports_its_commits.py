@@ -14,7 +14,7 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.reports import CommitReporter
 from compaction_pipeline.reports.spark import CommitReportListener
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
-from compaction_pipeline_tests.optimizer.test_client import serving
+from compaction_pipeline_tests.optimizer.serving import serving
 
 pytestmark = pytest.mark.interop
 

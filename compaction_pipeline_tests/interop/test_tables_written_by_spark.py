@@ -13,18 +13,12 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
+from compaction_pipeline_tests.interop.written_by_spark import made
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, reference_rows
 
 pytestmark = pytest.mark.interop
 
-MERGE_ON_READ = (
-    "'format-version'='2', 'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read', 'write.merge.mode'='merge-on-read'"
-)
 POSITION_DELETES = 1
-
-
-def made(columns: str, rest: str = "", properties: str = MERGE_ON_READ) -> str:
-    return f"CREATE TABLE {{t}} ({columns}) USING iceberg {rest} TBLPROPERTIES ({properties})"
 
 
 def numbers(first: int, last: int, columns: str) -> str:

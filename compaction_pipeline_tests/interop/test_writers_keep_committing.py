@@ -15,56 +15,12 @@ import pytest
 
 from compaction_pipeline_tests.interop.flink import SHAPES, Flink, expected_rows
 from compaction_pipeline_tests.interop.racing import Say, Tally, compact_while, working
-from compaction_pipeline_tests.interop.test_tables_written_by_spark import made
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
-from compaction_pipeline_tests.reference_reader import Row
+from compaction_pipeline_tests.interop.written_by_spark import SparkUpserts
 
 pytestmark = pytest.mark.interop
 
 LONG = [pytest.mark.long, pytest.mark.timeout(1800)]
-_KEYS = 600
-_PARTITIONS = 6
-OVERTAKEN = ("missing data files", "Missing required files to delete")
-"""Iceberg's errors for a writer whose data files, or whose delete files to be replaced, were removed while it ran."""
-
-
-class SparkUpserts:
-    """Upserts and deletes by Spark, and the rows that the table must have after them."""
-
-    def __init__(self, warehouse: Warehouse, rng: Random) -> None:
-        self.rows: dict[int, Row] = {}
-        self.commits = 0
-        self.overtaken = 0
-        self._warehouse = warehouse
-        self._rng = rng
-        self._clock = 0
-        warehouse.sql(made("id BIGINT, part INT, v BIGINT, name STRING", "PARTITIONED BY (part)"))
-
-    def write(self) -> None:
-        """Run one statement, and run it again when a compaction overtook it."""
-        self._clock += 1
-        part = self._rng.randrange(_PARTITIONS)
-        keys = self._rng.sample([key for key in range(_KEYS) if key % _PARTITIONS == part], self._rng.randint(5, 40))
-        if self._rng.random() < 0.3 and self.rows:
-            statement = f"DELETE FROM {{t}} WHERE part = {part} AND id IN ({', '.join(map(str, keys))})"
-            after = {key: row for key, row in self.rows.items() if key not in keys}
-        else:
-            changed: list[Row] = [{"id": key, "part": part, "v": self._clock, "name": f"n{self._clock}"} for key in keys]
-            values = ", ".join(f"({row['id']}, {part}, {self._clock}, '{row['name']}')" for row in changed)
-            statement = f"""MERGE INTO {{t}} USING (SELECT * FROM VALUES {values} AS v(id, part, v, name)) AS s
-                ON {{t}}.id = s.id AND {{t}}.part = s.part AND {{t}}.part = {part}
-                WHEN MATCHED THEN UPDATE SET v = s.v, name = s.name WHEN NOT MATCHED THEN INSERT *"""
-            after = {**self.rows, **{row["id"]: row for row in changed}}
-        while True:
-            try:
-                self._warehouse.sql(statement)
-                break
-            except Exception as error:
-                if not any(text in str(error) for text in OVERTAKEN):
-                    raise
-                self.overtaken += 1
-        self.rows = after
-        self.commits += 1
 
 
 def several(tally: Tally) -> bool:

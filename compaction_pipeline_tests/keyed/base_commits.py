@@ -227,3 +227,12 @@ def _logged(file: LiveFile) -> Iterable[tuple[tuple[int, int], Row]]:
     transaction = change_file(file.path, file.data_sequence_number).transaction_id
     for values in pq.read_table(urlsplit(file.path).path).to_pylist():
         yield (transaction, values.pop("_file_offset", _LAST)), values
+
+
+def span_of(task: CompactionTask) -> ChangeSpan:
+    assert task.work.changes is not None
+    return task.work.changes
+
+
+def with_span(task: CompactionTask, **changes: Any) -> CompactionTask:
+    return replace(task, work=replace(task.work, changes=replace(span_of(task), **changes)))

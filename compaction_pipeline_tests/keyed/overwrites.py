@@ -15,8 +15,8 @@ from compaction_pipeline.iceberg.rewrite_files import Transaction
 from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.interop.amoro_reader import optimized_sequences
 from compaction_pipeline_tests.keyed.compactions import Compactions
-from compaction_pipeline_tests.keyed.test_writing import SCHEMA, Keyed
-from compaction_pipeline_tests.keyed.test_writing import table_of as changes_of
+from compaction_pipeline_tests.keyed.written import SCHEMA, Keyed
+from compaction_pipeline_tests.keyed.written import table_of as changes_of
 from compaction_pipeline_tests.reference_reader import Row, live_entries, metadata_of
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.commit.ports import CommitState
-from compaction_pipeline_tests.keyed.base_commits import TABLE, BaseCommits
+from compaction_pipeline_tests.keyed.base_commits import TABLE, BaseCommits, span_of, with_span
 from compaction_pipeline_tests.keyed.change_logs import row
-from compaction_pipeline_tests.keyed.test_base_commits import span_of, with_span
 
 
 @pytest.fixture

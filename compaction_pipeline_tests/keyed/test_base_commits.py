@@ -27,13 +27,12 @@ from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.work.kinds import TaskAction
-from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, SnapshotChange, Transaction
-from compaction_pipeline_tests.keyed.base_commits import TABLE, BaseCommits
+from compaction_pipeline_tests.keyed.base_commits import TABLE, BaseCommits, span_of, with_span
 from compaction_pipeline_tests.keyed.change_logs import row
 from compaction_pipeline_tests.reference_reader import Row
 from compaction_pipeline_tests.rest_catalog import rest_server
@@ -615,15 +614,6 @@ def test_a_plain_table_takes_no_changes(log: BaseCommits) -> None:
         transaction.remove_properties("table-format", "mixed-format.table-store")
     with pytest.raises(TableRefused, match="is not a keyed table"):
         log.commit_tasks(*tasks)
-
-
-def span_of(task: CompactionTask) -> ChangeSpan:
-    assert task.work.changes is not None
-    return task.work.changes
-
-
-def with_span(task: CompactionTask, **changes: Any) -> CompactionTask:
-    return replace(task, work=replace(task.work, changes=replace(span_of(task), **changes)))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate, change_rate
-from compaction_pipeline_tests.keyed.test_pipeline import TABLE, Program
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, row
+from compaction_pipeline_tests.keyed.program import TABLE, Program
+from compaction_pipeline_tests.keyed.written import BY_REGION, row
 
 _NOW = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
 

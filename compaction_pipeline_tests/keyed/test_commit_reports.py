@@ -16,8 +16,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.keyed import reporting
 from compaction_pipeline.keyed.reporting import Reports
 from compaction_pipeline.reports import CommitReporter
-from compaction_pipeline_tests.keyed.test_pipeline import CHANGE_STORE, TABLE, Program
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, row, table_of
+from compaction_pipeline_tests.keyed.program import CHANGE_STORE, TABLE, Program
+from compaction_pipeline_tests.keyed.written import BY_REGION, Keyed, row, table_of
 
 
 class Noted:

@@ -20,27 +20,18 @@ from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import Transaction
-from compaction_pipeline_tests.keyed.test_pipeline import TABLE, Program, merge_planned, raising
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, row
+from compaction_pipeline_tests.keyed.program import (
+    MAJOR,
+    MINOR,
+    TABLE,
+    Program,
+    change_files,
+    files_of_change_store,
+    merge_planned,
+    raising,
+)
+from compaction_pipeline_tests.keyed.written import BY_REGION, row
 from compaction_pipeline_tests.reference_reader import bag_difference
-
-MINOR = PlanRequest(types=(CompactionType.MINOR,), force=True)
-MAJOR = PlanRequest(types=(CompactionType.MAJOR,), force=True)
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Program:
-    return Program(tmp_path, delta_rewrite=True)
-
-
-def change_files(program: Program) -> int:
-    return len(program.keyed.stores()[1].inspect.data_files())
-
-
-def files_of_change_store(program: Program) -> set[str]:
-    """The paths of all Parquet files in the folder of the change store."""
-    folder = Path(program.keyed.stores()[1].location().removeprefix("file://"))
-    return {f"file://{path}" for path in folder.rglob("*.parquet")}
 
 
 def copied(output: OutputFile) -> OutputFile:
@@ -50,6 +41,11 @@ def copied(output: OutputFile) -> OutputFile:
     copy = path.parent / f"{node}-{kind}-0-00000-7-copy-00001.parquet"
     copy.write_bytes(path.read_bytes())
     return replace(output, path=f"file://{copy}")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path, delta_rewrite=True)
 
 
 def test_a_minor_merges_change_files_and_leaves_the_base_store_alone(program: Program) -> None:

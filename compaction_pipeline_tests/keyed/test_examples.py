@@ -12,26 +12,15 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError, TableRef
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.iceberg.catalogs import Catalog, SqlCatalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
+from compaction_pipeline_tests.keyed.example import Example
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
-from compaction_pipeline_tests.scenarios.examples.unpacking import CATALOG_NAME, KEYED_EXAMPLES, catalog_properties, expected_rows, unpack
-
-
-class Example:
-    def __init__(self, name: str, folder: Path) -> None:
-        self.home = unpack(name, folder)
-        self.catalog: Catalog = SqlCatalog(CATALOG_NAME, **catalog_properties(self.home))
-        self.expected = expected_rows(self.home)
-
-    @property
-    def table(self) -> KeyedTable:
-        return KeyedTable.open(self.catalog, "db.t")
+from compaction_pipeline_tests.scenarios.examples.unpacking import KEYED_EXAMPLES, catalog_properties
 
 
 @pytest.fixture(scope="module", params=KEYED_EXAMPLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -34,6 +34,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
     TimeType,
+    UUIDType,
 )
 
 from compaction_pipeline.core.ids import TaskId
@@ -50,30 +51,21 @@ from compaction_pipeline.keyed.append import append_rows
 from compaction_pipeline.keyed.merging_sink import _live
 from compaction_pipeline.keyed.sink_merges import SinkMerges, _file_io
 from compaction_pipeline.merging.kernel import merge_task
-from compaction_pipeline_tests.keyed.test_writing import table_of
+from compaction_pipeline_tests.every_type import EVERY_PRIMITIVE
+from compaction_pipeline_tests.keyed.written import table_of
 from compaction_pipeline_tests.object_store import BUCKET, Fault, ObjectStore, object_store
 
+_COLUMNS = {f"c{number}": kind for number, kind in enumerate(EVERY_PRIMITIVE, 2)}
+_TEXT, _REAL = (next(name for name, kind in _COLUMNS.items() if isinstance(kind, of)) for of in (StringType, DoubleType))
 _SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
-    NestedField(2, "whole", IntegerType()),
-    NestedField(3, "single", FloatType()),
-    NestedField(4, "real", DoubleType()),
-    NestedField(5, "exact", DecimalType(38, 10)),
-    NestedField(6, "small", DecimalType(9, 2)),
-    NestedField(7, "yes", BooleanType()),
-    NestedField(8, "day", DateType()),
-    NestedField(9, "clock", TimeType()),
-    NestedField(10, "at", TimestampType()),
-    NestedField(11, "zoned", TimestamptzType()),
-    NestedField(12, "text", StringType()),
-    NestedField(13, "bytes", BinaryType()),
-    NestedField(14, "four", FixedType(4)),
+    *[NestedField(number, name, kind) for number, (name, kind) in enumerate(_COLUMNS.items(), 2)],
     NestedField(
-        15,
+        30,
         "inner",
-        StructType(NestedField(16, "x", DoubleType()), NestedField(17, "list", ListType(18, LongType(), element_required=False))),
+        StructType(NestedField(31, "x", DoubleType()), NestedField(32, "list", ListType(33, LongType(), element_required=False))),
     ),
-    NestedField(19, "map", MapType(20, StringType(), 21, DoubleType(), value_required=False)),
+    NestedField(40, "map", MapType(41, StringType(), 42, DoubleType(), value_required=False)),
 )
 _LONG = timedelta(hours=1)
 _HOLD = 64 * 1024 * 1024
@@ -132,20 +124,26 @@ _MOMENTS = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)) | st.sampled_
     [datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
 )
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+_VALUES_OF: dict[type, Callable[[Any], st.SearchStrategy[Any]]] = {
+    BooleanType: lambda kind: st.booleans(),
+    IntegerType: lambda kind: st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), 2**31 - 1]),
+    LongType: lambda kind: st.integers(-(2**63), 2**63 - 1),
+    FloatType: lambda kind: _SINGLES,
+    DoubleType: lambda kind: _FLOATS,
+    DecimalType: lambda kind: st.integers(1 - 10**kind.precision, 10**kind.precision - 1).map(
+        lambda digits: Decimal(f"{digits}E-{kind.scale}")
+    ),
+    DateType: lambda kind: st.dates() | st.sampled_from([date.min, date.max]),
+    TimeType: lambda kind: st.times() | st.sampled_from([time.min, time.max]),
+    TimestampType: lambda kind: _MOMENTS,
+    TimestamptzType: lambda kind: _MOMENTS.map(lambda moment: moment.replace(tzinfo=timezone.utc)),
+    StringType: lambda kind: _TEXTS,
+    UUIDType: lambda kind: st.binary(min_size=16, max_size=16),
+    FixedType: lambda kind: st.binary(min_size=len(kind), max_size=len(kind)),
+    BinaryType: lambda kind: st.binary(max_size=20),
+}
 _VALUES = {
-    "whole": st.integers(-(2**31), 2**31 - 1) | st.sampled_from([-(2**31), 2**31 - 1]),
-    "single": _SINGLES,
-    "real": _FLOATS,
-    "exact": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda number: Decimal(f"{number}E-10")),
-    "small": st.integers(-(10**9) + 1, 10**9 - 1).map(lambda number: Decimal(f"{number}E-2")),
-    "yes": st.booleans(),
-    "day": st.dates() | st.sampled_from([date.min, date.max]),
-    "clock": st.times() | st.sampled_from([time.min, time.max]),
-    "at": _MOMENTS,
-    "zoned": _MOMENTS.map(lambda moment: moment.replace(tzinfo=timezone.utc)),
-    "text": _TEXTS,
-    "bytes": st.binary(max_size=20),
-    "four": st.binary(min_size=4, max_size=4),
+    **{name: _VALUES_OF[type(kind)](kind) for name, kind in _COLUMNS.items()},
     "inner": st.fixed_dictionaries({"x": st.none() | _FLOATS, "list": st.none() | st.lists(st.none() | st.integers(-(2**63), 2**63 - 1))}),
     "map": st.dictionaries(_TEXTS, st.none() | _FLOATS, max_size=3).map(lambda pairs: list(pairs.items())),
 }
@@ -172,7 +170,7 @@ def test_a_merge_of_handed_files_writes_what_a_merge_of_read_files_writes(table:
 def test_a_handed_file_of_another_size_is_read_from_storage(table: OnStore) -> None:
     small = SmallFiles(_LONG, _HOLD, _HOLD)
     for number in range(2):
-        small.add(table.append([{"id": one, "text": f"{number}"} for one in range(8)])[0], datetime.now(timezone.utc))
+        small.add(table.append([{"id": one, _TEXT: f"{number}"} for one in range(8)])[0], datetime.now(timezone.utc))
     nodes = small.due(datetime.now(timezone.utc), ends=True)
     wrong = {file.path: b"PAR1" for _, files in nodes for file in files}
     assert table.merged(nodes, wrong, storage_has_inputs=True) == table.merged(nodes, {}, storage_has_inputs=True)
@@ -184,11 +182,11 @@ def written_by_sink(table: OnStore, batches: int) -> tuple[MergingSink, list[tup
     first = next(table.batches)
     with table.table.merging_sink("sink", interval=_LONG) as sink:
         for batch in range(first, first + batches):
-            rows = [("INSERT", {"id": one, "text": f"v{batch}", "real": -0.0}) for one in range(8)]
+            rows = [("INSERT", {"id": one, _TEXT: f"v{batch}", _REAL: -0.0}) for one in range(8)]
             sink.write_changes(table_of(rows, _SCHEMA), batch=batch)
             next(table.batches)
     of_data = [(method, key) for method, key in table.store.requests if "/data/" in key and "sink-" not in key]
-    found = {row["id"]: row["text"] for row in table.table.scan().to_arrow().select(["id", "text"]).to_pylist() if row["id"] in range(8)}
+    found = {row["id"]: row[_TEXT] for row in table.table.scan().to_arrow().select(["id", _TEXT]).to_pylist() if row["id"] in range(8)}
     assert found == dict.fromkeys(range(8), f"v{first + batches - 1}")
     return sink, of_data
 

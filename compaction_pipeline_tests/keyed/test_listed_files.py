@@ -17,8 +17,8 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles, TransactionSpan
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences, numbers_of_blob, sequences_by_spec
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline_tests.keyed.test_pipeline import MAJOR, TABLE, Program
-from compaction_pipeline_tests.keyed.test_writing import row
+from compaction_pipeline_tests.keyed.program import MAJOR, TABLE, Program
+from compaction_pipeline_tests.keyed.written import row
 
 
 def live(node: int, kind: str, transaction: int, sequence: int = 0, rows: int = 10, number: int = 1) -> LiveFile:

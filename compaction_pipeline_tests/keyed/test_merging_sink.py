@@ -42,9 +42,8 @@ from compaction_pipeline.keyed.merging_sink import _live
 from compaction_pipeline.keyed.sink_merges import SinkMerges
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.process import MergeProcess
-from compaction_pipeline_tests.keyed.test_delta_rewrite_pipeline import MAJOR, MINOR, change_files, files_of_change_store
-from compaction_pipeline_tests.keyed.test_pipeline import FULL, TABLE, Program
-from compaction_pipeline_tests.keyed.test_writing import Keyed, row, table_of
+from compaction_pipeline_tests.keyed.program import FULL, MAJOR, MINOR, TABLE, Program, change_files, files_of_change_store
+from compaction_pipeline_tests.keyed.written import Keyed, row, table_of
 from compaction_pipeline_tests.reference_reader import Row
 
 _NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)

@@ -18,7 +18,7 @@ from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.keyed.base_commits import BaseCommits
 from compaction_pipeline_tests.keyed.overwrites import Overwritten, at_base_commit, between, table_of
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, row
+from compaction_pipeline_tests.keyed.written import BY_REGION, row
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, live_entries, metadata_of, reference_rows
 
 

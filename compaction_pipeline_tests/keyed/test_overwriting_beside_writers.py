@@ -18,7 +18,7 @@ from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.overwrites import between, table_of
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION
+from compaction_pipeline_tests.keyed.written import BY_REGION
 from compaction_pipeline_tests.reference_reader import Row
 
 

@@ -19,9 +19,9 @@ from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.keyed.base_commits import BaseCommits
+from compaction_pipeline_tests.keyed.compacted import Compacted, expire
 from compaction_pipeline_tests.keyed.overwrites import Overwritten, at_base_commit, between, table_of
-from compaction_pipeline_tests.keyed.test_late_and_lost import Compacted, expire
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, row
+from compaction_pipeline_tests.keyed.written import BY_REGION, row
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
 

@@ -16,9 +16,9 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
-from compaction_pipeline_tests.keyed.test_compaction_model import REGIONS, SPECS
-from compaction_pipeline_tests.keyed.test_pipeline import TABLE, Program
-from compaction_pipeline_tests.keyed.test_writing import row
+from compaction_pipeline_tests.keyed.modelled import REGIONS, SPECS
+from compaction_pipeline_tests.keyed.program import TABLE, Program
+from compaction_pipeline_tests.keyed.written import row
 
 _MINUTE = timedelta(minutes=1)
 

@@ -2,57 +2,32 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time, timezone
-from decimal import Decimal
+from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, MonthTransform, Transform
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, MonthTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType
 
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, TableRefused
-from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.keyed import merge_on_read, scanned_rows
 from compaction_pipeline_tests.keyed.change_logs import SCHEMA, ChangeLog, partition_of, positions_file, row
+from compaction_pipeline_tests.keyed.keys import KEYS, by, node_of
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> ChangeLog:
     return ChangeLog(tmp_path)
-
-
-def node_of(number: int, buckets: int) -> int:
-    """The id of the node that a key of one long has."""
-    return buckets + (key_hash([number], ["long"]) & (buckets - 1))
 
 
 # ---- by name
@@ -284,27 +259,6 @@ def test_null_and_the_text_null_are_refused_when_one_number_stands_for_both(tmp_
 # ---- key types
 
 
-_UUIDS = [UUID(int=0), UUID(int=1), UUID(int=2**127), UUID(int=2**128 - 1)]
-_UTC = timezone.utc
-KEYS: list[tuple[IcebergType, list[Any]]] = [
-    (IntegerType(), [0, 1, -5, 2**31 - 1, -(2**31)]),
-    (LongType(), [0, -1, 8589934597, 2**63 - 1, -(2**63)]),
-    (StringType(), ["", "a", "中文😀", "é", "e\u0301"]),
-    (DateType(), [date(1970, 1, 1), date(1969, 12, 31), date(2026, 1, 15)]),
-    (TimeType(), [time(0), time(23, 59, 59, 999999), time(0, 0, 0, 1)]),
-    (TimestampType(), [datetime(1970, 1, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2026, 1, 15, 10)]),
-    (TimestamptzType(), [datetime(1970, 1, 1, tzinfo=_UTC), datetime(2026, 1, 15, 10, 0, 0, 1, tzinfo=_UTC)]),
-    (DecimalType(9, 2), [Decimal("0.00"), Decimal("12.34"), Decimal("-12.34")]),
-    (DecimalType(38, 1), [Decimal("123456789012345678901.5"), Decimal("-123456789012345678901.5"), Decimal("0.1")]),
-    (UUIDType(), _UUIDS),
-    (BinaryType(), [b"", b"\x00", b"\x01\x02\xff", b"\xff\xfe"]),
-    (FixedType(3), [b"\x00\x00\x00", b"\x01\x02\xff", b"\xff\xff\xff"]),
-    (BooleanType(), [True, False]),
-    (FloatType(), [0.0, -0.0, float("nan"), 1.5, float("inf")]),
-    (DoubleType(), [0.0, -0.0, float("nan"), 0.1, float("-inf")]),
-]
-
-
 @pytest.mark.parametrize(("kind", "values"), KEYS, ids=[str(kind) for kind, _ in KEYS])
 def test_every_type_of_key_is_compared_as_java_compares_it(kind: IcebergType, values: list[Any], tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "n", LongType(), required=True), NestedField(2, "k", kind), NestedField(3, "v", StringType()))
@@ -323,10 +277,6 @@ def test_every_type_of_key_is_compared_as_java_compares_it(kind: IcebergType, va
 
 
 # ---- random logs
-
-
-def by(name: str, transform: Transform[Any, Any]) -> PartitionSpec:
-    return PartitionSpec(PartitionField(SCHEMA.find_field(name).field_id, 1000, transform, f"p_{name}" if name != "region" else name))
 
 
 SPECS = [

@@ -18,8 +18,8 @@ from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 from compaction_pipeline_tests.keyed.change_logs import SCHEMA, ChangeLog, row
-from compaction_pipeline_tests.keyed.test_late_and_lost import Compacted
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION
+from compaction_pipeline_tests.keyed.compacted import Compacted
+from compaction_pipeline_tests.keyed.written import BY_REGION
 from compaction_pipeline_tests.reference_reader import bag_difference
 
 

@@ -26,7 +26,7 @@ from compaction_pipeline.merging.writing.write import DataWriter
 from compaction_pipeline_tests.keyed.base_merges import Choices, compact
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.delta_merges import MIB, rewrite, run, task_of
-from compaction_pipeline_tests.keyed.test_reading import KEYS, by, node_of
+from compaction_pipeline_tests.keyed.keys import KEYS, by, node_of
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
 
 SMALL, MIDDLE, LARGE = MIB // 64, 2 * MIB, 256 * MIB

@@ -15,9 +15,9 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
+from compaction_pipeline_tests.keyed.modelled import Modelled
 from compaction_pipeline_tests.keyed.overwrites import Overwritten
-from compaction_pipeline_tests.keyed.test_compaction_model import Modelled
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, row, whole
+from compaction_pipeline_tests.keyed.written import BY_REGION, row, whole
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 
 REGIONS = ("eu", "us", None)

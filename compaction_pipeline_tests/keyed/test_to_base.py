@@ -24,7 +24,7 @@ from compaction_pipeline.merging import convert
 from compaction_pipeline.merging.keyed import merge_on_read, node_writer, to_base
 from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, run, small_batches, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
-from compaction_pipeline_tests.keyed.test_reading import KEYS, by, node_of
+from compaction_pipeline_tests.keyed.keys import KEYS, by, node_of
 from compaction_pipeline_tests.reference_reader import bag_difference, canonical
 
 ONE_BUCKET = {"base__file-index__hash-bucket": "1"}

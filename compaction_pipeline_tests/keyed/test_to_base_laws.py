@@ -21,7 +21,7 @@ from compaction_pipeline.core.tables.keyed.file_names import base_file, change_f
 from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, small_batches
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, partition_of
 from compaction_pipeline_tests.keyed.delta_merges import rewrite
-from compaction_pipeline_tests.keyed.test_reading import by, node_of
+from compaction_pipeline_tests.keyed.keys import by, node_of
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 
 LAST = 2**63 - 1

@@ -13,10 +13,10 @@ from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.keyed import append as appending
+from compaction_pipeline_tests.keyed.compacted import Compacted
 from compaction_pipeline_tests.keyed.overwrites import Overwritten, table_of
-from compaction_pipeline_tests.keyed.test_late_and_lost import Compacted
-from compaction_pipeline_tests.keyed.test_writing import row
-from compaction_pipeline_tests.keyed.test_writing import table_of as changes_of
+from compaction_pipeline_tests.keyed.written import row
+from compaction_pipeline_tests.keyed.written import table_of as changes_of
 
 
 @pytest.fixture

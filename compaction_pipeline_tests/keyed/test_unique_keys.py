@@ -20,8 +20,8 @@ from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.iceberg.scan import layout_of
 from compaction_pipeline.merging.keyed.repeated_keys import KeyCounter, NodeKeys
 from compaction_pipeline.merging.reading.file_access import FileAccess
-from compaction_pipeline_tests.keyed.test_pipeline import FULL, TABLE, Program
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, row
+from compaction_pipeline_tests.keyed.program import FULL, TABLE, Program
+from compaction_pipeline_tests.keyed.written import BY_REGION, Keyed, row
 
 CHECK = next(check for check in CHECKS if check.name == "unique_keys")
 

@@ -11,7 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Transaction
 
 from compaction_pipeline.core.errors import ConfigError, RacesLost
-from compaction_pipeline_tests.keyed.test_writing import Keyed, row
+from compaction_pipeline_tests.keyed.written import Keyed, row
 
 EARLY = datetime(2026, 11, 23, 8, tzinfo=timezone.utc)
 LATE = EARLY + timedelta(minutes=5)

@@ -14,7 +14,6 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
-    BinaryType,
     BooleanType,
     DateType,
     DecimalType,
@@ -28,13 +27,10 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
 )
 
 from compaction_pipeline.core.tables.node import PartitionValue
+from compaction_pipeline_tests.every_type import EVERY_PRIMITIVE
 from compaction_pipeline_tests.merging.files import SIMPLE, Table, integer, long, text
 
 
@@ -188,11 +184,7 @@ def test_an_identity_partition_column_comes_from_the_partition_where_the_file_la
 
 
 def test_every_type_of_the_spec_keeps_its_values(tmp_path: Path) -> None:
-    kinds = [
-        BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(9, 2), DecimalType(18, 4), DecimalType(38, 10),
-        DateType(), TimeType(), TimestampType(), TimestamptzType(), StringType(), UUIDType(), FixedType(5), BinaryType(),
-    ]  # fmt: skip
-    schema = Schema(*[_field(number + 1, f"c{number}", kind) for number, kind in enumerate(kinds)])
+    schema = Schema(*[_field(number + 1, f"c{number}", kind) for number, kind in enumerate(EVERY_PRIMITIVE)])
     moment = dt.datetime(1969, 12, 31, 23, 59, 59, 999_999)
     values = [
         True, -1, -(1 << 62), 1.5, -0.0, Decimal("-1.25"), Decimal("3.1415"), Decimal("-12345678901234567890.0123456789"),
@@ -201,7 +193,7 @@ def test_every_type_of_the_spec_keeps_its_values(tmp_path: Path) -> None:
     ]  # fmt: skip
     table = Table(tmp_path, [schema])
     table.append([{f"c{number}": value for number, value in enumerate(values)}])
-    table.append([{f"c{number}": None for number in range(len(kinds))}])
+    table.append([{f"c{number}": None for number in range(len(EVERY_PRIMITIVE))}])
     first, second = table.merged_rows()
     expected = dict(first)
     for number, value in enumerate(values):

@@ -3,60 +3,21 @@
 from __future__ import annotations
 
 import logging
-import socket
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
-from compaction_pipeline.api.app import http_app
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.queue.assignment import Assignment
-from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.optimizer import client
 from compaction_pipeline.optimizer.client import HttpTaskQueue
+from compaction_pipeline_tests.optimizer.serving import REGISTRATION, plan, serving
 from compaction_pipeline_tests.services.house import House
-
-REGISTRATION = Registration("default", "here", "1", "1", MERGE_VERSION, 4)
-
-
-@contextmanager
-def serving(house: House, port: int = 0) -> Iterator[int]:
-    """A server over the house on a loopback port, until the block ends. Yields the port."""
-    listener = socket.create_server(("127.0.0.1", port))
-    server = uvicorn.Server(uvicorn.Config(http_app(house.services), log_config=None, timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
-
-
-@pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    made = House(tmp_path)
-    yield made
-    made.services.close()
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Polls do not wait for tasks, and a client that was not answered asks again at once."""
-    monkeypatch.setattr(client, "WAIT_SECONDS", 0)
-    monkeypatch.setattr(client, "_PAUSE_SECONDS", 0)
 
 
 def queue_at(house: House, port: int, registration: Registration = REGISTRATION) -> HttpTaskQueue:
@@ -72,14 +33,6 @@ def taken_by(queue: HttpTaskQueue) -> Assignment:
     taken = queue.poll("worker", None)
     assert isinstance(taken, Assignment)
     return taken
-
-
-def plan(house: House, *names: str) -> None:
-    for name in names:
-        house.fragmented(name=name)
-    services = house.services
-    services.tick_tables.sweep(None, timedelta(hours=1))
-    services.tick_tables.plan_due(services.plan_tables.worth_planning(), timedelta(hours=1))
 
 
 def test_a_worker_over_http_merges_everything(house: House) -> None:

@@ -17,7 +17,8 @@ from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.optimizer.client import HttpTaskQueue
 from compaction_pipeline.optimizer.loop import run_optimizer
-from compaction_pipeline_tests.optimizer.test_client import REGISTRATION, house, impatient, plan, serving
+from compaction_pipeline_tests.optimizer.conftest import house, impatient
+from compaction_pipeline_tests.optimizer.serving import REGISTRATION, plan, serving
 from compaction_pipeline_tests.services.house import House
 
 __all__ = ["house", "impatient"]

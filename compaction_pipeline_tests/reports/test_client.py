@@ -19,7 +19,7 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.tables import commit_report
 from compaction_pipeline.reports import Answer, CommitReporter, ReportError
 from compaction_pipeline.reports.client import MOST_BYTES, MOST_PARTITIONS
-from compaction_pipeline_tests.optimizer.test_client import serving
+from compaction_pipeline_tests.optimizer.serving import serving
 from compaction_pipeline_tests.services.house import House
 
 Reply = tuple[int, dict[str, str], bytes]

@@ -190,3 +190,71 @@ def _told_files(on_step: OnStep) -> Iterator[None]:
     finally:
         FileAccess.output = plain_output  # type: ignore[method-assign]
         SqlCatalog._write_metadata = staticmethod(plain_metadata)  # type: ignore[method-assign]
+
+
+PROTOCOL = (
+    # refresh
+    "before leases.acquire",
+    "after leases.acquire",
+    "before index.add",
+    "after index.add",
+    "before index.save",
+    "after index.save",
+    "before files.apply",
+    "after files.apply",
+    "before index.save_figures",
+    "after index.save_figures",
+    "before leases.release",
+    "after leases.release",
+    # plan
+    "before tasks.insert",
+    "after tasks.insert",
+    "before planning.save",
+    "after planning.save",
+    "before planning.save_verdicts",
+    "after planning.save_verdicts",
+    # claim and merge
+    "before tasks.poll",
+    "after tasks.poll",
+    "claimed",
+    "before merged file",
+    "after merged file",
+    "merged",
+    "before tasks.complete",
+    "after tasks.complete",
+    "prepared",
+    # record
+    "before tasks.claim",
+    "after tasks.claim",
+    "claimed-for-commit",
+    "before records.save",
+    "after records.save",
+    "record-opened",
+    # commit
+    "before-load",
+    "after-load",
+    "after-validation",
+    "before-manifest",
+    "after-manifest",
+    "before-manifest-list",
+    "after-manifest-list",
+    "before-swap",
+    "before metadata file",
+    "after metadata file",
+    "after-swap",
+    "committed-in-table",
+    "before commits.note_landed",
+    "after commits.note_landed",
+    "before tasks.commit",
+    "after tasks.commit",
+    "tasks-committed",
+    "before commits.mark_done",
+    "after commits.mark_done",
+    "record-closed",
+    # mirror
+    "before records.mark_mirrored",
+    "after records.mark_mirrored",
+    "before telling Dagster",
+    "after telling Dagster",
+    "after remembering what was told",
+)

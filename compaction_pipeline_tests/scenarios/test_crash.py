@@ -21,79 +21,21 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import bag_difference, local_path, metadata_of, reference_rows
-from compaction_pipeline_tests.scenarios.crashing import LATER, compact_until, instance_at, open_at, recovered, steps_of, told_records
+from compaction_pipeline_tests.scenarios.crashing import (
+    LATER,
+    PROTOCOL,
+    compact_until,
+    instance_at,
+    open_at,
+    recovered,
+    steps_of,
+    told_records,
+)
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable, reachable_files
 from compaction_pipeline_tests.scenarios.modelled_values import ModelledRow, random_row
 from compaction_pipeline_tests.scenarios.soundness import faults
 
 pytestmark = pytest.mark.scenario
-
-PROTOCOL = (
-    # refresh
-    "before leases.acquire",
-    "after leases.acquire",
-    "before index.add",
-    "after index.add",
-    "before index.save",
-    "after index.save",
-    "before files.apply",
-    "after files.apply",
-    "before index.save_figures",
-    "after index.save_figures",
-    "before leases.release",
-    "after leases.release",
-    # plan
-    "before tasks.insert",
-    "after tasks.insert",
-    "before planning.save",
-    "after planning.save",
-    "before planning.save_verdicts",
-    "after planning.save_verdicts",
-    # claim and merge
-    "before tasks.poll",
-    "after tasks.poll",
-    "claimed",
-    "before merged file",
-    "after merged file",
-    "merged",
-    "before tasks.complete",
-    "after tasks.complete",
-    "prepared",
-    # record
-    "before tasks.claim",
-    "after tasks.claim",
-    "claimed-for-commit",
-    "before records.save",
-    "after records.save",
-    "record-opened",
-    # commit
-    "before-load",
-    "after-load",
-    "after-validation",
-    "before-manifest",
-    "after-manifest",
-    "before-manifest-list",
-    "after-manifest-list",
-    "before-swap",
-    "before metadata file",
-    "after metadata file",
-    "after-swap",
-    "committed-in-table",
-    "before commits.note_landed",
-    "after commits.note_landed",
-    "before tasks.commit",
-    "after tasks.commit",
-    "tasks-committed",
-    "before commits.mark_done",
-    "after commits.mark_done",
-    "record-closed",
-    # mirror
-    "before records.mark_mirrored",
-    "after records.mark_mirrored",
-    "before telling Dagster",
-    "after telling Dagster",
-    "after remembering what was told",
-)
 
 
 class Scene:

@@ -10,7 +10,7 @@ import pytest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline_tests.scenarios.crashing import REQUEST, open_at, steps_of
-from compaction_pipeline_tests.scenarios.test_keyed_crash import KEYED_PROTOCOL, MERGE_AND_COMMIT, TABLE, Scene, check_kill, check_records
+from compaction_pipeline_tests.scenarios.keyed_crashing import KEYED_PROTOCOL, MERGE_AND_COMMIT, TABLE, Scene, check_kill, check_records
 
 pytestmark = pytest.mark.scenario
 

@@ -25,8 +25,8 @@ from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.merging.files import Table
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.scenarios.deployed import PATIENCE_SECONDS, Processes, committed, small_table, wait_until, write
+from compaction_pipeline_tests.spark.endless_io import endless_io
 from compaction_pipeline_tests.spark.given import seen
-from compaction_pipeline_tests.spark.test_engine import endless_io
 
 pytestmark = pytest.mark.scenario
 

@@ -10,7 +10,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
-from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.services.in_hand import ServicesInHand
 
 
 class House:
@@ -22,7 +22,7 @@ class House:
         """Mostly a task that failed is tried again at once, because the clock stands still while a test drains the queue."""
         self.now = datetime.now(timezone.utc)
         self.lake = Lake(folder, properties=properties)
-        self.services = OpenedServices(
+        self.services = ServicesInHand(
             Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=retry_interval_seconds),
             clock=lambda: self.now,
             sleep=lambda seconds: self.pass_time(seconds),

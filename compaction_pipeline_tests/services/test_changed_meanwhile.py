@@ -17,7 +17,6 @@ from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
-from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline.services.planning.decide_plan import Asker, Decision
 from compaction_pipeline.services.tables import refresh_files
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
@@ -42,22 +41,19 @@ def set_a_property(table: LakeTable) -> None:
         transaction.set_properties({"owner": "shop"})
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None], *, before: bool = False) -> None:
+def meanwhile(house: House, happens: Callable[[], None], *, before: bool = False) -> None:
     """Let this happen once, while the next refresh loads the table's head: after the head was loaded, or before."""
-    load = IcebergScan.head
-    calls: list[TableIdentifier] = []
+    scan = house.services.scan
 
-    def head(scan: IcebergScan, table: TableIdentifier) -> TableHead:
-        calls.append(table)
-        first = len(calls) == 1
-        if first and before:
+    def head(table: TableIdentifier) -> TableHead:
+        if before:
             happens()
-        loaded = load(scan, table)
-        if first and not before:
+        loaded: TableHead = scan.real.head(table)
+        if not before:
             happens()
         return loaded
 
-    monkeypatch.setattr(IcebergScan, "head", head)
+    scan.instead_once(head=head)
 
 
 def test_a_refresh_that_stood_still_does_not_call_a_half_read_index_whole(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,14 +71,14 @@ def test_a_refresh_that_stood_still_does_not_call_a_half_read_index_whole(house:
             with pytest.raises(KeyboardInterrupt):
                 refresh(table.identifier)
 
-    meanwhile(monkeypatch, another_begins_and_is_killed)
+    meanwhile(house, another_begins_and_is_killed)
     assert refresh(table.identifier).busy
     assert isinstance(house.services.stores.tables.state(table.identifier).index.state, Reading)
     assert refresh(table.identifier).complete
     assert indexed(house, table) == live(table)
 
 
-def test_a_refresh_that_stood_still_leaves_a_newer_index(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_that_stood_still_leaves_a_newer_index(house: House) -> None:
     table = house.fragmented(files=12)
     refresh = house.services.refresh_files.refresh
     refresh(table.identifier)
@@ -99,7 +95,7 @@ def test_a_refresh_that_stood_still_leaves_a_newer_index(house: House, monkeypat
         table.table.refresh()
         table.table.manage_snapshots().rollback_to_snapshot(first).commit()
 
-    meanwhile(monkeypatch, others_remove_files_refresh_and_roll_back)
+    meanwhile(house, others_remove_files_refresh_and_roll_back)
     assert refresh(table.identifier).busy
     assert refresh(table.identifier).complete
     assert len(indexed(house, table)) == 12
@@ -112,12 +108,12 @@ def register_again(house: House) -> None:
     house.services.explore_catalogs.register(CatalogEntry("lake", house.lake.properties, False))
 
 
-def test_a_catalog_that_is_removed_and_added_during_a_refresh_has_whole_tables(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_is_removed_and_added_during_a_refresh_has_whole_tables(house: House) -> None:
     table = house.fragmented(files=12)
     refresh = house.services.refresh_files.refresh
     refresh(table.identifier)
     set_a_property(table)
-    meanwhile(monkeypatch, lambda: register_again(house), before=True)
+    meanwhile(house, lambda: register_again(house), before=True)
     assert refresh(table.identifier).busy
     assert house.services.stores.tables.state(table.identifier).whole is None
     assert refresh(table.identifier).complete
@@ -129,22 +125,22 @@ def test_a_catalog_that_is_removed_and_added_between_two_manifests_has_whole_tab
     table.delete_ids(1)
     refresh = house.services.refresh_files.refresh
     monkeypatch.setattr(refresh_files, "BATCH_FILES", 1)
-    read = IcebergScan.live_files
+    scan = house.services.scan
     calls: list[object] = []
 
     def live_files(*arguments: object) -> object:
         calls.append(arguments)
         if len(calls) == 2:
             register_again(house)
-        return read(*arguments)  # type: ignore[arg-type]
+        return scan.real.live_files(*arguments)
 
-    monkeypatch.setattr(IcebergScan, "live_files", live_files)
+    scan.instead(live_files=live_files)
     assert refresh(table.identifier).busy
     assert refresh(table.identifier).complete
     assert indexed(house, table) == live(table)
 
 
-def test_a_refresh_that_stood_still_keeps_the_tasks_of_a_recreated_table(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_that_stood_still_keeps_the_tasks_of_a_recreated_table(house: House) -> None:
     table = house.fragmented(files=3)
     services = house.services
     services.refresh_files.refresh(table.identifier)
@@ -158,7 +154,7 @@ def test_a_refresh_that_stood_still_keeps_the_tasks_of_a_recreated_table(house: 
         assert services.plan_tables.plan(table.identifier).tasks
         services.work_on_queue.drain("another")
 
-    meanwhile(monkeypatch, another_table_is_merged, before=True)
+    meanwhile(house, another_table_is_merged, before=True)
     assert services.refresh_files.refresh(table.identifier).busy
     assert [task.status for task in services.stores.tasks.tasks(table.identifier)] == [TaskStatus.PREPARED]
     assert services.compact_table.compact(table.identifier).committed

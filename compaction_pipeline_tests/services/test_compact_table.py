@@ -24,25 +24,11 @@ from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.builders import indexed
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.broken_merges import Broken
 from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
 
 FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
-
-
-class Broken:
-    """An engine whose attempts all fail."""
-
-    def must_start(self, task: CompactionTask | None) -> bool:
-        return task is None
-
-    def ready(self) -> None: ...
-
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        for task in tasks:
-            yield MergeResult(task.task_id, task.attempt_id or "", error="file x.parquet: footer unreadable")
-
-    def close(self) -> None: ...
 
 
 class Away(Broken):
@@ -181,17 +167,15 @@ def test_an_interrupt_gives_everything_back_and_the_next_compacts_at_once(house:
     assert len(table.files()) == 1
 
 
-def test_an_interrupt_after_a_report_landed_keeps_what_was_merged(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_after_a_report_landed_keeps_what_was_merged(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    complete = type(services.stores.tasks).complete
 
     def landed(*arguments: Any) -> TaskStatus:
-        monkeypatch.undo()
-        complete(*arguments)
+        services.stores.tasks.complete(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(services.stores.tasks), "complete", landed)
+    services.stores.tasks.instead_once(complete=landed)
     with pytest.raises(KeyboardInterrupt):
         services.compact_table.compact(table.identifier)
     [task] = services.stores.tasks.tasks(table.identifier)
@@ -518,16 +502,15 @@ def test_files_stay_while_an_earlier_attempt_may_land_though_the_table_is_refuse
     assert [one.status for one in house.services.tick_tables.keep().settled] == [RecordStatus.COMMITTED]
 
 
-def test_tasks_stay_prepared_while_storage_does_not_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_stay_prepared_while_storage_does_not_answer(house: House) -> None:
     table = house.fragmented(files=12)
     ids = prepared(house, table)
 
     def away(*arguments: object) -> CommitOutcome:
         raise StorageUnavailable("the catalog does not answer")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(house.services.committer, "commit", away)
-        record = house.services.commit_tables.commit(table.identifier).record
+    house.services.committer.instead_once(commit=away)
+    record = house.services.commit_tables.commit(table.identifier).record
     assert record is not None
     assert record.status is RecordStatus.FAILED
     assert record.reason == "the catalog does not answer"
@@ -566,20 +549,19 @@ def test_a_report_of_a_lost_attempt_changes_nothing_and_its_files_go(house: Hous
     assert len(table.live_ids()) == 12
 
 
-def test_a_report_whose_answer_got_lost_keeps_its_files(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_whose_answer_got_lost_keeps_its_files(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     services.compact_table.refresh(table.identifier)
     task_id = services.plan_tables.plan(table.identifier).tasks[0].task_id
-    complete = services.stores.tasks.complete
 
     def landed_and_lost(*arguments: object) -> TaskStatus:
-        complete(*arguments)  # type: ignore[arg-type]
+        services.stores.tasks.real.complete(*arguments)
         raise StorageUnavailable("the state database did not answer")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(services.stores.tasks), "complete", lambda self, *a: landed_and_lost(*a))
-        services.work_on_queue.drain("somebody", until=iter([False, True]).__next__)
+    services.stores.tasks.instead(complete=landed_and_lost)
+    services.work_on_queue.drain("somebody", until=iter([False, True]).__next__)
+    services.stores.tasks.pass_on("complete")
     assert services.stores.tasks.task(task_id).status is TaskStatus.PREPARED
     list(services.tick_tables.commit_due())
     assert len(table.files()) == 1

@@ -87,38 +87,38 @@ def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> N
     assert "db.paused" not in text
 
 
-def _answers_not_found(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def _answers_not_found(house: House) -> None:
     def head(table: TableIdentifier) -> Any:
         raise NotFoundError(f"table {table} does not exist: it was dropped, renamed or never there, or its metadata file is missing")
 
-    monkeypatch.setattr(house.services.refresh_files._scan, "head", head)
+    house.services.scan.instead(head=head)
 
 
-def test_a_check_does_not_pass_when_a_listed_table_is_not_found(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_does_not_pass_when_a_listed_table_is_not_found(house: House) -> None:
     house.fragmented()
-    _answers_not_found(house, monkeypatch)
+    _answers_not_found(house)
     checked = house.services.check_tables.check()
     assert list(checked.unread) == ["lake.db.t"]
     assert not checked.passes(Severity.ERROR)
 
 
-def test_a_check_passes_over_a_table_that_was_dropped_meanwhile(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_passes_over_a_table_that_was_dropped_meanwhile(house: House) -> None:
     house.fragmented()
-    seen = house.services.check_tables._tables.seen
+    tables = house.services.stores.tables
 
     def dropped_after_the_listing() -> Any:
-        names = seen()
+        names = tables.real.seen()
         if house.lake.catalog.table_exists("db.t"):
             house.lake.catalog.drop_table("db.t")
         return names
 
-    monkeypatch.setattr(house.services.check_tables._tables, "seen", dropped_after_the_listing)
+    tables.instead(seen=dropped_after_the_listing)
     assert house.services.check_tables.check().unread == {}
 
 
-def test_a_check_does_not_pass_on_a_table_that_was_read_in_part(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_does_not_pass_on_a_table_that_was_read_in_part(house: House) -> None:
     house.fragmented()
-    monkeypatch.setattr(type(house.services.stores.leases), "renew", lambda self, *arguments: False)
+    house.services.stores.leases.instead(renew=lambda *arguments: False)
     checked = house.services.check_tables.check()
     assert list(checked.unread) == ["lake.db.t"]
     assert not checked.passes(Severity.ERROR)

@@ -13,7 +13,6 @@ from compaction_pipeline import bootstrap
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline_tests.services.house import House
 
 
@@ -83,17 +82,17 @@ def test_a_plan_that_lost_its_lease_queues_nothing(house: SlowHouse) -> None:
     assert not house.services.stores.leases.acquire(f"plan:{table.identifier}", "third#1", house.now, timedelta(seconds=1))
 
 
-def test_a_refresh_whose_first_request_takes_seventy_seconds_keeps_its_lease(house: SlowHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_whose_first_request_takes_seventy_seconds_keeps_its_lease(house: SlowHouse) -> None:
     table = house.fragmented()
     taken: list[bool] = []
-    manifests = IcebergScan.manifests
+    scan = house.services.scan
 
-    def slow(scan: IcebergScan, *arguments: object) -> object:
+    def slow(*arguments: object) -> object:
         house.work(70)
         taken.append(house.may_take(f"refresh:{table.identifier}"))
-        return manifests(scan, *arguments)
+        return scan.real.manifests(*arguments)
 
-    monkeypatch.setattr(IcebergScan, "manifests", slow)
+    scan.instead(manifests=slow)
     assert house.services.refresh_files.refresh(table.identifier).complete
     assert taken == [False]
     assert house.may_take(f"refresh:{table.identifier}")

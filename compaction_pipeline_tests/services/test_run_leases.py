@@ -7,32 +7,37 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from compaction_pipeline.core.leases.ports import LeaseStore
+from compaction_pipeline.core.queue.ports import WatcherStore
 from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.services.run_leases import RunLeases
-from compaction_pipeline_tests.fake_workers import FakeWatcherStore
-from compaction_pipeline_tests.fakes import FakeLeaseStore
+from compaction_pipeline.storage.stores import Stores
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 RUN = "a run"
 
 
-class WatchedLeases(FakeLeaseStore):
+class WatchedLeases:
     """Leases whose keeper looks after each change."""
+
+    def __init__(self, leases: LeaseStore) -> None:
+        self._leases = leases
+        self.holder = leases.holder
 
     looked: Callable[[], object]
 
     def acquire(self, *arguments: Any) -> bool:
-        answer = super().acquire(*arguments)
+        answer = self._leases.acquire(*arguments)
         self.looked()
         return answer
 
     def renew(self, *arguments: Any) -> bool:
-        answer = super().renew(*arguments)
+        answer = self._leases.renew(*arguments)
         self.looked()
         return answer
 
     def release(self, *arguments: Any) -> None:
-        super().release(*arguments)
+        self._leases.release(*arguments)
         self.looked()
 
 
@@ -41,8 +46,8 @@ def no_heartbeat(renew: Callable[[], bool]) -> Iterator[None]:
     yield
 
 
-def test_a_run_that_begins_or_ends_is_not_lost_at_any_moment() -> None:
-    watchers, leases, seen = watched(NOW), WatchedLeases(), list[bool]()
+def test_a_run_that_begins_or_ends_is_not_lost_at_any_moment(stores: Stores) -> None:
+    watchers, leases, seen = watched(stores, NOW), WatchedLeases(stores.leases), list[bool]()
     runs = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "me")
     leases.looked = lambda: seen.append(runs.is_lost(RUN))
     with runs.hold(RUN):
@@ -51,8 +56,8 @@ def test_a_run_that_begins_or_ends_is_not_lost_at_any_moment() -> None:
     assert not any(seen)
 
 
-def test_a_run_whose_step_begins_while_the_process_of_another_step_ends_is_not_lost() -> None:
-    watchers, leases, first_ends = watched(NOW), WatchedLeases(), ExitStack()
+def test_a_run_whose_step_begins_while_the_process_of_another_step_ends_is_not_lost(stores: Stores) -> None:
+    watchers, leases, first_ends = watched(stores, NOW), WatchedLeases(stores.leases), ExitStack()
     leases.looked = lambda: None
     runs = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "one")
     first_ends.enter_context(runs.hold(RUN))
@@ -64,20 +69,20 @@ def test_a_run_whose_step_begins_while_the_process_of_another_step_ends_is_not_l
         assert not runs.is_lost(RUN)
 
 
-def test_a_run_whose_step_is_repeated_after_its_process_was_killed_is_not_lost() -> None:
-    leases = FakeLeaseStore()
-    killed = RunLeases(watched(NOW), leases, lambda: NOW, no_heartbeat, lambda: "one").hold(RUN)
+def test_a_run_whose_step_is_repeated_after_its_process_was_killed_is_not_lost(stores: Stores) -> None:
+    leases, after = stores.leases, NOW + timedelta(minutes=10)
+    watchers = watched(stores, after)
+    killed = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "one").hold(RUN)
     killed.__enter__()
-    after = NOW + timedelta(minutes=10)
-    seen = RunLeases(watched(after), leases, lambda: after, no_heartbeat, lambda: "keeper")
+    seen = RunLeases(watchers, leases, lambda: after, no_heartbeat, lambda: "keeper")
     assert seen.is_lost(RUN)
-    with RunLeases(watched(NOW), leases, lambda: NOW, no_heartbeat, lambda: "two").hold(RUN):
+    with RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "two").hold(RUN):
         assert not seen.is_lost(RUN)
 
 
-def watched(now: datetime) -> FakeWatcherStore:
+def watched(stores: Stores, now: datetime) -> WatcherStore:
     """Watchers with a keeper that has looked for an hour."""
-    watchers = FakeWatcherStore()
+    watchers = stores.watchers
     watchers.renew("keeper", WatcherKind.KEEPER, now - timedelta(hours=1), timedelta(days=1))
     watchers.renew("keeper", WatcherKind.KEEPER, now, timedelta(days=1))
     return watchers

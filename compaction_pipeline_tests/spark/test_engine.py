@@ -19,6 +19,7 @@ from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.keyed.base_merges import Choices, figures, layout_of_table, run, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.merging.files import Table
+from compaction_pipeline_tests.spark.endless_io import endless_io
 
 
 def _table(folder: Path) -> Table:
@@ -129,18 +130,6 @@ def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: Sp
     [lived] = list(engine.merge(tasks[1:], table.layout(), {}))
     assert "worker died" in (died.error or "")
     assert lived.error is None
-
-
-def endless_io(folder: Path, began: Path) -> Path:
-    """A module with a FileIO that writes into `began` which process called it, and then never returns."""
-    module = folder / "endless_io.py"
-    module.write_text(
-        "import os, pathlib, time\n"
-        f"pathlib.Path('{began}.draft').write_text(str(os.getpid()))\n"
-        f"os.rename('{began}.draft', '{began}')\n"
-        "time.sleep(10**9)\n"
-    )
-    return module
 
 
 @pytest.mark.spark

@@ -24,8 +24,8 @@ from compaction_pipeline.spark.given_session import GivenSession
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.session_kind import application_id_of
 from compaction_pipeline_tests.merging.files import Table
+from compaction_pipeline_tests.spark.endless_io import endless_io
 from compaction_pipeline_tests.spark.given import seen
-from compaction_pipeline_tests.spark.test_engine import endless_io
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

@@ -33,7 +33,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, row
+from compaction_pipeline_tests.keyed.written import BY_REGION, Keyed, row
 
 pytestmark = pytest.mark.spark
 

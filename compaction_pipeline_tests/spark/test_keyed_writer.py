@@ -12,7 +12,7 @@ import pytest
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, change_file
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
-from compaction_pipeline_tests.keyed.test_writing import BY_REGION, Keyed, list_files, row
+from compaction_pipeline_tests.keyed.written import BY_REGION, Keyed, list_files, row
 from compaction_pipeline_tests.reference_reader import Row, live_entries, metadata_of
 
 pytestmark = pytest.mark.spark

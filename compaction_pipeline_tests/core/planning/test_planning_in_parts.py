@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,10 +19,21 @@ from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.live_files import TableFiles, files_by_node
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.ports import FileStore
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests import strategies
 from compaction_pipeline_tests.builders import NOW, PLENTY, TABLE, UNPARTITIONED_SPEC, data, properties, table_files
-from compaction_pipeline_tests.fakes import FakeFileStore
+from compaction_pipeline_tests.state import sqlite_stores
+
+_NUMBERS = count()
+"""Each plan has a table of its own in the one database of all examples."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FileStore]:
+    stores = sqlite_stores(tmp_path_factory.mktemp("files"))
+    yield stores.files
+    stores.close()
 
 
 @st.composite
@@ -41,6 +55,7 @@ def tables(draw: st.DrawFn) -> TableFiles:
 
 
 def in_parts(
+    store: FileStore,
     files: TableFiles,
     in_use: InUse,
     rules: TableProperties,
@@ -49,18 +64,18 @@ def in_parts(
     nodes_of_part: int = 1,
     by_figures: bool = False,
 ) -> CompactionPlan:
-    store = FakeFileStore()
-    store.apply(TABLE, (), {"m": files.files})
+    table = replace(TABLE, name=f"t{next(_NUMBERS)}")
+    store.apply(table, (), {"m": files.files})
     planning = Planning(in_use, rules, request, NodeHistory(), budget, NOW)
     nodes = list(files_by_node(files.files))
     if by_figures:
-        figures = store.figures(TABLE, rules.fragment_size_bytes, rules.undersized_bytes)
+        figures = store.figures(table, rules.fragment_size_bytes, rules.undersized_bytes)
         paths = in_use.paths | in_use.pending.keys()
-        needed = {*store.named_from_elsewhere(TABLE), *(file.node for file in files.files if file.path in paths)}
+        needed = {*store.named_from_elsewhere(table), *(file.node for file in files.files if file.path in paths)}
         nodes = [node for node in nodes if node in needed or not planning.add_by_figures(node, figures[node])]
     for start in range(0, len(nodes), nodes_of_part):
         part = nodes[start : start + nodes_of_part]
-        planning.add(replace(files, files=tuple(store.files(TABLE, part))), frozenset(part))
+        planning.add(replace(files, files=tuple(store.files(table, part))), frozenset(part))
     return planning.plan()
 
 
@@ -90,21 +105,23 @@ def shown(plan: CompactionPlan, files: TableFiles) -> tuple[object, ...]:
     return frozenset(tasks), verdicts, plan.reason.code, frozenset(plan.replaces), figures
 
 
-@given(st.data(), tables(), strategies.table_properties(), strategies.requests)
-def test_parts_make_the_same_plan(data: st.DataObject, files: TableFiles, rules: TableProperties, request: PlanRequest) -> None:
+@given(data=st.data(), files=tables(), rules=strategies.table_properties(), request=strategies.requests)
+def test_parts_make_the_same_plan(
+    store: FileStore, data: st.DataObject, files: TableFiles, rules: TableProperties, request: PlanRequest
+) -> None:
     in_use = data.draw(strategies.in_use(files))
     whole = plan(files, in_use, rules, request, NodeHistory(), PLENTY, NOW)
-    assert shown(in_parts(files, in_use, rules, request, PLENTY), files) == shown(whole, files)
-    assert shown(in_parts(files, in_use, rules, request, PLENTY, nodes_of_part=2), files) == shown(whole, files)
-    assert shown(in_parts(files, in_use, rules, request, PLENTY, by_figures=True), files) == shown(whole, files)
+    assert shown(in_parts(store, files, in_use, rules, request, PLENTY), files) == shown(whole, files)
+    assert shown(in_parts(store, files, in_use, rules, request, PLENTY, nodes_of_part=2), files) == shown(whole, files)
+    assert shown(in_parts(store, files, in_use, rules, request, PLENTY, by_figures=True), files) == shown(whole, files)
 
 
-@given(tables(), strategies.table_properties())
-def test_a_node_judged_by_sums_is_left_alone_for_the_same_reason(files: TableFiles, rules: TableProperties) -> None:
+@given(files=tables(), rules=strategies.table_properties())
+def test_a_node_judged_by_sums_is_left_alone_for_the_same_reason(store: FileStore, files: TableFiles, rules: TableProperties) -> None:
     # Each path is live once, because sums count copies of a path as files although no task takes them.
     files = replace(files, files=tuple({file.path: file for file in files.files}.values()))
     whole = plan(files, InUse(), rules, PlanRequest(), NodeHistory(), PLENTY, NOW)
-    parts = in_parts(files, InUse(), rules, PlanRequest(), PLENTY, by_figures=True)
+    parts = in_parts(store, files, InUse(), rules, PlanRequest(), PLENTY, by_figures=True)
     assert frozenset(parts.verdicts) == frozenset(whole.verdicts)
     assert parts.reason.code is whole.reason.code
 
@@ -113,12 +130,12 @@ def crowded(days: int) -> TableFiles:
     return table_files(*(data(f"{day}-{number}", 10, day=day) for day in range(days) for number in range(12 + day)))
 
 
-def test_tasks_over_the_budget_are_dropped_while_planning_with_a_reason() -> None:
+def test_tasks_over_the_budget_are_dropped_while_planning_with_a_reason(store: FileStore) -> None:
     files, budget = crowded(6), Budget(2, 1 << 60)
     whole = plan(files, InUse(), properties(), PlanRequest(), NodeHistory(), budget, NOW)
     before, planner._HELD_FILES = planner._HELD_FILES, 20
     try:
-        parts = in_parts(files, InUse(), properties(), PlanRequest(), budget)
+        parts = in_parts(store, files, InUse(), properties(), PlanRequest(), budget)
     finally:
         planner._HELD_FILES = before
     assert shown(parts, files) == shown(whole, files)
@@ -127,11 +144,11 @@ def test_tasks_over_the_budget_are_dropped_while_planning_with_a_reason() -> Non
     assert {work.node for work in parts.tasks} == {node for node in files_by_node(files.files) if str(node) in ("dt=4", "dt=5")}
 
 
-def test_without_a_free_slot_no_delete_files_are_dropped_in_place_of_tasks() -> None:
+def test_without_a_free_slot_no_delete_files_are_dropped_in_place_of_tasks(store: FileStore) -> None:
     files = crowded(2)
     before, planner._HELD_FILES = planner._HELD_FILES, 1
     try:
-        parts = in_parts(files, InUse(), properties(), PlanRequest(), Budget(0, 1 << 60))
+        parts = in_parts(store, files, InUse(), properties(), PlanRequest(), Budget(0, 1 << 60))
     finally:
         planner._HELD_FILES = before
     assert (parts.tasks, parts.reason.code) == ((), PlanReasonCode.OVER_BUDGET)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
@@ -15,47 +18,75 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.written_pages import ROOT
 
-BAD = {
-    "self-optimizing.enabled": ["yes", ""],
-    "compaction.enabled": ["yes", ""],
-    "compaction.delta-rewrite.enabled": ["yes", ""],
-    "self-optimizing.group": ["", "  "],
+NO_NUMBERS = st.sampled_from(["", " ", "x", "high", "never", "1h", "1g", "128MB", "1.5.0"])
+NEITHER_TRUE_NOR_FALSE = st.sampled_from(["", "yes", "1", "on"])
+BLANK = st.sampled_from(["", " ", "  "])
+
+
+def whole(least: int, most: int) -> tuple[st.SearchStrategy[str], st.SearchStrategy[str]]:
+    """Good and bad texts of a property that must be a whole number from `least` to `most`."""
+    beyond = st.sampled_from([least - 1, most + 1]) | st.integers(max_value=least - 1) | st.integers(min_value=most + 1)
+    good = st.sampled_from([least, most]) | st.integers(least, most)
+    return good.map(str), beyond.map(str) | NO_NUMBERS | st.sampled_from(["1.5", "nan", "inf"])
+
+
+def part(most: float) -> tuple[st.SearchStrategy[str], st.SearchStrategy[str]]:
+    """Good and bad texts of a property that must be a finite number above 0, at most `most`."""
+    beyond = st.sampled_from(["0", "-0.1", "-1", "nan", "inf", "-inf"])
+    beyond |= st.floats(max_value=0).map(repr) | st.floats(min_value=most, exclude_min=True).map(repr)
+    return st.floats(0, most, exclude_min=True).map(repr), beyond | NO_NUMBERS
+
+
+SWITCH = (st.sampled_from(["true", "False", " TRUE "]), NEITHER_TRUE_NOR_FALSE)
+BYTES, COUNT, TIME = whole(1, 2**60), whole(2, 2**31 - 1), whole(0, 2**63 - 1)
+LARGEST = sys.float_info.max
+
+BOUNDS = {
+    "self-optimizing.enabled": SWITCH,
+    "compaction.enabled": SWITCH,
+    "compaction.delta-rewrite.enabled": SWITCH,
+    "self-optimizing.group": (st.sampled_from(["heavy", " light "]), BLANK),
     # Only the columns of a table tell whether another text is understood.
-    "self-optimizing.filter": ["", " "],
-    "self-optimizing.priority": ["high", "1.5", "2147483648"],
-    "self-optimizing.target-size": ["0", "-1", "128MB", "nan", "9" * 23],
-    "self-optimizing.fragment-ratio": ["1", "0", "2.5", "inf", "2147483648"],
-    "self-optimizing.min-target-size-ratio": ["0", "1.1", "nan", "inf", "-1"],
-    "self-optimizing.minor.trigger.file-count": ["1", "x", "2147483648"],
-    "self-optimizing.minor.trigger.total-size": ["0", "nan", "9" * 23],
-    "self-optimizing.minor.trigger.interval": ["-1", "1h", "9" * 40],
-    "self-optimizing.min-plan-interval": ["-1", "inf"],
-    "self-optimizing.major.trigger.duplicate-ratio": ["0", "-0.1", "nan", "inf"],
-    "self-optimizing.full.trigger.interval": ["never", "nan", str(2**63)],
-    "self-optimizing.full.rewrite-all-files": ["yes", ""],
-    "self-optimizing.max-task-size-bytes": ["0", "x", "9" * 23],
-    "self-optimizing.max-file-count": ["0", "x", "2147483648"],
-    "self-optimizing.execute.num-retries": ["-1", "x", "1001"],
-    "self-optimizing.commit.interval": ["-1", "x"],
-    "compaction.task.memory": ["134217727", "1g", "9" * 23],
-    "compaction.respec.quiet-interval": ["-1", "x"],
-    "compaction.conversions.enabled": ["yes", ""],
-    "self-optimizing.quota": ["0", "-1", "nan", "inf"],
+    "self-optimizing.filter": (st.just("day > '2026-01-01'"), BLANK),
+    "self-optimizing.priority": whole(1 - 2**31, 2**31 - 1),
+    "self-optimizing.target-size": BYTES,
+    "self-optimizing.fragment-ratio": COUNT,
+    "self-optimizing.min-target-size-ratio": part(1),
+    "self-optimizing.minor.trigger.file-count": COUNT,
+    "self-optimizing.minor.trigger.total-size": BYTES,
+    "self-optimizing.minor.trigger.interval": TIME,
+    "self-optimizing.min-plan-interval": TIME,
+    "self-optimizing.major.trigger.duplicate-ratio": part(LARGEST),
+    "self-optimizing.full.trigger.interval": (whole(-(2**63), 2**63 - 1)[0], st.integers(min_value=2**63).map(str) | NO_NUMBERS),
+    "self-optimizing.full.rewrite-all-files": SWITCH,
+    "self-optimizing.max-task-size-bytes": BYTES,
+    "self-optimizing.max-file-count": whole(1, 2**31 - 1),
+    "self-optimizing.execute.num-retries": whole(0, 1000),
+    "self-optimizing.commit.interval": TIME,
+    "compaction.task.memory": whole(128 << 20, 2**60),
+    "compaction.respec.quiet-interval": TIME,
+    "compaction.conversions.enabled": SWITCH,
+    "self-optimizing.quota": part(LARGEST),
 }
+"""For each property: texts that keep its rule, and texts that break it."""
 
 
-def test_every_property_has_a_bad_value_here() -> None:
-    assert set(BAD) == {item.key for item in PROPERTIES if item.stops}
+def test_every_property_has_its_bounds_here() -> None:
+    assert set(BOUNDS) == {item.key for item in PROPERTIES if item.stops}
 
 
-@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in BAD.items() for value in values])
-def test_a_value_out_of_bounds_names_key_value_and_rule(key: str, value: str) -> None:
-    rule = next(item.rule for item in PROPERTIES if item.key == key)
-    with pytest.raises(ConfigError) as raised:
-        resolve_properties({key: value}, {})
-    assert key in str(raised.value)
-    assert value.strip() in str(raised.value)
-    assert rule in str(raised.value)
+@given(st.data())
+def test_a_value_out_of_bounds_names_key_value_and_rule_and_each_other_value_is_taken(data: st.DataObject) -> None:
+    for item in PROPERTIES:
+        if not item.stops:
+            continue
+        good, bad = (data.draw(texts, label=item.key) for texts in BOUNDS[item.key])
+        resolve_properties({item.key: good}, {})
+        with pytest.raises(ConfigError) as raised:
+            resolve_properties({item.key: bad}, {})
+        assert item.key in str(raised.value)
+        assert bad.strip() in str(raised.value)
+        assert item.rule in str(raised.value)
 
 
 def test_a_value_out_of_bounds_names_the_table_who_set_it_and_how_to_mend_it() -> None:

@@ -22,7 +22,7 @@ from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog
-from compaction_pipeline_tests.keyed.test_late_and_lost import expire
+from compaction_pipeline_tests.keyed.compacted import expire
 
 _SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "day", IntegerType()))
 _SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))

@@ -22,14 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
     DecimalType,
     DoubleType,
     FixedType,
     FloatType,
-    IntegerType,
     ListType,
     LongType,
     MapType,
@@ -37,9 +33,6 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     StructType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
     UUIDType,
 )
 
@@ -52,6 +45,7 @@ from compaction_pipeline.merging.copying.source import CopySource
 from compaction_pipeline.merging.copying.thrift import BINARY, Struct, field, read_struct, write_struct
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_schema
+from compaction_pipeline_tests.every_type import EVERY_PRIMITIVE
 from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, copied, footer_of, integer, long, rows_of, text
 
 TARGET = 1 * MIB
@@ -200,12 +194,8 @@ def test_outputs_stay_near_the_target(tmp_path: Path) -> None:
 # ---- every kind of file
 
 
-_KINDS = [
-    BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DecimalType(9, 2), DecimalType(18, 4), DecimalType(38, 10),
-    DateType(), TimeType(), TimestampType(), TimestamptzType(), StringType(), UUIDType(), FixedType(5), BinaryType(),
-]  # fmt: skip
 EVERY_TYPE = Schema(
-    *[NestedField(number + 1, f"c{number}", kind, required=False) for number, kind in enumerate(_KINDS)],
+    *[NestedField(number + 1, f"c{number}", kind, required=False) for number, kind in enumerate(EVERY_PRIMITIVE)],
     NestedField(20, "l", ListType(21, FloatType(), element_required=False), required=False),
     NestedField(22, "s", StructType(long(23, "x"), text(24, "y")), required=False),
     NestedField(25, "m", MapType(26, StringType(), 27, StructType(integer(28, "z")), value_required=False), required=False),
@@ -242,7 +232,7 @@ def test_a_merge_that_copies_has_the_rows_and_metrics_of_one_that_decodes(
 ) -> None:
     rng = Random(seed)
     table = Table(tmp_path_factory.mktemp("copy"), [EVERY_TYPE])
-    never_null = data.draw(st.sets(st.integers(1, len(_KINDS)), max_size=4))
+    never_null = data.draw(st.sets(st.integers(1, len(EVERY_PRIMITIVE)), max_size=4))
     for _ in range(data.draw(st.integers(1, 4))):
         # Most files of a table declare the same columns as required, and some declare none.
         declared = never_null if data.draw(st.sampled_from([True, True, True, False])) else set()

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.services.insight.desk import Desk
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def desk(stores: Stores) -> Desk:
+    return Desk(stores)

@@ -1,4 +1,4 @@
-"""Fake stores, and the use cases that read them."""
+"""Stores, and the use cases that read them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from compaction_pipeline.services.insight.read_records import ReadRecords
 from compaction_pipeline.services.insight.read_status import ReadStatus
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
+from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import COMPLETE, indexed
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state
-from compaction_pipeline_tests.fakes import fake_stores
 
 WATCHED = TableIdentifier("watched", ("shop",), "orders")
 """A table in a catalog that is only observed."""
@@ -24,8 +24,8 @@ WATCHED = TableIdentifier("watched", ("shop",), "orders")
 class Desk:
     """Two catalogs: `lake` is compacted, and `watched` is only observed."""
 
-    def __init__(self) -> None:
-        self.stores = stores = fake_stores()
+    def __init__(self, stores: Stores) -> None:
+        self.stores = stores
         stores.catalogs.add(CatalogEntry("lake", {}))
         stores.catalogs.add(CatalogEntry("watched", {}, observe=True))
         self.status = ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, lambda: NOW)

@@ -9,12 +9,11 @@ from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.services.insight.mirror_records import MirrorRecords
+from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, record, task
-from compaction_pipeline_tests.fakes import fake_stores
 
 
-def test_a_record_is_unmirrored_until_its_events_are_stored() -> None:
-    stores = fake_stores()
+def test_a_record_is_unmirrored_until_its_events_are_stored(stores: Stores) -> None:
     mirror = MirrorRecords(stores.tasks, stores.records, stores.node_keys)
     stores.records.save(replace(record("r2"), created_at=NOW))
     stores.records.save(record("r1"))
@@ -24,8 +23,7 @@ def test_a_record_is_unmirrored_until_its_events_are_stored() -> None:
     assert [item.record_id for item in mirror.untold(10)] == ["r2"]
 
 
-def test_the_tasks_of_a_record_are_those_that_it_claimed() -> None:
-    stores = fake_stores()
+def test_the_tasks_of_a_record_are_those_that_it_claimed(stores: Stores) -> None:
     assert stores.tasks.insert([replace(task(name, status=TaskStatus.PENDING), attempt=0, result=None) for name in ("t1", "t2")], (), NOW)
     polled = stores.tasks.poll(None, "me", NOW, timedelta(minutes=1))
     assert polled is not None

@@ -18,8 +18,8 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
-from compaction_pipeline_tests.keyed.test_pipeline import TABLE, Program
-from compaction_pipeline_tests.keyed.test_writing import row
+from compaction_pipeline_tests.keyed.program import TABLE, Program
+from compaction_pipeline_tests.keyed.written import row
 from compaction_pipeline_tests.services.house import House
 
 _BY_NAME = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))

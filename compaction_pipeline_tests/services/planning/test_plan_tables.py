@@ -17,8 +17,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.broken_merges import Broken
 from compaction_pipeline_tests.services.house import House
-from compaction_pipeline_tests.services.test_compact_table import Broken
 
 
 def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ def test_an_unexpected_error_of_one_table_stops_no_other(house: House, monkeypat
         assert [refresh.problem is None for refresh in swept.refreshed] == [False, True]
         assert swept.cursor is None
     services.tick_tables.sweep(None, timedelta(seconds=20))
-    monkeypatch.setattr(services.stores.files, "files", _failing_for(bad, services.stores.files.files))
+    services.stores.files.instead(files=_failing_for(bad, services.stores.files.real.files))
     [(table, planned)] = services.tick_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
     assert table == good.identifier
     assert planned.tasks

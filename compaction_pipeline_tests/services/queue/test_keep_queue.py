@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -317,7 +316,7 @@ def test_waiting_tasks_follow_their_table_to_its_new_group_once_it_exists(house:
     assert table.live_ids() == list(range(12))
 
 
-def test_a_group_that_is_deleted_while_tasks_move_to_it_does_not_end_the_round(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_deleted_while_tasks_move_to_it_does_not_end_the_round(house: House) -> None:
     services = house.services
     services.manage_groups.add(ResourceGroup("heavy"))
     table = house.fragmented()
@@ -326,6 +325,6 @@ def test_a_group_that_is_deleted_while_tasks_move_to_it_does_not_end_the_round(h
     with table.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.group": "heavy"})
     services.compact_table.refresh(table.identifier)
-    monkeypatch.setattr(services.keep_queue, "_groups", SimpleNamespace(group=lambda name: services.stores.groups.remove(name)))
+    services.stores.groups.instead(group=lambda name: services.stores.groups.remove(name))
     assert services.keep_queue.keep() == keep_queue.KeptQueue()
     assert services.stores.tasks.task(task.task_id).queue == "default"

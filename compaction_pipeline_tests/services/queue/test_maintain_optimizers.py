@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,7 +22,6 @@ from compaction_pipeline.services.queue.maintain_optimizers import SETTLES_WITHI
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import NOW
-from compaction_pipeline_tests.fakes import fake_stores
 
 RUNNING, DRAINING, LOST, STARTING = OptimizerState.RUNNING, OptimizerState.DRAINING, OptimizerState.LOST, OptimizerState.STARTING
 HEAVY = ResourceGroup("heavy", "workers", {"instances": "2", "min-instances": "2", "parallelism": "3"})
@@ -38,6 +37,7 @@ class FakeContainers:
     alive: set[str] = field(default_factory=set)
     problem: Exception | None = None
     killed: bool = False
+    before_start: Callable[[], object] = lambda: None
 
     def containers(self) -> Mapping[str, Container]:
         return self.known
@@ -51,6 +51,7 @@ class FakeContainers:
         return ()
 
     def start(self, container: Container, group: ResourceGroup, resource_id: str) -> None:
+        self.before_start()
         if self.killed:
             raise KeyboardInterrupt
         if self.problem is not None:
@@ -70,8 +71,8 @@ class FakeContainers:
 class Hall:
     """A group, its containers, and a maintainer whose clock only the test moves."""
 
-    def __init__(self, group: ResourceGroup = HEAVY) -> None:
-        self.stores: Stores = fake_stores()
+    def __init__(self, stores: Stores, group: ResourceGroup = HEAVY) -> None:
+        self.stores = stores
         self.stores.groups.add(group)
         self.containers = FakeContainers()
         self.now = NOW
@@ -112,8 +113,8 @@ class Hall:
         self.containers.alive.discard(optimizer.resource_id)
 
 
-def test_a_server_that_comes_back_waits_for_those_that_outlived_it() -> None:
-    hall = Hall()
+def test_a_server_that_comes_back_waits_for_those_that_outlived_it(stores: Stores) -> None:
+    hall = Hall(stores)
     fresh = hall.fresh(hall.stores.optimizers)
     fresh.maintain()
     fresh.watch()
@@ -123,8 +124,8 @@ def test_a_server_that_comes_back_waits_for_those_that_outlived_it() -> None:
     assert len(hall.rows(STARTING)) == 2
 
 
-def test_a_group_gets_its_optimizers_and_keeps_them() -> None:
-    hall = Hall()
+def test_a_group_gets_its_optimizers_and_keeps_them(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     starting = hall.rows(STARTING)
     assert {each.resource_id for each in starting} == hall.containers.alive
@@ -142,8 +143,8 @@ def test_a_group_gets_its_optimizers_and_keeps_them() -> None:
     assert len(hall.stores.optimizers.optimizers()) == 2
 
 
-def test_a_lost_optimizer_is_replaced_and_its_process_ended() -> None:
-    hall = Hall()
+def test_a_lost_optimizer_is_replaced_and_its_process_ended(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     hall.register_all()
     victim, other = hall.rows(RUNNING)
@@ -158,8 +159,8 @@ def test_a_lost_optimizer_is_replaced_and_its_process_ended() -> None:
     assert len(hall.rows(RUNNING)) == 2
 
 
-def test_a_round_that_is_killed_before_the_start_is_repaired() -> None:
-    hall = Hall(replace(HEAVY, properties={"instances": "1", "min-instances": "1"}))
+def test_a_round_that_is_killed_before_the_start_is_repaired(stores: Stores) -> None:
+    hall = Hall(stores, replace(HEAVY, properties={"instances": "1", "min-instances": "1"}))
     hall.containers.killed = True
     with pytest.raises(KeyboardInterrupt):
         hall.maintainer.maintain()
@@ -175,8 +176,8 @@ def test_a_round_that_is_killed_before_the_start_is_repaired() -> None:
     assert [each.host for each in hall.rows(STARTING)] == ["there"]
 
 
-def test_a_process_that_ends_before_it_registers_is_replaced_at_the_next_round() -> None:
-    hall = Hall()
+def test_a_process_that_ends_before_it_registers_is_replaced_at_the_next_round(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     first, second = hall.rows(STARTING)
     hall.containers.alive.discard(first.resource_id)
@@ -190,8 +191,8 @@ def test_a_process_that_ends_before_it_registers_is_replaced_at_the_next_round()
     assert (len(hall.rows(RUNNING)), len(hall.rows(STARTING))) == (1, 1)
 
 
-def test_a_process_that_never_registers_is_ended() -> None:
-    hall = Hall()
+def test_a_process_that_never_registers_is_ended(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     before = set(hall.containers.alive)
     hall.pass_time(REGISTERS_WITHIN)
@@ -199,25 +200,23 @@ def test_a_process_that_never_registers_is_ended() -> None:
     assert len(hall.rows(LOST)) == 2
 
 
-def test_a_round_does_not_give_up_what_a_round_of_another_thread_is_about_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    hall = Hall()
-    start = hall.containers.start
+def test_a_round_does_not_give_up_what_a_round_of_another_thread_is_about_to_start(stores: Stores) -> None:
+    hall = Hall(stores)
 
-    def slow(*arguments: Any) -> None:
+    def another_round() -> None:
         # The row is written, and the process does not run yet.
         with ThreadPoolExecutor(1) as pool:
             pool.submit(hall.maintainer.maintain).result()
-        start(*arguments)
 
-    monkeypatch.setattr(hall.containers, "start", slow)
+    hall.containers.before_start = another_round
     hall.maintainer.maintain()
     assert hall.rows(LOST) == []
     assert {each.resource_id for each in hall.rows(STARTING)} == hall.containers.alive
     assert len(hall.containers.alive) == 2
 
 
-def test_an_optimizer_that_registers_while_it_is_given_up_stays() -> None:
-    hall = Hall()
+def test_an_optimizer_that_registers_while_it_is_given_up_stays(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     late = hall.another(StaleRows(hall.stores.optimizers))
     hall.register_all()
@@ -228,8 +227,8 @@ def test_an_optimizer_that_registers_while_it_is_given_up_stays() -> None:
     assert len(hall.rows(RUNNING)) == 2
 
 
-def test_a_process_that_was_given_up_just_before_a_crash_is_ended_by_the_next_round() -> None:
-    hall = Hall()
+def test_a_process_that_was_given_up_just_before_a_crash_is_ended_by_the_next_round(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     first, _ = hall.rows(STARTING)
     hall.pass_time(REGISTERS_WITHIN - timedelta(seconds=1))
@@ -239,8 +238,8 @@ def test_a_process_that_was_given_up_just_before_a_crash_is_ended_by_the_next_ro
 
 
 @pytest.mark.parametrize("problem", [ConfigError("no token"), StorageUnavailable("no memory")])
-def test_a_start_that_fails_is_told_and_made_more_and_more_rarely(problem: Exception) -> None:
-    hall = Hall()
+def test_a_start_that_fails_is_told_and_made_more_and_more_rarely(problem: Exception, stores: Stores) -> None:
+    hall = Hall(stores)
     hall.containers.problem = problem
     hall.maintainer.maintain()
     assert [each.why for each in hall.rows(LOST)] == [str(problem)]
@@ -255,8 +254,8 @@ def test_a_start_that_fails_is_told_and_made_more_and_more_rarely(problem: Excep
     assert len(hall.rows(RUNNING)) == 2
 
 
-def test_a_container_that_is_missing_is_a_start_that_fails_until_the_file_is_mended() -> None:
-    hall = Hall(replace(HEAVY, container="cluster"))
+def test_a_container_that_is_missing_is_a_start_that_fails_until_the_file_is_mended(stores: Stores) -> None:
+    hall = Hall(stores, replace(HEAVY, container="cluster"))
     for _ in range(5):
         hall.pass_time()
     assert {each.why for each in hall.rows(LOST)} == {"no container cluster"}
@@ -265,8 +264,8 @@ def test_a_container_that_is_missing_is_a_start_that_fails_until_the_file_is_men
     assert len(hall.rows(STARTING)) == 2
 
 
-def test_optimizers_whose_settings_have_changed_are_drained_and_then_replaced() -> None:
-    hall = Hall()
+def test_optimizers_whose_settings_have_changed_are_drained_and_then_replaced(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.stores.groups.add(replace(HEAVY, name="light"))
     hall.maintainer.maintain()
     hall.register_all()
@@ -286,8 +285,8 @@ def test_optimizers_whose_settings_have_changed_are_drained_and_then_replaced() 
     assert [each.group for each in hall.rows(RUNNING)] == ["light", "light"]
 
 
-def test_the_watcher_does_nothing_while_nothing_changes() -> None:
-    hall = Hall()
+def test_the_watcher_does_nothing_while_nothing_changes(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     hall.containers.alive.clear()
     hall.maintainer.watch()
@@ -297,8 +296,8 @@ def test_the_watcher_does_nothing_while_nothing_changes() -> None:
     assert len(hall.rows(LOST)) == 2
 
 
-def test_a_group_without_work_keeps_its_least_and_gets_the_rest_with_its_next_task() -> None:
-    hall = Hall(replace(HEAVY, properties={"instances": "2", "min-instances": "1"}))
+def test_a_group_without_work_keeps_its_least_and_gets_the_rest_with_its_next_task(stores: Stores) -> None:
+    hall = Hall(stores, replace(HEAVY, properties={"instances": "2", "min-instances": "1"}))
     hall.maintainer.maintain()
     assert len(hall.rows(STARTING)) == 1
     hall.register_all()
@@ -311,8 +310,8 @@ def test_a_group_without_work_keeps_its_least_and_gets_the_rest_with_its_next_ta
     assert [(each.state, each.why) for each in hall.rows(DRAINING)] == [(DRAINING, "group heavy needs 1 optimizer now")]
 
 
-def test_a_group_that_people_serve_is_left_alone_and_containers_leave_it() -> None:
-    hall = Hall()
+def test_a_group_that_people_serve_is_left_alone_and_containers_leave_it(stores: Stores) -> None:
+    hall = Hall(stores)
     hall.maintainer.maintain()
     hall.register_all()
     by_hand = Optimizer("by-hand", "heavy", "there", "1", "1", 1, hall.now, hall.now)
@@ -341,8 +340,8 @@ class StaleRows:
         return getattr(self._store, name)
 
 
-def test_two_servers_that_both_think_they_lead_start_no_optimizer_twice() -> None:
-    hall = Hall()
+def test_two_servers_that_both_think_they_lead_start_no_optimizer_twice(stores: Stores) -> None:
+    hall = Hall(stores)
     two = hall.another(StaleRows(hall.stores.optimizers))
     hall.maintainer.maintain()
     assert len(hall.rows(STARTING)) == 2

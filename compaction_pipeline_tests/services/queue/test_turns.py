@@ -67,20 +67,20 @@ def test_a_table_that_has_had_less_than_its_share_is_polled_first(house: House) 
     assert house.services._turns.of(None) == ()
 
 
-def test_while_one_thread_measures_the_others_go_on_with_the_last_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_one_thread_measures_the_others_go_on_with_the_last_answer(house: House) -> None:
     table = house.fragmented("a").identifier
     house.services.stores.tasks.insert([example("a0", table=table)], [], house.now)
     turns_of = house.services._turns.of
     assert turns_of("default") == [table]
-    measured = house.services.stores.tasks.slot_seconds
+    tasks = house.services.stores.tasks
     meanwhile: list[Sequence[TableIdentifier]] = []
 
     def slow(queue: str, since: datetime, now: datetime) -> Mapping[TableIdentifier, float]:
         assert not meanwhile, "two threads measure at once"
         meanwhile.append(turns_of("default"))
-        return measured(queue, since, now)
+        return tasks.real.slot_seconds(queue, since, now)
 
-    monkeypatch.setattr(house.services.stores.tasks, "slot_seconds", slow)
+    tasks.instead(slot_seconds=slow)
     house.pass_time(6)
     assert turns_of("default") == [table]
     assert meanwhile == [[table]]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Condition, Event, Lock, current_thread, main_thread
 from threading import enumerate as enumerate_threads
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -146,17 +146,16 @@ def test_the_caller_hears_that_the_engine_starts_and_that_tasks_begin(house: Hou
         assert heard.index(f"began {table}") < heard.index(f"ended {table}")
 
 
-def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(house: House) -> None:
     closed, opened = house.fragmented("closed", files=12), house.fragmented("opened", files=12)
     planned(house, Held(), closed, opened)
-    file_io = house.services.committer.file_io
 
     def refused(table: TableIdentifier) -> Mapping[str, str]:
         if table == closed.identifier:
             raise StorageUnavailable("the catalog vends nothing")
-        return file_io(table)
+        return house.services.committer.real.file_io(table)
 
-    monkeypatch.setattr(house.services.committer, "file_io", refused)
+    house.services.committer.instead(file_io=refused)
     done = house.services.work_on_queue.drain("me")
     assert (done.polled, len(done.prepared), list(done.failed.values())) == (5, 1, ["the catalog vends nothing"])
     (task,) = house.services.stores.tasks.tasks(closed.identifier)
@@ -164,27 +163,24 @@ def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(hou
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_work(
-    house: House, monkeypatch: pytest.MonkeyPatch, slots: int
-) -> None:
+def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_work(house: House, slots: int) -> None:
     closed, opened = house.fragmented("closed", files=12), house.fragmented("opened", files=12)
     planned(house, Held(), closed, opened)
     services = house.services
     services.work_on_queue._task_slots = slots
-    file_io, complete = services.committer.file_io, type(services.stores.tasks).complete
 
     def refused(table: TableIdentifier) -> Mapping[str, str]:
         if table == closed.identifier:
             raise StorageUnavailable("the catalog vends nothing")
-        return file_io(table)
+        return services.committer.real.file_io(table)
 
-    def silent(store: Any, result: MergeResult, now: datetime, retry_after: timedelta, claimed: EndReason | None = None) -> TaskStatus:
+    def silent(result: MergeResult, now: datetime, retry_after: timedelta, claimed: EndReason | None = None) -> TaskStatus:
         if result.error is not None:
             raise StorageUnavailable("the state database did not answer")
-        return complete(store, result, now, retry_after)
+        return services.stores.tasks.real.complete(result, now, retry_after)
 
-    monkeypatch.setattr(services.committer, "file_io", refused)
-    monkeypatch.setattr(type(services.stores.tasks), "complete", silent)
+    services.committer.instead(file_io=refused)
+    services.stores.tasks.instead(complete=silent)
     done = services.work_on_queue.drain("me")
     assert (done.polled, len(done.prepared), list(done.failed.values())) == (2, 1, ["the catalog vends nothing"])
     (task,) = services.stores.tasks.tasks(closed.identifier)
@@ -282,7 +278,7 @@ def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, slots: int) -> None:
     table = house.fragmented()
     services = house.services
     services.work_on_queue._task_slots = slots
@@ -291,7 +287,7 @@ def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, monk
     def full(*arguments: object) -> NoReturn:
         raise StateFull("the state database has no room")
 
-    monkeypatch.setattr(type(services.stores.tasks), "complete", full)
+    services.stores.tasks.instead(complete=full)
     with pytest.raises(StateFull):
         services.compact_table.compact(table.identifier)
     assert asked == []

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
-from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.check_catalog import CheckCatalog
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
@@ -18,18 +18,16 @@ from compaction_pipeline.services.tables.pause_tables import PauseTables
 from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.defs.values import ORDERS, ago, head, snapshot
-from compaction_pipeline_tests.fakes import fake_stores
 
 DEVICES = TableIdentifier("lake", ("shop",), "devices")
 
 
 @pytest.fixture
-def stores() -> Stores:
-    made = fake_stores()
-    made.catalogs.add(CatalogEntry("lake", {}))
+def stores(stores: Stores) -> Stores:
+    stores.catalogs.add(CatalogEntry("lake", {}))
     for table in (DEVICES, ORDERS):
-        made.index.add(table)
-    return made
+        stores.index.add(table)
+    return stores
 
 
 def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> None:
@@ -111,14 +109,25 @@ def test_declared_catalogs_are_registered_and_changed_without_asking_them(stores
     assert list(stores.catalogs.entries()) == declared
 
 
-def test_a_catalog_that_two_processes_declare_at_once_is_registered_once(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+class ListedBefore:
+    """A store of catalogs that were listed a while ago."""
+
+    def __init__(self, store: CatalogStore) -> None:
+        self._store = store
+        self._entries = store.entries()
+
+    def entries(self) -> Sequence[CatalogEntry]:
+        return self._entries
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_catalog_that_two_processes_declare_at_once_is_registered_once(stores: Stores) -> None:
     entry = CatalogEntry("attic", {"token": "declared"}, observe=True)
-    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
-    listed = stores.catalogs.entries()
+    explore = ExploreCatalogs(ListedBefore(stores.catalogs), stores.tables, stores.index, cast(TableScan, None))
     stores.catalogs.add(CatalogEntry("attic", {"token": "older"}, observe=True))
-    with monkeypatch.context() as patch:
-        patch.setattr(stores.catalogs, "entries", lambda: listed)
-        explore.declare([DeclaredCatalog("attic", {"token": "declared"})])
+    explore.declare([DeclaredCatalog("attic", {"token": "declared"})])
     assert stores.catalogs.entry("attic") == entry
 
 

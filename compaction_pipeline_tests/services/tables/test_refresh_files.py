@@ -43,11 +43,11 @@ def test_the_index_holds_the_live_files_of_the_head(house: House) -> None:
     assert indexed(house, table) == {file.path for file in table.files()}
 
 
-def test_for_an_unchanged_head_no_manifest_is_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_an_unchanged_head_no_manifest_is_read(house: House) -> None:
     table = house.fragmented(files=2)
     house.services.refresh_files.refresh(table.identifier)
     read: list[str] = []
-    monkeypatch.setattr(type(house.services.scan), "manifests", lambda *a: read.append("list") or ())
+    house.services.scan.instead(manifests=lambda *a: read.append("list") or ())
     refresh = house.services.refresh_files.refresh(table.identifier)
     assert refresh.complete
     assert read == []
@@ -402,15 +402,13 @@ def figures(house: House, table: LakeTable) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_only_nodes_whose_files_changed_are_measured_and_without_deletes_by_sums(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_nodes_whose_files_changed_are_measured_and_without_deletes_by_sums(house: House) -> None:
     table = days(house, 3, 2)
     house.services.refresh_files.refresh(table.identifier)
     assert figures(house, table) == {"day=0": (3, 0), "day=1": (2, 0)}
     asked: list[object] = []
-    store = type(house.services.stores.files)
-    sums = store.figures
-    monkeypatch.setattr(store, "files", None)
-    monkeypatch.setattr(store, "figures", lambda self, *sizes: asked.append(sizes[-1]) or sums(self, *sizes))
+    store = house.services.stores.files
+    store.instead(files=None, figures=lambda *sizes: asked.append(sizes[-1]) or store.real.figures(*sizes))
     row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1)), table.data_file([{"id": 9, "day": 2}], Record(2))])
     changed = house.services.refresh_files.refresh(table.identifier).changed
     assert sorted(map(str, changed)) == ["day=1", "day=2"]
@@ -479,7 +477,7 @@ def test_a_node_without_files_is_gone(house: House) -> None:
     assert figures(house, table) == {"day=1": (2, 0)}
 
 
-def test_the_next_refresh_measures_what_a_killed_one_did_not(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_refresh_measures_what_a_killed_one_did_not(house: House) -> None:
     table = days(house, 1, 2)
     house.services.refresh_files.refresh(table.identifier)
     row_delta(table.table, [table.data_file([{"id": 9, "day": 0}], Record(0))])
@@ -490,10 +488,9 @@ def test_the_next_refresh_measures_what_a_killed_one_did_not(house: House, monke
     def killed(*_: object, **__: object) -> NoReturn:
         raise Killed
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(house.services.stores.index), "save_figures", killed)
-        with pytest.raises(Killed):
-            house.services.refresh_files.refresh(table.identifier)
+    house.services.stores.index.instead_once(save_figures=killed)
+    with pytest.raises(Killed):
+        house.services.refresh_files.refresh(table.identifier)
     assert house.services.stores.tables.state(table.identifier).whole is None
     # The index has the manifest of the first commit by now. The next commit touches only another node.
     row_delta(table.table, [table.data_file([{"id": 9, "day": 1}], Record(1))])
@@ -537,7 +534,7 @@ def test_a_refused_table_is_read_again_when_its_pointer_is_set_back(house: House
     services.compact_table.refresh(table.identifier)
     # For a while the catalog names newer metadata, which has a type that the program does not know.
     with monkeypatch.context() as patch:
-        patch.setattr(type(services.scan), "head", _refused)
+        services.scan.instead_once(head=_refused)
         patch.setattr(services.refresh_files, "unmoved", lambda: frozenset())
         assert services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed[0].problem == "a type of tomorrow"
     [refresh] = services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed
@@ -548,21 +545,19 @@ def _refused(*_: object) -> NoReturn:
     raise TableRefused("a type of tomorrow")
 
 
-def test_a_commit_of_ours_that_lands_while_a_table_is_read_outdates_what_is_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_of_ours_that_lands_while_a_table_is_read_outdates_what_is_read(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.MINOR,), force=True))
     services.work_on_queue.drain("me")
     table.ids(50)
-    manifests = type(services.scan).manifests
 
     def committed_meanwhile(*arguments: object) -> object:
-        found = manifests(*arguments)  # type: ignore[arg-type]
-        monkeypatch.undo()
+        found = services.scan.real.manifests(*arguments)
         assert services.commit_tables.commit(table.identifier).record is not None
         return found
 
-    monkeypatch.setattr(type(services.scan), "manifests", committed_meanwhile)
+    services.scan.instead_once(manifests=committed_meanwhile)
     assert services.refresh_files.refresh(table.identifier).complete
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.BEING_READ
     services.refresh_files.refresh(table.identifier)
@@ -587,18 +582,16 @@ def test_a_refresh_that_stood_still_until_another_had_its_lease_calls_nothing_wh
     assert services.stores.tables.state(table.identifier).whole is None
 
 
-def test_a_refused_table_that_cannot_be_looked_at_stays_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_table_that_cannot_be_looked_at_stays_refused(house: House) -> None:
     table = house.fragmented(files=2)
     services = house.services
-    with monkeypatch.context() as patch:
-        patch.setattr(type(services.scan), "head", _refused)
-        services.refresh_files.refresh(table.identifier)
+    services.scan.instead_once(head=_refused)
+    services.refresh_files.refresh(table.identifier)
 
     def away(*_: object) -> NoReturn:
         raise StorageUnavailable("the catalog is away")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(type(services.scan), "head", away)
-        assert services.refresh_files.refresh(table.identifier).problem == "the catalog is away"
+    services.scan.instead(head=away)
+    assert services.refresh_files.refresh(table.identifier).problem == "the catalog is away"
     state = services.stores.tables.state(table.identifier)
     assert (state.refusal, state.index.problem) == ("a type of tomorrow", None)

@@ -16,8 +16,8 @@ from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
+from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, day, head, live_file, output, record, task
-from compaction_pipeline_tests.fakes import fake_stores
 
 DEVICES = TableIdentifier("lake", ("shop",), "devices")
 FOLDER = "s3://lake/orders/data"
@@ -60,9 +60,9 @@ class World:
 
 
 class Upkeep:
-    def __init__(self) -> None:
+    def __init__(self, stores: Stores) -> None:
         self.world = World()
-        self.stores = fake_stores()
+        self.stores = stores
         self.stores.catalogs.add(CatalogEntry("lake", {}))
         self.add_table(ORDERS)
         self.service = self.keeping(timedelta(days=30))
@@ -110,8 +110,8 @@ class Upkeep:
 
 
 @pytest.fixture
-def upkeep() -> Upkeep:
-    return Upkeep()
+def upkeep(stores: Stores) -> Upkeep:
+    return Upkeep(stores)
 
 
 def path(name: str) -> str:

@@ -18,7 +18,7 @@ from compaction_pipeline.core.planning.keyed.to_base import plan_to_base
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, SimFile, SimRow, SimTable
-from compaction_pipeline_tests.core.planning.keyed.test_to_base_laws import Writers, check_plan, check_view, options
+from compaction_pipeline_tests.core.planning.keyed.writers import Writers, check_plan, check_view, options
 
 _NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
 _PROPERTIES = TableProperties(target_size_bytes=64, fragment_ratio=4, max_task_size_bytes=64, minor_file_count=3)

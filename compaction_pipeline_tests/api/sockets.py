@@ -1,0 +1,50 @@
+"""The server on a real port, and clients that send it bytes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.serve import Listening, server_config
+from compaction_pipeline.api.slow_refusals import Refusals
+from compaction_pipeline_tests.api.served import Served
+
+PATIENCE_SECONDS = 60
+
+
+READY = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@contextmanager
+def listening(served: Served, cert: Path | None = None, key: Path | None = None, refusals: Refusals | None = None) -> Iterator[int]:
+    """The server as `serve` sets it up, on a loopback port, with TLS when it gets a certificate. Yields the port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key), refusals))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def connected(port: int, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
+    connection.sendall(sent)
+    return connection
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    """The beginning of the next answer; empty when the server has ended the connection."""
+    try:
+        return connection.recv(4_096)
+    except ConnectionResetError:
+        return b""

@@ -1,0 +1,63 @@
+"""Ports that a test holds in its hand: they are real ones, and a test may answer some calls in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import cached_property
+from typing import Any
+
+from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.opened import OpenedServices
+
+
+class InHand:
+    """Passes every call on to the `real` port, until a test answers it. No port has a verb of the same name as a verb of this class."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def instead(self, **methods: Callable[..., Any]) -> None:
+        """Let these functions answer the calls of these names from now on."""
+        self.__dict__.update(methods)
+
+    def instead_once(self, **methods: Callable[..., Any]) -> None:
+        """Let these functions answer the next call of these names."""
+        for name, method in methods.items():
+            self.instead(**{name: self._once(name, method)})
+
+    def _once(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def answered(*arguments: Any, **named: Any) -> Any:
+            self.pass_on(name)
+            return method(*arguments, **named)
+
+        return answered
+
+    def pass_on(self, name: str) -> None:
+        """Let the real port answer the calls of this name again."""
+        del self.__dict__[name]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def stores_in_hand(stores: Stores) -> Stores:
+    """The stores, each in the hand of a test."""
+    ports = [each.name for each in fields(stores) if each.name not in ("begin_write", "close", "upgraded", "now")]
+    return replace(stores, **{name: InHand(getattr(stores, name)) for name in ports})
+
+
+class ServicesInHand(OpenedServices):
+    """Services whose stores, scan and committer are in the hand of a test."""
+
+    @cached_property
+    def _stores(self) -> Stores:
+        return stores_in_hand(super()._stores)
+
+    @cached_property
+    def _scan(self) -> Any:
+        return InHand(super()._scan)
+
+    @cached_property
+    def _committer(self) -> Any:
+        return InHand(super()._committer)
