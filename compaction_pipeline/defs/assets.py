@@ -15,18 +15,18 @@ from pydantic import Field
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.defs.health_events import FRESHNESS
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
+from compaction_pipeline.defs.health_events import freshness
 from compaction_pipeline.defs.launched_partitions import NodesByName, TablesByName
-from compaction_pipeline.defs.partitions import OF_ALL_NODES, OF_SOME_NODES, table_nodes, tables
+from compaction_pipeline.defs.names import GROUP, NAMES, OWNERS, POOL, SETTINGS
+from compaction_pipeline.defs.partitions import OF_ALL_NODES, OF_SOME_NODES
 from compaction_pipeline.defs.quiet import asset_with_backfill_policy
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, table_named
 from compaction_pipeline.defs.resources import Compaction
 
 delta_files = dg.AssetSpec(
-    DELTA_FILES,
-    partitions_def=table_nodes,
+    NAMES.delta_files,
+    partitions_def=NAMES.table_nodes,
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
@@ -38,12 +38,12 @@ delta_files = dg.AssetSpec(
 )
 
 table_health = dg.AssetSpec(
-    TABLE_HEALTH,
-    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
+    NAMES.table_health,
+    deps=[dg.AssetDep(NAMES.delta_files, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
-    freshness_policy=FRESHNESS,
+    freshness_policy=freshness(SETTINGS),
     description=(
         "The page to look at first: files over time, the worst tables and nodes with their reasons, the work under way, and for each table "
         "the reason why something or nothing happens. Sensors and runs materialize it when something has changed, and every 5 minutes.\n\n"
@@ -56,8 +56,8 @@ table_health = dg.AssetSpec(
 
 
 table_figures = dg.AssetSpec(
-    TABLE_FIGURES,
-    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
+    NAMES.table_figures,
+    deps=[dg.AssetDep(NAMES.delta_files, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
@@ -81,9 +81,9 @@ class CompactedFilesConfig(dg.Config):
 
 
 @asset_with_backfill_policy(
-    key=COMPACTED_FILES,
-    partitions_def=NodesByName(name=table_nodes.name),
-    deps=[DELTA_FILES],
+    key=NAMES.compacted_files,
+    partitions_def=NodesByName(name=NAMES.table_nodes.name),
+    deps=[NAMES.delta_files],
     backfill_policy=dg.BackfillPolicy.multi_run(100),
     output_required=False,
     pool=POOL,
@@ -102,7 +102,7 @@ def compacted_files(
 ) -> Iterator[None]:
     """Plan, merge and commit the launched nodes, one table after the other."""
     services = compaction.merging(pyspark)
-    report = RunReport(context, services, context.partition_keys)
+    report = RunReport(NAMES, context, services, context.partition_keys)
     asked = nodes_by_table(services, context.partition_keys, report.unknown)
     report.asked_for(asked)
     for table, nodes in asked.items():
@@ -119,9 +119,9 @@ def compacted_files(
 
 
 @dg.asset(
-    key=COMPACTION_RECORDS,
-    partitions_def=TablesByName(name=tables.name),
-    deps=[dg.AssetDep(COMPACTED_FILES, partition_mapping=OF_SOME_NODES)],
+    key=NAMES.compaction_records,
+    partitions_def=TablesByName(name=NAMES.tables.name),
+    deps=[dg.AssetDep(NAMES.compacted_files, partition_mapping=OF_SOME_NODES)],
     output_required=False,
     group_name=GROUP,
     owners=OWNERS,
@@ -136,7 +136,7 @@ def compacted_files(
 def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction) -> Iterator[None]:
     """Commit the table's merged tasks now, as one record."""
     services = compaction.services()
-    report = RunReport(context, services)
+    report = RunReport(NAMES, context, services)
     for key in context.partition_keys:
         try:
             commit = services.compact_table.commit_now(table_named(services, key), context.run.run_id)

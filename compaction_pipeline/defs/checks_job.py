@@ -12,8 +12,8 @@ from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.check_events import log_evaluation
 from compaction_pipeline.defs.checks import evaluation
-from compaction_pipeline.defs.keys import CHECKS_JOB, GROUP
 from compaction_pipeline.defs.metadata import table_of
+from compaction_pipeline.defs.names import CHECKS_JOB, GROUP, NAMES
 from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.defs.resources import Compaction
 
@@ -49,7 +49,7 @@ def judge(context: dg.OpExecutionContext, config: ChecksConfig, compaction: Comp
     for result in checked.results:
         # Nothing is stored for a check without an answer. `due_now` is no check of an asset: it would be red whenever work waits.
         if result.evaluated and result.check is not DUE_NOW:
-            log_evaluation(context, evaluation(result))
+            log_evaluation(context, evaluation(NAMES, result))
         else:
             context.log.info(f"{result.check.name}: {result.judgement.text}")
     for table, why in checked.left_alone.items():

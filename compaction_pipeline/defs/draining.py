@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import dagster as dg
 
 from compaction_pipeline.core.words import duration_text
-from compaction_pipeline.defs.keys import MACHINE_TAGS, POOL
+from compaction_pipeline.defs.names import MACHINE_TAGS, POOL
 
 LEFT_TO_OPTIMIZERS = "optimizers take the tasks of every queue in which one waits"
 

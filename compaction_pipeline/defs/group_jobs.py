@@ -10,7 +10,7 @@ from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.keys import ADD_GROUP_JOB, CHANGE_GROUP_JOB, DRAIN_GROUP_JOB, GROUP
+from compaction_pipeline.defs.names import ADD_GROUP_JOB, CHANGE_GROUP_JOB, DRAIN_GROUP_JOB, GROUP
 from compaction_pipeline.defs.refusals import refused
 from compaction_pipeline.defs.resources import Compaction
 

@@ -15,7 +15,7 @@ from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, Ending, is_of_machine, pool_wanted_by, when_done
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
+from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, GROUP, NAMES, POOL
 from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
@@ -62,7 +62,7 @@ class CompactConfig(dg.Config):
 def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction, pyspark: dg.ResourceParam[Any]) -> None:
     """Plan the named tables and nodes, drain the queue and commit the tables that are due. Log an event for each node and record."""
     services = compaction.merging(pyspark)
-    report = RunReport(context, services)
+    report = RunReport(NAMES, context, services)
     whole = tables_named(config.tables, report.unknown)
     named = nodes_by_table(services, config.node_keys, report.unknown)
     types = (config.type,) if config.type else None
@@ -144,7 +144,7 @@ def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     """Claim and commit the merged tasks of every table that is due."""
     services = compaction.services()
     services.tick_tables.keep()
-    report = RunReport(context, services)
+    report = RunReport(NAMES, context, services)
     with failing_in_words(), report.saying_what_is_left():
         for record in services.tick_tables.commit_due(context.run.run_id, report):
             report.committed(record)

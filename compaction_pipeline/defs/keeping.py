@@ -12,7 +12,7 @@ from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.event_wipe import wipe_copies
 from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, EXTERNAL_ASSETS, OUR_ASSETS, SETTINGS
+from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, NAMES, SETTINGS
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import end_lost_runs
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
@@ -42,7 +42,7 @@ def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     "SQLite, it also deletes second copies of our sensors' events.",
 )
 def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
-    wipe_copies(context.instance, EXTERNAL_ASSETS)
+    wipe_copies(context.instance, NAMES.external_assets)
     found = services.explore_catalogs.explore()
     text = f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}"
     if found.failed:
@@ -58,8 +58,8 @@ def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> d
 @abandoned_when_dagster_ends
 def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) -> dg.SkipReason | None:
     run = context.dagster_run
-    ours = {COMPACT_JOB, COMMIT_JOB}
-    if run.job_name not in ours and not (run.asset_selection or frozenset()) & OUR_ASSETS:
+    ours = {NAMES.of(COMPACT_JOB), NAMES.of(COMMIT_JOB)}
+    if run.job_name not in ours and not (run.asset_selection or frozenset()) & NAMES.assets:
         return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} is not ours")
     services = compaction.services()
     services.tick_tables.keep()
@@ -68,8 +68,8 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
     metadata = {
         "failed_run": dg.MetadataValue.dagster_run(run.run_id),
         "failed_reason": dg.MetadataValue.text(reason),
-        **health_page(status, services.watch_files.history(status.tables), None),
+        **health_page(NAMES, status, services.watch_files.history(status.tables), None),
     }
     silence = nobody_looks(services) if is_of_machine(run) else None
-    context.instance.report_runless_asset_event(health_event(f"{run.job_name} failed", metadata, silence))
+    context.instance.report_runless_asset_event(health_event(NAMES, f"{run.job_name} failed", metadata, silence))
     return None

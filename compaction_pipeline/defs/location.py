@@ -13,6 +13,7 @@ from compaction_pipeline.defs.checks_job import compaction_checks_job
 from compaction_pipeline.defs.group_jobs import add_group_job, change_group_job, drain_group_job
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
+from compaction_pipeline.defs.names import NAMES
 from compaction_pipeline.defs.own_assets import own_assets_sensor
 from compaction_pipeline.defs.own_checks import own_checks
 from compaction_pipeline.defs.pausing import pause_job, resume_job
@@ -36,7 +37,7 @@ def definitions(*, with_executor: bool = True, pyspark: Any = None) -> dg.Defini
         resources["pyspark"] = SparkOfSettings() if pyspark is None else pyspark
     return dg.Definitions(
         assets=[delta_files, table_health, table_figures, compacted_files, compaction_records, compaction_queues, optimizers],
-        asset_checks=[*definitions_of(), *own_checks()],
+        asset_checks=[*definitions_of(NAMES), *own_checks()],
         jobs=[
             compact_job,
             commit_job,

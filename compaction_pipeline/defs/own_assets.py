@@ -20,8 +20,8 @@ from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.choices import chosen
-from compaction_pipeline.defs.keys import COMPACTION_RECORDS, SETTINGS
 from compaction_pipeline.defs.metadata import megabytes
+from compaction_pipeline.defs.names import NAMES, SETTINGS
 from compaction_pipeline.defs.own_checks import DEFINED, TAKEN, check_event, remember
 from compaction_pipeline.defs.ticks import ticking
 
@@ -76,7 +76,7 @@ def report_metadata(report: AssetReport, record: CompactionRecord | None) -> dic
         "compaction/small_files_count": dg.MetadataValue.int(metrics.small_files),
         "compaction/delete_files_count": dg.MetadataValue.int(metrics.delete_files),
         "compaction/data_mb": dg.MetadataValue.float(megabytes(metrics.data_bytes)),
-        "compaction/records": dg.MetadataValue.asset(COMPACTION_RECORDS),
+        "compaction/records": dg.MetadataValue.asset(NAMES.compaction_records),
     }
     if table.warning:
         metadata["compaction/warning"] = dg.MetadataValue.text(table.warning)

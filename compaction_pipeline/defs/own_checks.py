@@ -15,13 +15,13 @@ import dagster as dg
 
 from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport
 from compaction_pipeline.defs.choices import chosen
-from compaction_pipeline.defs.keys import OUR_ASSETS, SETTINGS
+from compaction_pipeline.defs.names import NAMES, SETTINGS
 from compaction_pipeline.defs.resources import Compaction
 
 log = logging.getLogger(__name__)
 
 CHECK = "compaction_health"
-TAKEN = frozenset(tuple(key.path) for key in OUR_ASSETS)
+TAKEN = frozenset(tuple(key.path) for key in NAMES.assets)
 """The program's own assets, which can stand for no table."""
 
 _DESCRIPTION = (

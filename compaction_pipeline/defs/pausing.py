@@ -9,7 +9,7 @@ from pydantic import Field
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.keys import GROUP, PAUSE_JOB, RESUME_JOB
+from compaction_pipeline.defs.names import GROUP, NAMES, PAUSE_JOB, RESUME_JOB
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import tables_named, unknown_table
 from compaction_pipeline.defs.resources import Compaction
@@ -58,7 +58,7 @@ def _switch(
             f"or `all_tables: true` if every table shall be {word}, but not both",
             allow_retries=False,
         )
-    report = RunReport(context, compaction.services())
+    report = RunReport(NAMES, context, compaction.services())
     if config.all_tables:
         context.log.info(f"all tables {word}; {count_text(switch(None), 'table')} changed")
     found = False

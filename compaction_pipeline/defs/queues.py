@@ -18,8 +18,8 @@ from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
-from compaction_pipeline.defs.keys import COMPACTION_QUEUES, DELTA_FILES, GROUP, OPTIMIZERS, OWNERS
 from compaction_pipeline.defs.metadata import megabytes, table_of, unbroken
+from compaction_pipeline.defs.names import GROUP, NAMES, OWNERS
 from compaction_pipeline.defs.partitions import OF_ALL_NODES
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.services.insight.read_queues import Queues
@@ -31,8 +31,8 @@ _WAIT_STEP = timedelta(minutes=5)
 """A queue in which nothing happens gets a point when its oldest task has waited for so much longer."""
 
 compaction_queues = dg.AssetSpec(
-    COMPACTION_QUEUES,
-    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
+    NAMES.compaction_queues,
+    deps=[dg.AssetDep(NAMES.delta_files, partition_mapping=OF_ALL_NODES)],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg"},
@@ -44,8 +44,8 @@ compaction_queues = dg.AssetSpec(
 )
 
 optimizers = dg.AssetSpec(
-    OPTIMIZERS,
-    deps=[COMPACTION_QUEUES],
+    NAMES.optimizers,
+    deps=[NAMES.compaction_queues],
     group_name=GROUP,
     owners=OWNERS,
     kinds={"iceberg", "pyspark"},
@@ -221,7 +221,7 @@ def _moment(at: datetime) -> str:
 
 @ticking(
     "queue_sensor",
-    events_of=[COMPACTION_QUEUES, OPTIMIZERS],
+    events_of=[NAMES.compaction_queues, NAMES.optimizers],
     every=INTERVAL_SECONDS,
     description="Materializes `compaction_queues` and `optimizers` when something about them has changed. It starts no run.",
 )
@@ -231,9 +231,9 @@ def queue_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.
     now = {"queues": _fingerprint(_queue_state(queues)), "optimizers": _fingerprint(_optimizer_state(queues))}
     events = []
     if before.get("queues") != now["queues"]:
-        events.append(dg.AssetMaterialization(COMPACTION_QUEUES, metadata=queues_metadata(queues)))
+        events.append(dg.AssetMaterialization(NAMES.compaction_queues, metadata=queues_metadata(queues)))
     if queues.optimizers and before.get("optimizers") != now["optimizers"]:
-        events.append(dg.AssetMaterialization(OPTIMIZERS, metadata=optimizers_metadata(queues)))
+        events.append(dg.AssetMaterialization(NAMES.optimizers, metadata=optimizers_metadata(queues)))
     waiting = count_text(sum(work.pending for work in queues.works), "waiting task")
     text = f"{waiting} in {count_text(len(queues.all_works), 'group')}, {count_text(len(queues.serving), 'serving optimizer')}"
     return dg.SensorResult(skip_reason=text, cursor=json.dumps(now), asset_events=events)

@@ -15,7 +15,7 @@ from pydantic import PrivateAttr
 
 from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.defs.choices import chosen
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
+from compaction_pipeline.defs.names import NAMES
 from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.ending.dagster_dev import end_run_with_it
 from compaction_pipeline.settings import load_settings
@@ -60,7 +60,7 @@ def _refuse_without_partition(run: dg.DagsterRun, log: dg.DagsterLogManager | No
 
     Dagster does not see to it when a program launches the run, and would say so only when the run has got its place in the pool.
     """
-    asked = sorted(key.path[-1] for key in (run.asset_selection or ()) if key in (COMPACTED_FILES, COMPACTION_RECORDS))
+    asked = sorted(key.path[-1] for key in (run.asset_selection or ()) if key in (NAMES.compacted_files, NAMES.compaction_records))
     if not asked or run.is_partitioned:
         return
     what = "nodes, whose keys stand on the page of `table_health`" if "compacted_files" in asked else "tables, such as lake.shop.orders"

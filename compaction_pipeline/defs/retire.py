@@ -11,8 +11,8 @@ import dagster as dg
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.event_wipe import wipe_old_events
-from compaction_pipeline.defs.keys import COMPACTION_RECORDS, EXTERNAL_ASSETS, GROUP, RETIRE_JOB, SETTINGS
-from compaction_pipeline.defs.partitions import keys_between, retirement, table_nodes, tables
+from compaction_pipeline.defs.names import GROUP, NAMES, RETIRE_JOB, SETTINGS, Names
+from compaction_pipeline.defs.partitions import keys_between, retirement
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import ACTIVE
 
@@ -28,14 +28,15 @@ def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
     context.log.info(f"{count_text(maintenance.records_expired, 'record')} and {count_text(maintenance.tasks_expired, 'task')} expired")
     context.log.info(f"{count_text(maintenance.files_removed, 'leftover file')} removed")
     instance = context.instance
-    known = instance.get_dynamic_partitions(str(table_nodes.name))
+    nodes_name, tables_name = str(NAMES.table_nodes.name), str(NAMES.tables.name)
+    known = instance.get_dynamic_partitions(nodes_name)
     nodes = services.read_status.nodes()
     for key in retirement(known, nodes, carried_keys(instance, known), services.clock()):
-        instance.delete_dynamic_partition(str(table_nodes.name), key)
-    gone = set(instance.get_dynamic_partitions(str(tables.name))) - set(map(table_key, services.read_tables.names()))
+        instance.delete_dynamic_partition(nodes_name, key)
+    gone = set(instance.get_dynamic_partitions(tables_name)) - set(map(table_key, services.read_tables.names()))
     for key in sorted(gone):
-        instance.delete_dynamic_partition(str(tables.name), key)
-    kept = len(instance.get_dynamic_partitions(str(table_nodes.name)))
+        instance.delete_dynamic_partition(tables_name, key)
+    kept = len(instance.get_dynamic_partitions(nodes_name))
     context.log.info(
         f"{len(known) - kept} of {count_text(len(known), 'partition')} of nodes and {count_text(len(gone), 'partition')} of tables retired"
     )
@@ -44,18 +45,18 @@ def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
 
 def _wiped(instance: dg.DagsterInstance, now: datetime) -> str:
     """Delete old events of our external assets, and say so."""
-    wiped = wipe_old_events(instance, EXTERNAL_ASSETS, now - timedelta(days=SETTINGS.event_ttl_days))
+    wiped = wipe_old_events(instance, NAMES.external_assets, now - timedelta(days=SETTINGS.event_ttl_days))
     if wiped is None:
         return "this instance keeps its events in no SQL database, so old events of our external assets stay: delete them yourself"
     return f"{count_text(wiped, 'event')} of our external assets deleted, older than COMPACTION_EVENT_TTL_DAYS={SETTINGS.event_ttl_days}"
 
 
-def tables_without_record(instance: dg.DagsterInstance, untold: Collection[str]) -> Sequence[str]:
+def tables_without_record(names: Names, instance: dg.DagsterInstance, untold: Collection[str]) -> Sequence[str]:
     """The partitions of tables that never got a record, and that no run works on. `untold` are tables with records that come now."""
-    known = instance.get_dynamic_partitions(str(tables.name))
+    known = instance.get_dynamic_partitions(str(names.tables.name))
     if not known:
         return ()
-    told = instance.get_materialized_partitions(COMPACTION_RECORDS)
+    told = instance.get_materialized_partitions(names.compaction_records)
     kept = {*told, *untold, *carried_keys(instance, known)}
     return sorted(key for key in known if key not in kept)
 

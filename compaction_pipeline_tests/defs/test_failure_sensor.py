@@ -6,9 +6,9 @@ import dagster as dg
 
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.keeping import failure_sensor
-from compaction_pipeline.defs.keys import TABLE_HEALTH
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.plain_names import TABLE_HEALTH
 
 
 @dg.op

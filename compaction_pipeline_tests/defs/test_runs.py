@@ -27,9 +27,9 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import report, resources
-from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
+from compaction_pipeline.defs.checks import CHECKS, check_keys
 from compaction_pipeline.defs.draining import pool_wanted_by
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, MACHINE_TAGS, TABLE_HEALTH
+from compaction_pipeline.defs.names import MACHINE_TAGS
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.defs.runs import is_followed
@@ -40,6 +40,7 @@ from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake, key, node
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, NAMES, TABLE_HEALTH
 
 
 def launch(
@@ -515,7 +516,7 @@ def history(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> Sequence[A
     return [record for record in instance.event_log_storage.get_asset_check_execution_history(check, limit=100) if not record.run_id]
 
 
-OFTEN_JUDGED = CHECK_KEYS
+CHECK_KEYS = OFTEN_JUDGED = check_keys(NAMES)
 """The checks that runs and sensors judge after commits: all of them, because no table has keys to read."""
 
 

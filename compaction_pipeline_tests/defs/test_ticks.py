@@ -9,11 +9,11 @@ import pytest
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, DELTA_FILES, OPTIMIZERS
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, DELTA_FILES, OPTIMIZERS
 
 WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job"}
 SELECTED = {
