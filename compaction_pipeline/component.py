@@ -15,7 +15,8 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
 from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier, catalog_name
-from compaction_pipeline.defs.choices import Choices, choose
+from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.location import definitions
 from compaction_pipeline.settings import Settings
 
 _SETTINGS = ("asset_prefix", "sensor_interval_seconds", "keeper_interval_seconds", "catalog_interval_seconds")
@@ -110,11 +111,7 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the code location. Raises ConfigError for an attribute that breaks its rule."""
-        choose(self._choices())
-        # Keys and intervals are fixed when this module is imported, so the choices come first.
-        from compaction_pipeline.defs.location import definitions
-
-        return definitions(with_executor=False, pyspark=self._resource())
+        return definitions(self._choices(), with_executor=False, pyspark=self._resource())
 
     def _resource(self) -> Any:
         """The resource of the attribute `pyspark`; "project" and None stay as they are. Raises ConfigError for what has no session."""

@@ -15,7 +15,7 @@ from compaction_pipeline.core.insight.checks.every_check import CHECKS, About, C
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.names import Names
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.resources import services_of
 from compaction_pipeline.defs.runs import is_followed
 
 _SEVERITIES: Mapping[Severity, dg.AssetCheckSeverity] = {
@@ -84,8 +84,12 @@ def _definition(names: Names, check: Check) -> dg.AssetChecksDefinition:
     asset = _asset(names, check)
 
     # Not required: nothing is stored for a check without an answer, nor for one that somebody else judges.
-    @dg.op(name=f"{asset.to_python_identifier()}_{check.name}", out={"result": dg.Out(dg.Any, is_required=False)})
-    def judged(compaction: Compaction) -> Iterator[dg.AssetCheckResult]:
+    @dg.op(
+        name=f"{asset.to_python_identifier()}_{check.name}",
+        out={"result": dg.Out(dg.Any, is_required=False)},
+        required_resource_keys={names.compaction},
+    )
+    def judged() -> Iterator[dg.AssetCheckResult]:
         context = dg.OpExecutionContext.get()
         if is_followed(context.instance, context.run):
             context.log.info("a later run of this backfill judges this check")
@@ -93,7 +97,7 @@ def _definition(names: Names, check: Check) -> dg.AssetChecksDefinition:
         if dg.AssetCheckKey(asset, check.name) in _judged_in(context.instance, context.run.run_id):
             context.log.info(f"the step of {asset.to_user_string()} has judged this check")
             return
-        (result,) = compaction.services().judge_compaction.judge([check])
+        (result,) = services_of(names, context).judge_compaction.judge([check])
         if not result.evaluated:
             context.log.info(result.judgement.text)
             return

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from compaction_pipeline.defs.choices import chosen
-from compaction_pipeline.settings import load_settings
-
 COMPACT_JOB = "compact_job"
 COMMIT_JOB = "commit_job"
 CHECKS_JOB = "compaction_checks_job"
@@ -49,6 +46,11 @@ class Names:
     def of(self, name: str) -> str:
         """The name of a job, a sensor or another thing that is no asset."""
         return f"{self.name_prefix}_{name}" if self.name_prefix else name
+
+    @property
+    def compaction(self) -> str:
+        """The key of the resource that gives the services to runs and ticks."""
+        return self.of("compaction")
 
     @property
     def table_nodes(self) -> dg.DynamicPartitionsDefinition:
@@ -107,8 +109,3 @@ class Names:
 
     def _asset(self, name: str) -> dg.AssetKey:
         return dg.AssetKey([*self.asset_prefix, name])
-
-
-SETTINGS = load_settings(chosen().settings)
-NAMES = Names.of_setting(SETTINGS.asset_prefix)
-OWNERS = [owner for owner in SETTINGS.asset_owners.split(",") if owner]

@@ -14,25 +14,32 @@ from pathlib import Path
 import dagster as dg
 
 from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport
-from compaction_pipeline.defs.choices import chosen
-from compaction_pipeline.defs.names import NAMES, SETTINGS
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.names import Names
+from compaction_pipeline.defs.resources import services_of
 
 log = logging.getLogger(__name__)
 
 CHECK = "compaction_health"
-TAKEN = frozenset(tuple(key.path) for key in NAMES.assets)
-"""The program's own assets, which can stand for no table."""
-
 _DESCRIPTION = (
     "compaction_pipeline can keep the table behind this asset compacted. When this is red, the table is refused or cannot be read, or the "
     "work on it fails. The reason says what to do."
 )
 
 
-def own_checks() -> list[dg.AssetChecksDefinition]:
-    """One check for each asset that the component names, or that a property of a table named at the last tick."""
-    return [_definition(levels) for levels in sorted(DEFINED)]
+def taken(names: Names) -> frozenset[AssetLevels]:
+    """The program's own assets, which can stand for no table."""
+    return frozenset(tuple(key.path) for key in names.assets)
+
+
+def checked_assets(names: Names, choices: Choices, home: Path) -> frozenset[AssetLevels]:
+    """The assets whose checks this load defines: those that the component names, or that a property of a table named at the last tick."""
+    return frozenset([*choices.asset_keys.values(), *remembered(home)]) - taken(names)
+
+
+def own_checks(names: Names, choices: Choices, checked: Iterable[AssetLevels]) -> list[dg.AssetChecksDefinition]:
+    """One check for each of these assets."""
+    return [_definition(names, choices, levels) for levels in sorted(checked)]
 
 
 def check_event(report: AssetReport, metadata: dict[str, dg.MetadataValue]) -> dg.AssetCheckEvaluation:
@@ -70,12 +77,13 @@ def _file(home: Path) -> Path:
     return home.expanduser() / "own_assets.json"
 
 
-def _definition(levels: AssetLevels) -> dg.AssetChecksDefinition:
+def _definition(names: Names, choices: Choices, levels: AssetLevels) -> dg.AssetChecksDefinition:
     key = dg.AssetKey(list(levels))
 
-    @dg.asset_check(asset=key, name=CHECK, description=_DESCRIPTION)
-    def judged(compaction: Compaction) -> dg.AssetCheckResult:
-        _, reports = compaction.services().read_tables.asset_reports(chosen().asset_keys, TAKEN)
+    @dg.asset_check(asset=key, name=CHECK, description=_DESCRIPTION, required_resource_keys={names.compaction})
+    def judged() -> dg.AssetCheckResult:
+        services = services_of(names, dg.OpExecutionContext.get())
+        _, reports = services.read_tables.asset_reports(choices.asset_keys, taken(names))
         report = next((report for report in reports if report.asset == levels), None)
         if report is None:
             text = "no table names this asset any more: reload the code location of compaction_pipeline, and the check goes"
@@ -84,7 +92,3 @@ def _definition(levels: AssetLevels) -> dg.AssetChecksDefinition:
         return dg.AssetCheckResult(passed=event.passed, severity=event.severity, description=event.description)
 
     return judged
-
-
-DEFINED: frozenset[AssetLevels] = frozenset([*chosen().asset_keys.values(), *remembered(SETTINGS.home)]) - TAKEN
-"""The assets whose checks this load of the code location defines."""

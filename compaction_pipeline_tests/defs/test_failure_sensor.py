@@ -8,7 +8,7 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.keeping import failure_sensor
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline_tests.defs.lake import Lake, key
-from compaction_pipeline_tests.plain_names import TABLE_HEALTH
+from compaction_pipeline_tests.plain_names import NAMES, TABLE_HEALTH
 
 
 @dg.op
@@ -30,7 +30,7 @@ def tell(instance: dg.DagsterInstance, result: dg.ExecuteInProcessResult) -> obj
         dagster_run=result.dagster_run,
         resources={"compaction": Compaction()},
     ).for_run_failure() as context:
-        return failure_sensor(context)
+        return failure_sensor(NAMES)(context)
 
 
 def test_a_failed_run_of_ours_is_shown_with_its_reason(lake: Lake, instance: dg.DagsterInstance) -> None:
