@@ -1,7 +1,7 @@
 """The check on assets of users that stand for tables. It is defined here, and Dagster shows it on the asset, wherever that one is defined.
 
 Definitions are made without a look into the state database. So a sensor writes the keys of these assets into a small file, and the next
-load of the code location reads it.
+load of the code location reads it. Runs have the checks of the load that launched them, also where this file is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import dagster as dg
 
 from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport
 from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.load_state import read_at_load
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.resources import services_of
 
@@ -34,7 +35,9 @@ def taken(names: Names) -> frozenset[AssetLevels]:
 
 def checked_assets(names: Names, choices: Choices, home: Path) -> frozenset[AssetLevels]:
     """The assets whose checks this load defines: those that the component names, or that a property of a table named at the last tick."""
-    return frozenset([*choices.asset_keys.values(), *remembered(home)]) - taken(names)
+    key = "/".join(["compaction_pipeline", "own_assets", *names.asset_prefix])
+    named = _parsed(read_at_load(key, lambda: _text(remembered(home))))
+    return frozenset([*choices.asset_keys.values(), *named]) - taken(names)
 
 
 def own_checks(names: Names, choices: Choices, checked: Iterable[AssetLevels]) -> list[dg.AssetChecksDefinition]:
@@ -57,20 +60,28 @@ def check_event(report: AssetReport, metadata: dict[str, dg.MetadataValue]) -> d
 def remembered(home: Path) -> frozenset[AssetLevels]:
     """The assets that the last tick wrote down in this folder. The set is empty when there is no file, or when the file is damaged."""
     try:
-        return frozenset(tuple(str(level) for level in levels) for levels in json.loads(_file(home).read_text()))
+        return _parsed(_file(home).read_text())
     except (OSError, ValueError, TypeError):
         return frozenset()
 
 
 def remember(assets: Iterable[AssetLevels], home: Path) -> None:
     """Write these assets down for the next load, unless the file holds them already."""
-    wanted = sorted(assets)
-    if frozenset(wanted) == remembered(home):
+    wanted = frozenset(assets)
+    if wanted == remembered(home):
         return
     try:
-        _file(home).write_text(json.dumps(wanted))
+        _file(home).write_text(_text(wanted))
     except OSError as error:
         log.warning("%s not written, so the check %s of new assets stays undefined: %s", _file(home), CHECK, error)
+
+
+def _text(assets: frozenset[AssetLevels]) -> str:
+    return json.dumps(sorted(assets))
+
+
+def _parsed(text: str) -> frozenset[AssetLevels]:
+    return frozenset(tuple(str(level) for level in levels) for levels in json.loads(text))
 
 
 def _file(home: Path) -> Path:
