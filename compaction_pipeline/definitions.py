@@ -10,7 +10,10 @@ from typing import Any
 
 import dagster as dg
 
+from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.location import definitions
+
+__all__ = ["Choices", "definitions", "defs"]
 
 defs: dg.Definitions
 """What Dagster loads. Python calls `__getattr__` for it."""

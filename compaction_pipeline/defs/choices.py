@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
 from compaction_pipeline.settings import Settings, load_settings
 
@@ -20,6 +22,13 @@ class Choices:
     catalogs: tuple[DeclaredCatalog, ...] = ()
     asset_keys: Mapping[TableIdentifier, tuple[str, ...]] = field(default_factory=dict)
     name_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_]*", self.name_prefix):
+            raise ConfigError(
+                f"attribute 'name_prefix' of CompactionPipeline is {self.name_prefix!r} but must be letters, digits and '_'; correct it, "
+                "or leave it out"
+            )
 
     def load_settings(self) -> Settings:
         """These settings, and the environment for all others. Raises ConfigError."""

@@ -22,19 +22,27 @@ from compaction_pipeline.defs.queues import compaction_queues, optimizers, queue
 from compaction_pipeline.defs.resources import PYSPARK, Compaction, spark_of_settings, with_choices
 from compaction_pipeline.defs.retire import retire_job, retire_schedule
 from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
+from compaction_pipeline.defs.together import check_together
 
 OF_PROJECT = "project"
 """Stands for the resource `pyspark` that a project defines by itself."""
 
 
-def definitions(choices: Choices | None = None, *, with_executor: bool = True, pyspark: Any = None) -> dg.Definitions:
+def definitions(*sets: Choices, with_executor: bool = True, pyspark: Any = None) -> dg.Definitions:
     """Assets, checks, jobs, sensors, schedules and the resources that they share.
 
-    `choices` win over the environment; without them it alone counts. `with_executor` is False inside a project of somebody else, because
-    an executor applies to every asset of a code location. `pyspark` is the resource whose `spark_session` merges run on, or "project" when
-    the project has such a resource. None means the settings. Raises ConfigError for a setting that breaks its rule.
+    Each of `sets` makes a set of definitions, with a state database of its own. Its choices win over the environment; without any, the
+    environment alone makes one set. `with_executor` is False inside a project of somebody else, because an executor applies to every asset
+    of a code location. `pyspark` is the resource whose `spark_session` merges run on, or "project" when the project has such a resource.
+    None means the settings. Raises ConfigError for a setting that breaks its rule, and for sets that cannot stand together.
     """
-    choices = choices or Choices()
+    sets = sets or (Choices(),)
+    check_together([(each, pyspark) for each in sets])
+    made = [_one_set(each, with_executor=with_executor, pyspark=pyspark) for each in sets]
+    return dg.Definitions.merge(*made) if len(made) > 1 else made[0]
+
+
+def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Definitions:
     settings = choices.load_settings()
     names = Names.of_setting(settings.asset_prefix, choices.name_prefix)
     checked = checked_assets(names, choices, settings.home)

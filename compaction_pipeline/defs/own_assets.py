@@ -64,7 +64,7 @@ def _own_assets_tick(
         metadata = report_metadata(names, report, _last_record(services, report))
         if key in materialized or not _is_observed_by_others(context.instance, key):
             events.append(dg.AssetObservation(key, description=report.table.reason, metadata=metadata))
-        events.append(check_event(report, metadata))
+        events.append(check_event(names, report, metadata))
         told[_short(key)] = LastReport(report.told, now)
     defined = context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def is not None else frozenset()
     strangers = [report for key, report in by_key.items() if key not in materialized and key not in defined]

@@ -45,11 +45,11 @@ def own_checks(names: Names, choices: Choices, checked: Iterable[AssetLevels]) -
     return [_definition(names, choices, levels) for levels in sorted(checked)]
 
 
-def check_event(report: AssetReport, metadata: dict[str, dg.MetadataValue]) -> dg.AssetCheckEvaluation:
+def check_event(names: Names, report: AssetReport, metadata: dict[str, dg.MetadataValue]) -> dg.AssetCheckEvaluation:
     """Judge the table of one asset now."""
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(list(report.asset)),
-        check_name=CHECK,
+        check_name=names.of(CHECK),
         passed=report.is_well,
         metadata=metadata,
         severity=dg.AssetCheckSeverity.WARN,
@@ -91,7 +91,7 @@ def _file(home: Path) -> Path:
 def _definition(names: Names, choices: Choices, levels: AssetLevels) -> dg.AssetChecksDefinition:
     key = dg.AssetKey(list(levels))
 
-    @dg.asset_check(asset=key, name=CHECK, description=_DESCRIPTION, required_resource_keys={names.compaction})
+    @dg.asset_check(asset=key, name=names.of(CHECK), description=_DESCRIPTION, required_resource_keys={names.compaction})
     def judged() -> dg.AssetCheckResult:
         services = services_of(names, dg.OpExecutionContext.get())
         _, reports = services.read_tables.asset_reports(choices.asset_keys, taken(names))
@@ -99,7 +99,7 @@ def _definition(names: Names, choices: Choices, levels: AssetLevels) -> dg.Asset
         if report is None:
             text = "no table names this asset any more: reload the code location of compaction_pipeline, and the check goes"
             return dg.AssetCheckResult(passed=True, description=text)
-        event = check_event(report, {})
+        event = check_event(names, report, {})
         return dg.AssetCheckResult(passed=event.passed, severity=event.severity, description=event.description)
 
     return judged

@@ -73,7 +73,8 @@ def tick(instance: dg.DagsterInstance) -> Tick:
     """A function that evaluates a sensor by name as the daemon does, and stores its partitions and events."""
 
     def evaluate(name: str, cursor: str | None = None, of: dg.Definitions = defs) -> dg.SensorResult:
-        repository, resources = of.get_repository_def(), {"compaction": (of.resources or {})["compaction"]}
+        repository, given = of.get_repository_def(), of.resources or {}
+        resources = {key: given[key] for key in repository.get_sensor_def(name).required_resource_keys}
         with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor, resources=resources) as context:
             result = cast(dg.SensorResult, repository.get_sensor_def(name)(context))
         for event in result.asset_events:
