@@ -13,7 +13,7 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, Ending, is_of_machine, pool_wanted_by, when_done
+from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, TURN, Ending, is_of_machine, pool_wanted_by, when_done
 from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, POOL, Names
 from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.refusals import failing_in_words
@@ -102,7 +102,12 @@ def _compact(names: Names, context: dg.OpExecutionContext, config: CompactConfig
     is_machine = is_of_machine(context.run)
     # A run with names is busy until these are merged. `compact_nodes` sees to that.
     is_busy = services.tick_tables.under_way() if not is_machine and not asked else lambda: False
-    wanted_by = when_done(is_busy, lambda: pool_wanted_by(context.instance, context.run.run_id))
+    began = services.clock()
+
+    def wanted() -> str | None:
+        return pool_wanted_by(context.instance, context.run.run_id, by_sensors=services.clock() - began >= TURN)
+
+    wanted_by = when_done(is_busy, wanted)
     when_not_cut_short = "what this run was asked for is merged and committed" if asked else "the queue is empty"
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by, when_not_cut_short)
     with failing_in_words(), report.saying_what_is_left():

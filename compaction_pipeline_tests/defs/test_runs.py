@@ -488,6 +488,21 @@ def test_a_queued_run_that_wants_the_pool_is_seen(instance: dg.DagsterInstance) 
     assert pool_wanted_by(instance, "the draining run") is None
 
 
+def test_a_sensor_s_run_merges_before_it_ends_for_the_run_of_another_sensor(
+    lake: Lake, services: Services, instance: dg.DagsterInstance
+) -> None:
+    # Another set of definitions shares the pool. When both end for each other at once, neither merges anything.
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    job = defs.resolve_job_def("compact_job")
+    queued: dict[str, Any] = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": _origin(job.name), "tags": MACHINE_TAGS}
+    waiting = instance.create_run_for_job(job, **queued)
+    assert pool_wanted_by(instance, "the draining run", by_sensors=False) is None
+    assert pool_wanted_by(instance, "the draining run") == waiting.run_id
+    assert job.execute_in_process(instance=instance, tags=MACHINE_TAGS).success
+    assert lake.files() == 3
+
+
 @pytest.mark.parametrize(("tags", "config", "left"), [(MACHINE_TAGS, {}, 2), ({}, {}, 0), ({}, {"node_keys": [key(1)], "force": True}, 1)])
 def test_a_machine_s_run_ends_for_a_queued_run_and_a_person_s_run_first_does_what_was_asked_for(
     lake: Lake, services: Services, instance: dg.DagsterInstance, tags: Mapping[str, str], config: Mapping[str, Any], left: int
