@@ -52,7 +52,7 @@ def _own_assets_tick(
     choices: Choices, checked: frozenset[AssetLevels], names: Names, context: dg.SensorEvaluationContext, services: Services
 ) -> dg.SensorResult:
     assets, reports = services.read_tables.asset_reports(choices.asset_keys, taken(names))
-    remember(assets.tables, services.settings.home)
+    remember(names, assets.tables, services.settings.home)
     by_key = {dg.AssetKey(list(report.asset)): report for report in reports}
     materialized = _materialized(context.instance, by_key)
     told = _told(context.cursor)

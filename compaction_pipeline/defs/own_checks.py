@@ -36,7 +36,7 @@ def taken(names: Names) -> frozenset[AssetLevels]:
 def checked_assets(names: Names, choices: Choices, home: Path) -> frozenset[AssetLevels]:
     """The assets whose checks this load defines: those that the component names, or that a property of a table named at the last tick."""
     key = "/".join(["compaction_pipeline", "own_assets", *names.asset_prefix])
-    named = _parsed(read_at_load(key, lambda: _text(remembered(home))))
+    named = _parsed(read_at_load(key, lambda: _text(remembered(names, home))))
     return frozenset([*choices.asset_keys.values(), *named]) - taken(names)
 
 
@@ -57,23 +57,23 @@ def check_event(names: Names, report: AssetReport, metadata: dict[str, dg.Metada
     )
 
 
-def remembered(home: Path) -> frozenset[AssetLevels]:
+def remembered(names: Names, home: Path) -> frozenset[AssetLevels]:
     """The assets that the last tick wrote down in this folder. The set is empty when there is no file, or when the file is damaged."""
     try:
-        return _parsed(_file(home).read_text())
+        return _parsed(_file(names, home).read_text())
     except (OSError, ValueError, TypeError):
         return frozenset()
 
 
-def remember(assets: Iterable[AssetLevels], home: Path) -> None:
+def remember(names: Names, assets: Iterable[AssetLevels], home: Path) -> None:
     """Write these assets down for the next load, unless the file holds them already."""
     wanted = frozenset(assets)
-    if wanted == remembered(home):
+    if wanted == remembered(names, home):
         return
     try:
-        _file(home).write_text(_text(wanted))
+        _file(names, home).write_text(_text(wanted))
     except OSError as error:
-        log.warning("%s not written, so the check %s of new assets stays undefined: %s", _file(home), CHECK, error)
+        log.warning("%s not written, so the check %s of new assets stays undefined: %s", _file(names, home), CHECK, error)
 
 
 def _text(assets: frozenset[AssetLevels]) -> str:
@@ -84,8 +84,9 @@ def _parsed(text: str) -> frozenset[AssetLevels]:
     return frozenset(tuple(str(level) for level in levels) for levels in json.loads(text))
 
 
-def _file(home: Path) -> Path:
-    return home.expanduser() / "own_assets.json"
+def _file(names: Names, home: Path) -> Path:
+    # Several sets of definitions may share a home.
+    return home.expanduser() / names.of("own_assets.json")
 
 
 def _definition(names: Names, choices: Choices, levels: AssetLevels) -> dg.AssetChecksDefinition:

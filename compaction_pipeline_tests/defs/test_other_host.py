@@ -12,6 +12,7 @@ from compaction_pipeline.defs.own_checks import CHECK, remember
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.other_host import code_server
 from compaction_pipeline_tests.defs.ticks import Tick
+from compaction_pipeline_tests.plain_names import NAMES
 
 pytestmark = pytest.mark.scenario
 
@@ -25,7 +26,7 @@ def test_a_check_that_the_code_server_knows_is_evaluated_where_its_list_of_asset
     lake.load("shop.orders").transaction().set_properties({"compaction.dagster-asset-key": "analytics/orders"}).commit_transaction()
     tick("snapshot_sensor")
     home, elsewhere = Path(os.environ["COMPACTION_HOME"]), tmp_path / "empty"
-    remember([tuple(ORDERS.path)], home)
+    remember(NAMES, [tuple(ORDERS.path)], home)
     elsewhere.mkdir()
     environment = {
         "PATH": os.environ["PATH"],

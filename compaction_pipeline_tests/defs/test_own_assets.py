@@ -16,6 +16,7 @@ from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.own_checks import CHECK, remember, remembered
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
+from compaction_pipeline_tests.plain_names import NAMES
 
 ORDERS = dg.AssetKey(["analytics", "orders"])
 SENSOR = "own_assets_sensor"
@@ -131,7 +132,7 @@ def test_the_next_load_defines_the_check_of_each_asset(lake: Lake, services: Ser
     name(lake, "analytics/orders")
     tick("snapshot_sensor")
     assert "reload this code location, so that the checks of 1 asset appear or go" in reason(tick(SENSOR))
-    defined = remembered(services.settings.home)
+    defined = remembered(NAMES, services.settings.home)
     assert defined == {("analytics", "orders")}
     made = definitions()
     assert "reload" not in reason(tick(SENSOR, of=made))
@@ -143,9 +144,9 @@ def test_the_next_load_defines_the_check_of_each_asset(lake: Lake, services: Ser
 
 
 def test_a_damaged_or_missing_list_of_assets_counts_as_none(tmp_path: Path) -> None:
-    assert remembered(tmp_path) == frozenset()
-    remember([("a", "b")], tmp_path)
-    assert remembered(tmp_path) == {("a", "b")}
+    assert remembered(NAMES, tmp_path) == frozenset()
+    remember(NAMES, [("a", "b")], tmp_path)
+    assert remembered(NAMES, tmp_path) == {("a", "b")}
     (tmp_path / "own_assets.json").write_text("[3")
-    assert remembered(tmp_path) == frozenset()
-    remember([("a",)], tmp_path / "nowhere")
+    assert remembered(NAMES, tmp_path) == frozenset()
+    remember(NAMES, [("a",)], tmp_path / "nowhere")

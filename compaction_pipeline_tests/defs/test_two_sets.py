@@ -11,6 +11,7 @@ import pytest
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.tables.table import DeclaredCatalog
 from compaction_pipeline.definitions import Choices, definitions
 from compaction_pipeline.defs.names import Names
@@ -116,6 +117,22 @@ def test_a_launch_of_a_node_that_is_no_partition_yet_looks_into_its_own_database
     assert compacted(both, SILVER, instance, launched="shop.orders/day=2026-01-01").success
     assert silver_lake.files() == 1
     assert list(instance.get_dynamic_partitions("table_nodes")) == []
+
+
+def test_each_set_remembers_the_assets_of_its_own_tables(lake: Lake, silver_lake: Lake, tick: Tick, tmp_path: Path) -> None:
+    sets = Choices(), replace(silver_of(tmp_path), catalogs=(DeclaredCatalog("lake", silver_lake.properties),))
+    for of_lake, asset in ((lake, "analytics/orders"), (silver_lake, "silver_orders")):
+        of_lake.load("shop.orders").transaction().set_properties({ASSET_KEY: asset}).commit_transaction()
+    for name in ("silver_catalog_sensor", "snapshot_sensor", "silver_snapshot_sensor", "own_assets_sensor", "silver_own_assets_sensor"):
+        tick(name, of=definitions(*sets))
+    loaded = definitions(*sets)
+    checks = {key for key in loaded.get_repository_def().asset_graph.asset_check_keys if "compaction_health" in key.name}
+    assert checks == {
+        dg.AssetCheckKey(dg.AssetKey(ORDERS), "compaction_health"),
+        dg.AssetCheckKey(dg.AssetKey("silver_orders"), "silver_compaction_health"),
+    }
+    assert "reload" not in reason(tick("own_assets_sensor", of=loaded))
+    assert "reload" not in reason(tick("silver_own_assets_sensor", of=loaded))
 
 
 @pytest.mark.parametrize(
