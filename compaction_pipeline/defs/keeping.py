@@ -13,7 +13,7 @@ from compaction_pipeline.defs.event_wipe import wipe_copies
 from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, Names
-from compaction_pipeline.defs.resources import services_of
+from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import end_lost_runs
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
 from compaction_pipeline.settings import Settings
@@ -69,7 +69,8 @@ def failure_sensor(names: Names) -> dg.SensorDefinition:
 
     @abandoned_when_dagster_ends
     def evaluate(context: dg.RunStatusSensorContext, **resources: object) -> dg.SkipReason | None:
-        return _failure_tick(names, context.for_run_failure())
+        # This context closes its resources. The one that it makes here would not.
+        return _failure_tick(names, context.for_run_failure(), getattr(context.resources, names.compaction))
 
     # Dagster's decorator for failures takes a resource only by the name of a parameter.
     return dg.RunStatusSensorDefinition(
@@ -82,12 +83,12 @@ def failure_sensor(names: Names) -> dg.SensorDefinition:
     )
 
 
-def _failure_tick(names: Names, context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+def _failure_tick(names: Names, context: dg.RunFailureSensorContext, compaction: Compaction) -> dg.SkipReason | None:
     run = context.dagster_run
     ours = {names.of(COMPACT_JOB), names.of(COMMIT_JOB)}
     if run.job_name not in ours and not (run.asset_selection or frozenset()) & names.assets:
         return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} is not ours")
-    services = services_of(names, context)
+    services = compaction.services()
     services.tick_tables.keep()
     reason = context.failure_event.message or "the run gave no reason"
     status = services.read_status.status()

@@ -22,7 +22,7 @@ from compaction_pipeline.ending.dagster_dev import end_run_with_it
 
 R = TypeVar("R", bound=dg.ConfigurableResource[Any])
 
-Context = dg.AssetExecutionContext | dg.OpExecutionContext | dg.SensorEvaluationContext | dg.RunFailureSensorContext
+Context = dg.AssetExecutionContext | dg.OpExecutionContext | dg.SensorEvaluationContext
 
 PYSPARK = "pyspark"
 """The key of the resource with the Spark session. All sets of definitions of a process share it, because a process has one JVM."""
