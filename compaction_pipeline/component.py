@@ -155,7 +155,7 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
 
 
 @cache
-def _lazy_spark(properties: str) -> Any:
+def _lazy_spark(properties: str) -> object:
     """The resource with these properties of Spark. It is the same one each time: Dagster refuses two resources under one key."""
     from dagster_pyspark import LazyPySparkResource
 

@@ -6,7 +6,6 @@ Loading it opens no database, no catalog and no JVM. `defs` is made when somebod
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import dagster as dg
 
@@ -24,7 +23,7 @@ def _of_environment() -> dg.Definitions:
     return definitions()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> dg.Definitions:
     if name != "defs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _of_environment()
