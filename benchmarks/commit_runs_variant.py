@@ -16,7 +16,7 @@ import dagster as dg
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import sensors
-from compaction_pipeline.defs.keys import COMMIT_JOB
+from compaction_pipeline.defs.names import COMMIT_JOB
 from compaction_pipeline.defs.runs import active_run
 from compaction_pipeline.services.tick_tables import TickTables
 

@@ -66,6 +66,7 @@ def measure_busy_day(options: DemoOptions, part: timedelta) -> None:
 def measure_close(options: DemoOptions) -> None:
     """Let a run say that it has committed every table, and measure how long it takes to close."""
     os.environ |= {"COMPACTION_HOME": str(options.home), "DAGSTER_HOME": str(options.dagster_home)}
+    from compaction_pipeline.defs.names import Names
     from compaction_pipeline.defs.report import RunReport
 
     services = open_services()
@@ -76,7 +77,7 @@ def measure_close(options: DemoOptions) -> None:
     def close(context: dg.OpExecutionContext) -> None:
         with mock.patch("time.monotonic", return_value=0.0):
             # The clock of the report stands still, so it tells of the commits at its end.
-            report = RunReport(context, services)
+            report = RunReport(Names(), context, services)
             report._evaluate_from = 1.0
             for table in tables:
                 report.committed(_record(table, services.clock()))

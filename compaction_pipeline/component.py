@@ -4,7 +4,10 @@
 """
 
 # This module has no `from __future__ import annotations`. Dagster makes the YAML's schema from the annotations.
+import json
 from collections.abc import Mapping
+from functools import cache
+from types import ModuleType
 from typing import Annotated, Any
 
 import dagster as dg
@@ -15,10 +18,12 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
 from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier, catalog_name
-from compaction_pipeline.defs.choices import Choices, choose
+from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.location import definitions
+from compaction_pipeline.defs.together import check_together
 from compaction_pipeline.settings import Settings
 
-_SETTINGS = ("asset_prefix", "sensor_interval_seconds", "keeper_interval_seconds", "catalog_interval_seconds")
+_SETTINGS = ("asset_prefix", "state_url", "sensor_interval_seconds", "keeper_interval_seconds", "catalog_interval_seconds")
 
 
 def _setting(name: str) -> Any:
@@ -85,6 +90,12 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         default=None,
         description="The owners of every asset: team:name or an e-mail address. Without it, the variable COMPACTION_ASSET_OWNERS counts.",
     )
+    name_prefix: str = Field(
+        default="",
+        description="A prefix of the names of jobs, sensors, the schedule, partitions and the resource `compaction`: with `silver` the job "
+        "`compact_job` is `silver_compact_job`. A second component in a code location needs one.",
+    )
+    state_url: str | None = _setting("state_url")
     sensor_interval_seconds: int | None = _setting("sensor_interval_seconds")
     keeper_interval_seconds: int | None = _setting("keeper_interval_seconds")
     catalog_interval_seconds: int | None = _setting("catalog_interval_seconds")
@@ -110,19 +121,21 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the code location. Raises ConfigError for an attribute that breaks its rule."""
-        choose(self._choices())
-        # Keys and intervals are fixed when this module is imported, so the choices come first.
-        from compaction_pipeline.defs.location import definitions
+        self._check_others(context)
+        return definitions(self._choices(), with_executor=False, pyspark=self._resource())
 
-        return definitions(with_executor=False, pyspark=self._resource())
+    def _check_others(self, context: dg.ComponentLoadContext) -> None:
+        """Raise ConfigError when another component of the code location cannot stand beside this one."""
+        tree = context.component_tree
+        # In `dg.build_defs_for_component` a component stands alone, and the tree stands for no folder.
+        if isinstance(tree.defs_module, ModuleType):
+            check_together([(each._choices(), each.pyspark) for each in tree.get_all_components(CompactionPipeline)])
 
     def _resource(self) -> Any:
         """The resource of the attribute `pyspark`; "project" and None stay as they are. Raises ConfigError for what has no session."""
         given = self.pyspark
         if isinstance(given, Mapping):
-            from dagster_pyspark import LazyPySparkResource
-
-            return LazyPySparkResource(spark_config=dict(given))
+            return _lazy_spark(json.dumps(given, sort_keys=True, default=str))
         if isinstance(given, str) and given != "project":
             raise ConfigError(
                 f"attribute 'pyspark' of CompactionPipeline is {given!r} but must be 'project' or a mapping of Spark's properties; correct "
@@ -137,7 +150,16 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         catalogs = tuple(DeclaredCatalog(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs)
         for catalog in catalogs:
             check_catalog_properties(catalog.name, catalog.properties)
-        return Choices(settings, catalogs, {TableIdentifier.parse(table): _levels(table, key) for table, key in self.asset_keys.items()})
+        keys = {TableIdentifier.parse(table): _levels(table, key) for table, key in self.asset_keys.items()}
+        return Choices(settings, catalogs, keys, self.name_prefix)
+
+
+@cache
+def _lazy_spark(properties: str) -> object:
+    """The resource with these properties of Spark. It is the same one each time: Dagster refuses two resources under one key."""
+    from dagster_pyspark import LazyPySparkResource
+
+    return LazyPySparkResource(spark_config=json.loads(properties))
 
 
 def _levels(table: str, key: str) -> tuple[str, ...]:

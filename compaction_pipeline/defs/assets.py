@@ -7,7 +7,6 @@ committed. So it stays green even if the run crashes later, or another node fail
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from collections.abc import Iterator
-from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -15,57 +14,68 @@ from pydantic import Field
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.defs.health_events import FRESHNESS
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, GROUP, OWNERS, POOL, TABLE_FIGURES, TABLE_HEALTH
-from compaction_pipeline.defs.launched_partitions import NodesByName, TablesByName
-from compaction_pipeline.defs.partitions import OF_ALL_NODES, OF_SOME_NODES, table_nodes, tables
+from compaction_pipeline.defs.choices import Choices, owners_of
+from compaction_pipeline.defs.health_events import freshness
+from compaction_pipeline.defs.launched_partitions import nodes_by_name, tables_by_name
+from compaction_pipeline.defs.names import GROUP, POOL, Names
+from compaction_pipeline.defs.partitions import OF_ALL_NODES, OF_SOME_NODES
 from compaction_pipeline.defs.quiet import asset_with_backfill_policy
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, table_named
-from compaction_pipeline.defs.resources import Compaction
-
-delta_files = dg.AssetSpec(
-    DELTA_FILES,
-    partitions_def=table_nodes,
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"iceberg"},
-    description=(
-        "What writers left in each table node: files, small files, delete files and bytes. `snapshot_sensor` materializes a node when a "
-        "snapshot has changed it. The data version of the node is that snapshot.\n\n"
-        "When nothing new appears here for long, see that `snapshot_sensor` is on, and read what its last tick says."
-    ),
-)
-
-table_health = dg.AssetSpec(
-    TABLE_HEALTH,
-    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"iceberg"},
-    freshness_policy=FRESHNESS,
-    description=(
-        "The page to look at first: files over time, the worst tables and nodes with their reasons, the work under way, and for each table "
-        "the reason why something or nothing happens. Sensors and runs materialize it when something has changed, and every 5 minutes.\n\n"
-        "When its freshness fails, the program stands still: nobody has looked for new snapshots for an hour. See that Dagster's daemon "
-        "runs, and that `snapshot_sensor` and `fragmentation_sensor` are on.\n\n"
-        "HEALTHY: nothing is due. DUE: work is planned or runs. WAITING: something holds it back, for example the table's next commit. "
-        "The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
-    ),
-)
+from compaction_pipeline.defs.resources import PYSPARK, merging_services, services_of
+from compaction_pipeline.settings import Settings
 
 
-table_figures = dg.AssetSpec(
-    TABLE_FIGURES,
-    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"iceberg"},
-    description=(
-        "Figures over time, as plots: of all tables together, and of the 20 tables with the most small files and delete files. "
-        "`fragmentation_sensor` materializes it when something has changed, every five minutes at most."
-    ),
-)
+def delta_files(names: Names, settings: Settings) -> dg.AssetSpec:
+    """What writers left in the nodes."""
+    return dg.AssetSpec(
+        names.delta_files,
+        partitions_def=names.table_nodes,
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"iceberg"},
+        description=(
+            "What writers left in each table node: files, small files, delete files and bytes. `snapshot_sensor` materializes a node when "
+            "a snapshot has changed it. The data version of the node is that snapshot.\n\n"
+            "When nothing new appears here for long, see that `snapshot_sensor` is on, and read what its last tick says."
+        ),
+    )
+
+
+def table_health(names: Names, settings: Settings) -> dg.AssetSpec:
+    """The page to look at first."""
+    return dg.AssetSpec(
+        names.table_health,
+        deps=[dg.AssetDep(names.delta_files, partition_mapping=OF_ALL_NODES)],
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"iceberg"},
+        freshness_policy=freshness(settings),
+        description=(
+            "The page to look at first: files over time, the worst tables and nodes with their reasons, the work under way, and for each "
+            "table the reason why something or nothing happens. Sensors and runs materialize it when something has changed, and every 5 "
+            "minutes.\n\n"
+            "When its freshness fails, the program stands still: nobody has looked for new snapshots for an hour. See that Dagster's "
+            "daemon runs, and that `snapshot_sensor` and `fragmentation_sensor` are on.\n\n"
+            "HEALTHY: nothing is due. DUE: work is planned or runs. WAITING: something holds it back, for example the table's next "
+            "commit. The reason of a FAILING node names the file or the rule. The reason of a REFUSED one says what the table would need."
+        ),
+    )
+
+
+def table_figures(names: Names, settings: Settings) -> dg.AssetSpec:
+    """Plots over time."""
+    return dg.AssetSpec(
+        names.table_figures,
+        deps=[dg.AssetDep(names.delta_files, partition_mapping=OF_ALL_NODES)],
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"iceberg"},
+        description=(
+            "Figures over time, as plots: of all tables together, and of the 20 tables with the most small files and delete files. "
+            "`fragmentation_sensor` materializes it when something has changed, every five minutes at most."
+        ),
+    )
 
 
 class CompactedFilesConfig(dg.Config):
@@ -80,29 +90,38 @@ class CompactedFilesConfig(dg.Config):
     )
 
 
-@asset_with_backfill_policy(
-    key=COMPACTED_FILES,
-    partitions_def=NodesByName(name=table_nodes.name),
-    deps=[DELTA_FILES],
-    backfill_policy=dg.BackfillPolicy.multi_run(100),
-    output_required=False,
-    pool=POOL,
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"iceberg", "pyspark"},
-    description=(
-        "The compacted table nodes. Launch or backfill partitions to merge them now on Spark and to commit them at once. The run "
-        "ignores thresholds, but leaves alone nodes that would not get better: such a node is green, with 0 files and the reason. "
-        "Sensors use `compact_job` instead.\n\n"
-        "A red run names each node that failed and why. The other nodes are committed. Nothing that a reader sees ever changes."
-    ),
-)
-def compacted_files(
-    context: dg.AssetExecutionContext, config: CompactedFilesConfig, compaction: Compaction, pyspark: dg.ResourceParam[Any]
-) -> Iterator[None]:
+def compacted_files(names: Names, settings: Settings, choices: Choices) -> dg.AssetsDefinition:
+    """The asset whose launch compacts nodes."""
+
+    @asset_with_backfill_policy(
+        key=names.compacted_files,
+        partitions_def=nodes_by_name(names, choices),
+        deps=[names.delta_files],
+        backfill_policy=dg.BackfillPolicy.multi_run(100),
+        output_required=False,
+        pool=POOL,
+        required_resource_keys={names.compaction, PYSPARK},
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"iceberg", "pyspark"},
+        description=(
+            "The compacted table nodes. Launch or backfill partitions to merge them now on Spark and to commit them at once. The run "
+            "ignores thresholds, but leaves alone nodes that would not get better: such a node is green, with 0 files and the reason. "
+            "Sensors use `compact_job` instead.\n\n"
+            "A red run names each node that failed and why. The other nodes are committed. Nothing that a reader sees ever changes."
+        ),
+    )
+    def asset(context: dg.AssetExecutionContext, config: CompactedFilesConfig) -> Iterator[None]:
+        _compact(names, context, config)
+        yield from ()  # Returning None would log a second materialization over the node's own, so this generator yields nothing.
+
+    return asset
+
+
+def _compact(names: Names, context: dg.AssetExecutionContext, config: CompactedFilesConfig) -> None:
     """Plan, merge and commit the launched nodes, one table after the other."""
-    services = compaction.merging(pyspark)
-    report = RunReport(context, services, context.partition_keys)
+    services = merging_services(names, context)
+    report = RunReport(names, context, services, context.partition_keys)
     asked = nodes_by_table(services, context.partition_keys, report.unknown)
     report.asked_for(asked)
     for table, nodes in asked.items():
@@ -115,28 +134,38 @@ def compacted_files(
             continue
         report.compacted(outcome, nodes)
     report.close()
-    yield from ()  # Returning None would log a second materialization over the node's own, so this generator yields nothing.
 
 
-@dg.asset(
-    key=COMPACTION_RECORDS,
-    partitions_def=TablesByName(name=tables.name),
-    deps=[dg.AssetDep(COMPACTED_FILES, partition_mapping=OF_SOME_NODES)],
-    output_required=False,
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"iceberg"},
-    description=(
-        "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. A table becomes a partition "
-        "with its first commit, or when you name it. Materialize a table to commit now the merged tasks that wait for "
-        "'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
-        "When a run is red, read the reason. A conflict only means that the table has changed; its nodes are planned again."
-    ),
-)
-def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction) -> Iterator[None]:
+def compaction_records(names: Names, settings: Settings, choices: Choices) -> dg.AssetsDefinition:
+    """The asset whose launch commits tables."""
+
+    @dg.asset(
+        key=names.compaction_records,
+        partitions_def=tables_by_name(names, choices),
+        deps=[dg.AssetDep(names.compacted_files, partition_mapping=OF_SOME_NODES)],
+        output_required=False,
+        required_resource_keys={names.compaction},
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"iceberg"},
+        description=(
+            "One record for each commit of ours, with all its figures. Every commit appears here, whoever made it. A table becomes a "
+            "partition with its first commit, or when you name it. Materialize a table to commit now the merged tasks that wait for "
+            "'self-optimizing.commit.interval'. When no task waits, the run says so.\n\n"
+            "When a run is red, read the reason. A conflict only means that the table has changed; its nodes are planned again."
+        ),
+    )
+    def asset(context: dg.AssetExecutionContext) -> Iterator[None]:
+        _commit(names, context)
+        yield from ()
+
+    return asset
+
+
+def _commit(names: Names, context: dg.AssetExecutionContext) -> None:
     """Commit the table's merged tasks now, as one record."""
-    services = compaction.services()
-    report = RunReport(context, services)
+    services = services_of(names, context)
+    report = RunReport(names, context, services)
     for key in context.partition_keys:
         try:
             commit = services.compact_table.commit_now(table_named(services, key), context.run.run_id)
@@ -149,4 +178,3 @@ def compaction_records(context: dg.AssetExecutionContext, compaction: Compaction
         if commit.record:
             report.committed(commit.record)
     report.close()
-    yield from ()

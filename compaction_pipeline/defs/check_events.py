@@ -14,6 +14,7 @@ import dagster as dg
 
 from compaction_pipeline.core.insight.checks.every_check import CheckResult
 from compaction_pipeline.defs.checks import evaluation
+from compaction_pipeline.defs.names import Names
 
 if TYPE_CHECKING:
     from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData as Target
@@ -29,14 +30,14 @@ def log_evaluation(context: dg.OpExecutionContext | dg.AssetExecutionContext, ev
     cast("Any", context).log_event(event)
 
 
-def store_evaluations(instance: dg.DagsterInstance, results: Iterable[CheckResult], run_id: str) -> None:
+def store_evaluations(names: Names, instance: dg.DagsterInstance, results: Iterable[CheckResult], run_id: str) -> None:
     """Store an evaluation of each result, which judges the newest materialization of its asset. `run_id` is the run that judged."""
-    for event in evaluations_without_run(instance, results, {"run": dg.MetadataValue.dagster_run(run_id)}):
+    for event in evaluations_without_run(names, instance, results, {"run": dg.MetadataValue.dagster_run(run_id)}):
         instance.report_runless_asset_event(event)
 
 
 def evaluations_without_run(
-    instance: dg.DagsterInstance, results: Iterable[CheckResult], metadata: Mapping[str, dg.MetadataValue] | None = None
+    names: Names, instance: dg.DagsterInstance, results: Iterable[CheckResult], metadata: Mapping[str, dg.MetadataValue] | None = None
 ) -> list[dg.AssetCheckEvaluation]:
     """The events of these results, which judge the newest materializations of their assets. They belong to no run.
 
@@ -45,7 +46,9 @@ def evaluations_without_run(
     A sensor that also materializes the asset in the same tick lists these events last. No run is named by either, so Dagster takes the
     evaluation for one of the newest materialization then, too.
     """
-    events = [_on_demand(instance, result) if result.on_demand else evaluation(result) for result in results if result.evaluated]
+    events = [
+        _on_demand(names, instance, result) if result.on_demand else evaluation(names, result) for result in results if result.evaluated
+    ]
     targets = {asset: _newest(instance, asset) for asset in dict.fromkeys(event.asset_key for event in events)}
     return [
         dg.AssetCheckEvaluation(
@@ -61,12 +64,12 @@ def evaluations_without_run(
     ]
 
 
-def _on_demand(instance: dg.DagsterInstance, result: CheckResult) -> dg.AssetCheckEvaluation:
+def _on_demand(names: Names, instance: dg.DagsterInstance, result: CheckResult) -> dg.AssetCheckEvaluation:
     """The event of a check that nobody judged now. It repeats the last answer, with its time: a failure fails until somebody looks again.
 
     Without an event Dagster would show the check as not evaluated, and count it as one that did not pass.
     """
-    event = evaluation(result)
+    event = evaluation(names, result)
     last, answer = _last_answer(instance, event.asset_check_key)
     return dg.AssetCheckEvaluation(
         asset_key=event.asset_key,

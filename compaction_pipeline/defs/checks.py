@@ -13,28 +13,30 @@ import dagster as dg
 
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, About, Check, CheckResult
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import table_of
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.names import Names
+from compaction_pipeline.defs.resources import services_of
 from compaction_pipeline.defs.runs import is_followed
 
-_ASSETS: Mapping[About, dg.AssetKey] = {
-    About.FILES: COMPACTED_FILES,
-    About.RECORDS: COMPACTION_RECORDS,
-    About.QUEUES: COMPACTION_QUEUES,
-}
 _SEVERITIES: Mapping[Severity, dg.AssetCheckSeverity] = {
     Severity.ERROR: dg.AssetCheckSeverity.ERROR,
     Severity.WARN: dg.AssetCheckSeverity.WARN,
 }
 
-CHECK_KEYS = tuple(dg.AssetCheckKey(_ASSETS[check.about], check.name) for check in CHECKS)
+
+def check_keys(names: Names) -> tuple[dg.AssetCheckKey, ...]:
+    """The keys of all checks."""
+    return tuple(dg.AssetCheckKey(_asset(names, check), check.name) for check in CHECKS)
 
 
-def evaluation(result: CheckResult) -> dg.AssetCheckEvaluation:
+def _asset(names: Names, check: Check) -> dg.AssetKey:
+    return {About.FILES: names.compacted_files, About.RECORDS: names.compaction_records, About.QUEUES: names.compaction_queues}[check.about]
+
+
+def evaluation(names: Names, result: CheckResult) -> dg.AssetCheckEvaluation:
     """The event for one result with an answer, which any op or sensor may log."""
     return dg.AssetCheckEvaluation(
-        asset_key=_ASSETS[result.check.about],
+        asset_key=_asset(names, result.check),
         check_name=result.check.name,
         passed=result.passed,
         metadata=judgement_metadata(result.judgement),
@@ -62,9 +64,9 @@ def judgement_metadata(judgement: Judgement) -> dict[str, dg.MetadataValue]:
     return metadata
 
 
-def definitions_of(checks: Iterable[Check] = CHECKS) -> Sequence[dg.AssetChecksDefinition]:
+def definitions_of(names: Names, checks: Iterable[Check] = CHECKS) -> Sequence[dg.AssetChecksDefinition]:
     """The same checks as definitions, which a job or a person can run."""
-    return [_definition(check) for check in checks]
+    return [_definition(names, check) for check in checks]
 
 
 def _judged_in(instance: dg.DagsterInstance, run_id: str) -> frozenset[dg.AssetCheckKey]:
@@ -74,16 +76,20 @@ def _judged_in(instance: dg.DagsterInstance, run_id: str) -> frozenset[dg.AssetC
     return frozenset(event.asset_check_evaluation_data.asset_check_key for event in events if event is not None)
 
 
-def _definition(check: Check) -> dg.AssetChecksDefinition:
+def _definition(names: Names, check: Check) -> dg.AssetChecksDefinition:
     """A check that reads no output of its asset. `@asset_check` would make its step depend on the asset's step.
 
     That step hands no output on, because each node gets an event of its own. So Dagster would skip the check in every run.
     """
-    asset = _ASSETS[check.about]
+    asset = _asset(names, check)
 
     # Not required: nothing is stored for a check without an answer, nor for one that somebody else judges.
-    @dg.op(name=f"{asset.to_python_identifier()}_{check.name}", out={"result": dg.Out(dg.Any, is_required=False)})
-    def judged(compaction: Compaction) -> Iterator[dg.AssetCheckResult]:
+    @dg.op(
+        name=f"{asset.to_python_identifier()}_{check.name}",
+        out={"result": dg.Out(dg.Any, is_required=False)},
+        required_resource_keys={names.compaction},
+    )
+    def judged() -> Iterator[dg.AssetCheckResult]:
         context = dg.OpExecutionContext.get()
         if is_followed(context.instance, context.run):
             context.log.info("a later run of this backfill judges this check")
@@ -91,11 +97,11 @@ def _definition(check: Check) -> dg.AssetChecksDefinition:
         if dg.AssetCheckKey(asset, check.name) in _judged_in(context.instance, context.run.run_id):
             context.log.info(f"the step of {asset.to_user_string()} has judged this check")
             return
-        (result,) = compaction.services().judge_compaction.judge([check])
+        (result,) = services_of(names, context).judge_compaction.judge([check])
         if not result.evaluated:
             context.log.info(result.judgement.text)
             return
-        event = evaluation(result)
+        event = evaluation(names, result)
         yield dg.AssetCheckResult(passed=event.passed, metadata=event.metadata, severity=event.severity, description=event.description)
 
     spec = dg.AssetCheckSpec(check.name, asset=asset, description=check.description)

@@ -12,10 +12,11 @@ from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.check_events import log_evaluation
 from compaction_pipeline.defs.checks import evaluation
-from compaction_pipeline.defs.keys import CHECKS_JOB, GROUP
 from compaction_pipeline.defs.metadata import table_of
+from compaction_pipeline.defs.names import CHECKS_JOB, Names
+from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.refusals import failing_in_words
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.resources import services_of
 
 
 class ChecksConfig(dg.Config):
@@ -39,17 +40,37 @@ class ChecksConfig(dg.Config):
     refresh: bool = Field(default=True, description="First read what is new in the tables. A table that cannot be read fails the run.")
 
 
-@dg.op(description="Judges all checks, logs an evaluation of each, and fails when one of them fails.", out=dg.Out(dg.Nothing))
-def judge(context: dg.OpExecutionContext, config: ChecksConfig, compaction: Compaction) -> None:
+def compaction_checks_job(names: Names) -> dg.JobDefinition:
+    """The job that judges all tables."""
+
+    @dg.op(
+        name=names.of("judge"),
+        description="Judges all checks, logs an evaluation of each, and fails when one of them fails.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction},
+    )
+    def judge(context: dg.OpExecutionContext, config: ChecksConfig) -> None:
+        _judge(names, context, config)
+
+    return op_job(
+        names,
+        CHECKS_JOB,
+        judge,
+        f"Reads what is new in the tables and runs the {len(CHECKS)} checks on them. The run fails when a check of severity ERROR fails, "
+        "or when a table cannot be read. It merges nothing.",
+    )
+
+
+def _judge(names: Names, context: dg.OpExecutionContext, config: ChecksConfig) -> None:
     """Log the evaluation of every check before the run fails, so that Dagster stores all of them."""
-    services = compaction.services()
+    services = services_of(names, context)
     with failing_in_words():
         tables = [TableIdentifier.parse(table) for table in config.tables]
         checked = services.check_tables.check(tables, refresh=config.refresh, as_of_now=config.as_of_now, strict=config.strict)
     for result in checked.results:
         # Nothing is stored for a check without an answer. `due_now` is no check of an asset: it would be red whenever work waits.
         if result.evaluated and result.check is not DUE_NOW:
-            log_evaluation(context, evaluation(result))
+            log_evaluation(context, evaluation(names, result))
         else:
             context.log.info(f"{result.check.name}: {result.judgement.text}")
     for table, why in checked.left_alone.items():
@@ -67,16 +88,3 @@ def judge(context: dg.OpExecutionContext, config: ChecksConfig, compaction: Comp
     failed += [{"what": name, "severity": Severity.ERROR.value, "reason": f"not judged: {why}"} for name, why in checked.unjudged.items()]
     columns = (("what", "string", "check or table"), ("severity", "string", "ERROR or WARN"), ("reason", "string", "why"))
     raise dg.Failure(checked.text(config.fail_on), metadata={"failed": table_of(failed, columns)}, allow_retries=False)
-
-
-@dg.job(
-    name=CHECKS_JOB,
-    executor_def=dg.in_process_executor,
-    tags={"compaction/group": GROUP},
-    description=(
-        f"Reads what is new in the tables and runs the {len(CHECKS)} checks on them. The run fails when a check of severity ERROR fails, "
-        "or when a table cannot be read. It merges nothing."
-    ),
-)
-def compaction_checks_job() -> None:
-    judge()

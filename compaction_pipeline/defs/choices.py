@@ -1,52 +1,45 @@
-"""What the component `CompactionPipeline` chose for this code location: settings, catalogs, and asset keys of tables.
-
-Dagster keeps definitions as module-level objects, so a process can have one set of them. Their keys and intervals are fixed when their
-modules are imported. Therefore a component makes its choices before that, and a second component with other choices is an error.
-"""
+"""What a component `CompactionPipeline`, or a program, chooses for one set of definitions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
+from compaction_pipeline.settings import Settings, load_settings
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
     """Settings by their names, which win over the environment, catalogs to register, and the levels of the asset keys of tables.
 
-    Without a component all of them are empty.
+    Without a component all of them are empty. `name_prefix` stands before the names of jobs, sensors and other things that are no assets.
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
     catalogs: tuple[DeclaredCatalog, ...] = ()
     asset_keys: Mapping[TableIdentifier, tuple[str, ...]] = field(default_factory=dict)
+    name_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_]*", self.name_prefix):
+            raise ConfigError(
+                f"attribute 'name_prefix' of CompactionPipeline is {self.name_prefix!r} but must be letters, digits and '_'; correct it, "
+                "or leave it out"
+            )
+
+    def load_settings(self) -> Settings:
+        """These settings, and the environment for all others. Raises ConfigError."""
+        return load_settings(self.settings)
+
+    @property
+    def spark(self) -> tuple[tuple[str, object], ...]:
+        """The chosen settings that a Spark session depends on."""
+        return tuple(sorted((name, value) for name, value in self.settings.items() if name == "home" or name.startswith("spark_")))
 
 
-class _Process:
-    """The choices of this process, and whether somebody has used them."""
-
-    choices = Choices()
-    used = False
-
-
-def choose(choices: Choices) -> None:
-    """Fix the choices of this process, before any module of definitions is imported. The same choices may be made again.
-
-    Raises ConfigError when other choices are in use.
-    """
-    if _Process.used and choices != _Process.choices:
-        raise ConfigError(
-            "this process has already loaded the definitions of compaction_pipeline with other attributes: "
-            "keep one CompactionPipeline in a code location, and do not import compaction_pipeline.definitions beside it"
-        )
-    _Process.choices = choices
-    _Process.used = True
-
-
-def chosen() -> Choices:
-    """Return the choices of this process. From now on they cannot change."""
-    _Process.used = True
-    return _Process.choices
+def owners_of(settings: Settings) -> list[str]:
+    """The owners of every asset."""
+    return [owner for owner in settings.asset_owners.split(",") if owner]

@@ -12,7 +12,11 @@ from datetime import datetime, timedelta
 import dagster as dg
 
 from compaction_pipeline.core.words import duration_text
-from compaction_pipeline.defs.keys import MACHINE_TAGS, POOL
+from compaction_pipeline.defs.names import MACHINE_TAGS, POOL
+
+TURN = timedelta(minutes=1)
+"""A run lets a sensor's run take over only after this long. Two sets of definitions share the pool: their runs would else end each other
+before either has merged anything. A person waits for no turn."""
 
 LEFT_TO_OPTIMIZERS = "optimizers take the tasks of every queue in which one waits"
 
@@ -56,18 +60,24 @@ def when_done(is_busy: Callable[[], bool], wanted_by: Callable[[], str | None]) 
     return lambda: None if is_busy() else wanted_by()
 
 
-def pool_wanted_by(instance: dg.DagsterInstance, run_id: str) -> str | None:
-    """The id of another run that waits for our pool, or None.
+def pool_wanted_by(instance: dg.DagsterInstance, run_id: str, *, by_sensors: bool = True) -> str | None:
+    """The id of another run that waits for our pool, or None. Without `by_sensors`, runs that sensors asked for do not count.
 
     Such a run is queued as a whole, or it has started and one of its steps waits for a slot.
     """
     queued = instance.get_runs(filters=dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED]))
     for run in queued:
         wants = run.run_op_concurrency
-        if run.run_id != run_id and wants is not None and POOL in (wants.all_pools or wants.root_key_counts):
+        counts = run.run_id != run_id and (by_sensors or not is_of_machine(run))
+        if counts and wants is not None and POOL in (wants.all_pools or wants.root_key_counts):
             return run.run_id
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
         return None
     pending = storage.get_concurrency_info(POOL).pending_run_ids - {run_id}
-    return min(pending, default=None)
+    return min((each for each in pending if by_sensors or not _is_of_sensor(instance, each)), default=None)
+
+
+def _is_of_sensor(instance: dg.DagsterInstance, run_id: str) -> bool:
+    run = instance.get_run_by_id(run_id)
+    return run is not None and is_of_machine(run)

@@ -18,7 +18,7 @@ from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.health_metadata import node_metadata
-from compaction_pipeline.defs.keys import DELTA_FILES
+from compaction_pipeline.defs.names import Names
 
 MOST_EVENTS = 500
 """The most events of one tick or run. The event log takes about 100 a second, and 3,500 in one sweep have blocked a daemon."""
@@ -33,12 +33,12 @@ def changed_nodes(services: Services, changed: Changed) -> list[NodeOverview]:
     return [node for table, nodes in changed.items() for node in services.read_tables.table(table).nodes if node.node in nodes]
 
 
-def file_events(nodes: Iterable[NodeOverview], partitions: frozenset[str]) -> list[dg.AssetMaterialization]:
+def file_events(names: Names, nodes: Iterable[NodeOverview], partitions: frozenset[str]) -> list[dg.AssetMaterialization]:
     """One event for each of these nodes that is a partition, 500 at most. Its data version is the snapshot that changed the node."""
     visible = (node for node in nodes if node.key in partitions)
     return [
         dg.AssetMaterialization(
-            DELTA_FILES,
+            names.delta_files,
             partition=node.key,
             description=node.reason,
             metadata=node_metadata(node),

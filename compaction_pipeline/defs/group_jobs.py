@@ -6,13 +6,15 @@ from dataclasses import replace
 import dagster as dg
 from pydantic import Field
 
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.keys import ADD_GROUP_JOB, CHANGE_GROUP_JOB, DRAIN_GROUP_JOB, GROUP
+from compaction_pipeline.defs.names import ADD_GROUP_JOB, CHANGE_GROUP_JOB, DRAIN_GROUP_JOB, Names
+from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.refusals import refused
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.resources import services_of
 
 
 class GroupConfig(dg.Config):
@@ -46,20 +48,55 @@ class DrainConfig(dg.Config):
     group: str = Field(description="The name of the group.")
 
 
-@dg.op(description="Makes a resource group.", out=dg.Out(dg.Nothing))
-def add_group(context: dg.OpExecutionContext, config: GroupConfig, compaction: Compaction) -> None:
+def add_group_job(names: Names) -> dg.JobDefinition:
+    """The job that makes a group."""
+
+    @dg.op(
+        name=names.of("add_group"), description="Makes a resource group.", out=dg.Out(dg.Nothing), required_resource_keys={names.compaction}
+    )
+    def add_group(context: dg.OpExecutionContext, config: GroupConfig) -> None:
+        _add_group(context, config, services_of(names, context))
+
+    return op_job(
+        names,
+        ADD_GROUP_JOB,
+        add_group,
+        "Makes a resource group: a queue with a capacity and an order, for tables that name it in 'self-optimizing.group'.",
+    )
+
+
+def _add_group(context: dg.OpExecutionContext, config: GroupConfig, services: Services) -> None:
     """Make a group. The run fails when the name is taken or a value breaks its rule."""
     try:
-        made = compaction.services().manage_groups.add(config.applied_to(ResourceGroup(config.group)))
+        made = services.manage_groups.add(config.applied_to(ResourceGroup(config.group)))
     except CompactionError as error:
         raise refused(error) from None
     context.log.info(f"made {_in_words(made)}")
 
 
-@dg.op(description="Changes a resource group.", out=dg.Out(dg.Nothing))
-def change_group(context: dg.OpExecutionContext, config: GroupConfig, compaction: Compaction) -> None:
+def change_group_job(names: Names) -> dg.JobDefinition:
+    """The job that changes a group."""
+
+    @dg.op(
+        name=names.of("change_group"),
+        description="Changes a resource group.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction},
+    )
+    def change_group(context: dg.OpExecutionContext, config: GroupConfig) -> None:
+        _change_group(context, config, services_of(names, context))
+
+    return op_job(
+        names,
+        CHANGE_GROUP_JOB,
+        change_group,
+        "Changes what its configuration names of a resource group, and keeps the rest. Tasks that wait already stay in the queue.",
+    )
+
+
+def _change_group(context: dg.OpExecutionContext, config: GroupConfig, services: Services) -> None:
     """Change what the configuration names, and keep the rest. The run fails when no such group exists or a value breaks its rule."""
-    groups = compaction.services().manage_groups
+    groups = services.manage_groups
     try:
         changed = groups.change(config.applied_to(groups.group(config.group)))
     except CompactionError as error:
@@ -67,15 +104,34 @@ def change_group(context: dg.OpExecutionContext, config: GroupConfig, compaction
     context.log.info(f"changed {_in_words(changed)}")
 
 
-@dg.op(description="Lets every optimizer of a resource group end after its running tasks.", out=dg.Out(dg.Nothing))
-def drain_group(context: dg.OpExecutionContext, config: DrainConfig, compaction: Compaction) -> None:
+def drain_group_job(names: Names) -> dg.JobDefinition:
+    """The job that lets the optimizers of a group end."""
+
+    @dg.op(
+        name=names.of("drain_group"),
+        description="Lets every optimizer of a resource group end after its running tasks.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction},
+    )
+    def drain_group(context: dg.OpExecutionContext, config: DrainConfig) -> None:
+        _drain_group(context, config, services_of(names, context))
+
+    return op_job(
+        names,
+        DRAIN_GROUP_JOB,
+        drain_group,
+        "Lets the optimizers of a resource group end after their running tasks, for example before an upgrade. While none runs, runs of "
+        "`compact_job` take the tasks of the group. A container that keeps instances running starts new ones.",
+    )
+
+
+def _drain_group(context: dg.OpExecutionContext, config: DrainConfig, services: Services) -> None:
     """Ask every live optimizer of a group to take no more tasks. The run fails when no such group exists."""
-    services = compaction.services()
     try:
         group = services.manage_groups.group(config.group)
         live = [one for one in services.serve_optimizers.optimizers(live=True) if one.group == group.name]
         for optimizer in live:
-            _drain(context, compaction, optimizer.optimizer_id)
+            _drain(context, services, optimizer.optimizer_id)
     except CompactionError as error:
         raise refused(error) from None
     context.log.info(
@@ -83,9 +139,9 @@ def drain_group(context: dg.OpExecutionContext, config: DrainConfig, compaction:
     )
 
 
-def _drain(context: dg.OpExecutionContext, compaction: Compaction, optimizer_id: str) -> None:
+def _drain(context: dg.OpExecutionContext, services: Services, optimizer_id: str) -> None:
     try:
-        compaction.services().serve_optimizers.drain(optimizer_id)
+        services.serve_optimizers.drain(optimizer_id)
         context.log.info(f"{optimizer_id} ends after its running tasks")
     except NotFoundError:
         context.log.info(f"{optimizer_id} has ended by itself")
@@ -94,39 +150,3 @@ def _drain(context: dg.OpExecutionContext, compaction: Compaction, optimizer_id:
 def _in_words(group: ResourceGroup) -> str:
     properties = "".join(f", {key}={value}" for key, value in sorted(masked_properties(group.properties).items()))
     return f"group {group.name}: capacity {group.queue.capacity}, order {group.queue.order.value}, container {group.container}{properties}"
-
-
-_TAGS = {"compaction/group": GROUP}
-
-
-@dg.job(
-    name=ADD_GROUP_JOB,
-    executor_def=dg.in_process_executor,
-    tags=_TAGS,
-    description="Makes a resource group: a queue with a capacity and an order, for tables that name it in 'self-optimizing.group'.",
-)
-def add_group_job() -> None:
-    add_group()
-
-
-@dg.job(
-    name=CHANGE_GROUP_JOB,
-    executor_def=dg.in_process_executor,
-    tags=_TAGS,
-    description="Changes what its configuration names of a resource group, and keeps the rest. Tasks that wait already stay in the queue.",
-)
-def change_group_job() -> None:
-    change_group()
-
-
-@dg.job(
-    name=DRAIN_GROUP_JOB,
-    executor_def=dg.in_process_executor,
-    tags=_TAGS,
-    description=(
-        "Lets the optimizers of a resource group end after their running tasks, for example before an upgrade. While none runs, runs of "
-        "`compact_job` take the tasks of the group. A container that keeps instances running starts new ones."
-    ),
-)
-def drain_group_job() -> None:
-    drain_group()

@@ -21,21 +21,26 @@ import dagster as dg
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.words import duration_text
-from compaction_pipeline.defs.keys import SETTINGS, TABLE_HEALTH
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.services.insight.read_status import Status
+from compaction_pipeline.settings import Settings
 
 CHANGES_EVERY = timedelta(minutes=1)
 """Ordinary changes are told at most this often, and half as often when there are `MANY` tables: then something changes all the time."""
 MANY = 100
 HEARTBEAT = timedelta(minutes=5)
 """An event comes at least this often, also when nothing has changed. Large pictures come this often at most."""
-_TICK = timedelta(seconds=SETTINGS.sensor_interval_seconds)
-WARN_AFTER = max(timedelta(minutes=10), 3 * _TICK)
-"""Dagster warns when there is no materialization for this long. It is longer than ten minutes only where sensors tick seldom."""
-FAIL_AFTER = max(timedelta(hours=1), 2 * WARN_AFTER)
-"""Dagster calls the asset failed when there is no materialization for this long."""
 
-FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=FAIL_AFTER, warn_window=WARN_AFTER)
+
+def warn_after(settings: Settings) -> timedelta:
+    """Dagster warns when there is no materialization for this long. It is longer than ten minutes only where sensors tick seldom."""
+    return max(timedelta(minutes=10), 3 * timedelta(seconds=settings.sensor_interval_seconds))
+
+
+def freshness(settings: Settings) -> dg.FreshnessPolicy:
+    """Dagster warns after a while without a materialization, and calls the asset failed after twice this time, or after an hour."""
+    warn_window = warn_after(settings)
+    return dg.FreshnessPolicy.time_window(fail_window=max(timedelta(hours=1), 2 * warn_window), warn_window=warn_window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +110,16 @@ def nobody_looks(services: Services) -> str | None:
     """Say that nobody has looked at the tables for long, so that writers' commits stay unseen; None when somebody does."""
     swept_at = services.tick_tables.swept_at()
     silent = None if swept_at is None else services.clock() - swept_at
-    if silent is not None and silent < WARN_AFTER:
+    if silent is not None and silent < warn_after(services.settings):
         return None
     since = "" if silent is None else f" for {duration_text(silent)}"
     return f"nobody has looked for new snapshots{since}: see that `snapshot_sensor` is on, and read its last tick"
 
 
 def health_event(
-    description: str, metadata: Mapping[str, dg.MetadataValue], silence: str | None
+    names: Names, description: str, metadata: Mapping[str, dg.MetadataValue], silence: str | None
 ) -> dg.AssetMaterialization | dg.AssetObservation:
     """The event of `table_health`. With `silence`, the sentence of `nobody_looks`, it is no proof that the program works."""
     if silence is not None:
-        return dg.AssetObservation(TABLE_HEALTH, description=f"{silence}; {description}", metadata=metadata)
-    return dg.AssetMaterialization(TABLE_HEALTH, description=description, metadata=metadata)
+        return dg.AssetObservation(names.table_health, description=f"{silence}; {description}", metadata=metadata)
+    return dg.AssetMaterialization(names.table_health, description=description, metadata=metadata)

@@ -11,17 +11,18 @@ from compaction_pipeline.core.insight.overview import SHOWN
 from compaction_pipeline.defs.health_metadata import queue_figures, status_metadata
 from compaction_pipeline.defs.health_pictures import large_pictures, picture_metadata
 from compaction_pipeline.defs.launch_links import Context, launch_metadata
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.services.insight.read_status import Status
 
 
 def health_page(
-    status: Status, history: Sequence[FilesPoint], context: Context | None, *, large: bool = False
+    names: Names, status: Status, history: Sequence[FilesPoint], context: Context | None, *, large: bool = False
 ) -> dict[str, dg.MetadataValue]:
     """The metadata of one event of `table_health`. `context` says where links lead; without it there are none.
 
     With `large` it has all pictures again, large. Events of many tables have them seldom, to keep Dagster's event log small.
     """
-    links = launch_metadata(context, status) if context is not None else {}
+    links = launch_metadata(names, context, status) if context is not None else {}
     return {
         **picture_metadata(status, history),
         **links,

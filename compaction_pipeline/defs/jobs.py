@@ -2,7 +2,6 @@
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.
 from datetime import timedelta
-from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -14,12 +13,13 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, Ending, is_of_machine, pool_wanted_by, when_done
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, GROUP, POOL
+from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, TURN, Ending, is_of_machine, pool_wanted_by, when_done
+from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, POOL, Names
+from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.resources import PYSPARK, merging_services, services_of
 from compaction_pipeline.defs.work_metadata import planned_tasks
 
 
@@ -54,15 +54,35 @@ class CompactConfig(dg.Config):
     )
 
 
-@dg.op(
-    pool=POOL,
-    description="Plans the named tables and nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
-    out=dg.Out(dg.Nothing),
-)
-def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: Compaction, pyspark: dg.ResourceParam[Any]) -> None:
+def compact_job(names: Names) -> dg.JobDefinition:
+    """The job that works on the queue."""
+
+    @dg.op(
+        name=names.of("compact"),
+        pool=POOL,
+        description="Plans the named tables and nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction, PYSPARK},
+    )
+    def compact(context: dg.OpExecutionContext, config: CompactConfig) -> None:
+        _compact(names, context, config)
+
+    return op_job(
+        names,
+        COMPACT_JOB,
+        compact,
+        "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
+        "time is up, or when a queued run wants its pool. It leaves the queues of groups to their optimizers, and ends when these take all "
+        "that waits. With `tables` or `node_keys` it plans and merges these first, and ends when they "
+        "are committed. When a person launched it without names, it does not end for another run before the tasks that waited at its start "
+        "are merged. `dry_run` only shows the plan.",
+    )
+
+
+def _compact(names: Names, context: dg.OpExecutionContext, config: CompactConfig) -> None:
     """Plan the named tables and nodes, drain the queue and commit the tables that are due. Log an event for each node and record."""
-    services = compaction.merging(pyspark)
-    report = RunReport(context, services)
+    services = merging_services(names, context)
+    report = RunReport(names, context, services)
     whole = tables_named(config.tables, report.unknown)
     named = nodes_by_table(services, config.node_keys, report.unknown)
     types = (config.type,) if config.type else None
@@ -82,7 +102,12 @@ def compact(context: dg.OpExecutionContext, config: CompactConfig, compaction: C
     is_machine = is_of_machine(context.run)
     # A run with names is busy until these are merged. `compact_nodes` sees to that.
     is_busy = services.tick_tables.under_way() if not is_machine and not asked else lambda: False
-    wanted_by = when_done(is_busy, lambda: pool_wanted_by(context.instance, context.run.run_id))
+    began = services.clock()
+
+    def wanted() -> str | None:
+        return pool_wanted_by(context.instance, context.run.run_id, by_sensors=services.clock() - began >= TURN)
+
+    wanted_by = when_done(is_busy, wanted)
     when_not_cut_short = "what this run was asked for is merged and committed" if asked else "the queue is empty"
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by, when_not_cut_short)
     with failing_in_words(), report.saying_what_is_left():
@@ -123,41 +148,31 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
     context.add_output_metadata(metadata)
 
 
-@dg.job(
-    name=COMPACT_JOB,
-    executor_def=dg.in_process_executor,
-    tags={"compaction/group": GROUP},
-    description=(
-        "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
-        "time is up, or when a queued run wants its pool. It leaves the queues of groups to their optimizers, and ends when these take all "
-        "that waits. With `tables` or `node_keys` it plans and merges these first, and ends when they "
-        "are committed. When a person launched it without names, it does not end for another run before the tasks that waited at its start "
-        "are merged. `dry_run` only shows the plan."
-    ),
-)
-def compact_job() -> None:
-    compact()
+def commit_job(names: Names) -> dg.JobDefinition:
+    """The job that commits what is due."""
+
+    @dg.op(
+        name=names.of("commit"),
+        description="Commits every table that is due, as one record each.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction},
+    )
+    def commit(context: dg.OpExecutionContext) -> None:
+        _commit(names, context)
+
+    return op_job(
+        names, COMMIT_JOB, commit, "Commits every table whose merged tasks have waited for its commit interval, as one record each."
+    )
 
 
-@dg.op(description="Commits every table that is due, as one record each.", out=dg.Out(dg.Nothing))
-def commit(context: dg.OpExecutionContext, compaction: Compaction) -> None:
+def _commit(names: Names, context: dg.OpExecutionContext) -> None:
     """Claim and commit the merged tasks of every table that is due."""
-    services = compaction.services()
+    services = services_of(names, context)
     services.tick_tables.keep()
-    report = RunReport(context, services)
+    report = RunReport(names, context, services)
     with failing_in_words(), report.saying_what_is_left():
         for record in services.tick_tables.commit_due(context.run.run_id, report):
             report.committed(record)
     context.log.info(f"{count_text(len(report.records), 'table')} committed")
     report.close()
     context.add_output_metadata(report.done_metadata)
-
-
-@dg.job(
-    name=COMMIT_JOB,
-    executor_def=dg.in_process_executor,
-    tags={"compaction/group": GROUP},
-    description="Commits every table whose merged tasks have waited for its commit interval, as one record each.",
-)
-def commit_job() -> None:
-    commit()

@@ -12,20 +12,27 @@ from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.event_wipe import wipe_copies
 from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, EXTERNAL_ASSETS, OUR_ASSETS, SETTINGS
+from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, Names
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.runs import end_lost_runs
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
+from compaction_pipeline.settings import Settings
 
 
-@ticking(
-    "keeper_sensor",
-    every=SETTINGS.keeper_interval_seconds,
-    description="Marks silent optimizers as lost, returns tasks to the queue when their run is gone or their retry is due, and reads the "
-    "tables of commits that were cut off, to settle them. Ends runs of ours whose process is gone.",
-)
-def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
-    watched = services.keep_watch.keep(timedelta(seconds=SETTINGS.keeper_interval_seconds))
+def keeper_sensor(names: Names, settings: Settings) -> dg.SensorDefinition:
+    """The sensor `keeper_sensor`."""
+    return ticking(
+        names,
+        "keeper_sensor",
+        _keeper_tick,
+        every=settings.keeper_interval_seconds,
+        description="Marks silent optimizers as lost, returns tasks to the queue when their run is gone or their retry is due, and reads "
+        "the tables of commits that were cut off, to settle them. Ends runs of ours whose process is gone.",
+    )
+
+
+def _keeper_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+    watched = services.keep_watch.keep(timedelta(seconds=services.settings.keeper_interval_seconds))
     kept = watched.kept
     returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
     retried = f", {count_text(len(kept.retried), 'failed task')} put back" if kept.retried else ""
@@ -35,14 +42,20 @@ def keeper_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg
     return dg.SensorResult(skip_reason=f"{returned} returned, {settled} settled{retried}{lost}{gone}")
 
 
-@ticking(
-    "catalog_sensor",
-    every=SETTINGS.catalog_interval_seconds,
-    description="Lists the registered catalogs: adds new tables, and forgets tables that were dropped. Where Dagster keeps its events in "
-    "SQLite, it also deletes second copies of our sensors' events.",
-)
-def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
-    wipe_copies(context.instance, EXTERNAL_ASSETS)
+def catalog_sensor(names: Names, settings: Settings) -> dg.SensorDefinition:
+    """The sensor `catalog_sensor`."""
+    return ticking(
+        names,
+        "catalog_sensor",
+        _catalog_tick,
+        every=settings.catalog_interval_seconds,
+        description="Lists the registered catalogs: adds new tables, and forgets tables that were dropped. Where Dagster keeps its events "
+        "in SQLite, it also deletes second copies of our sensors' events.",
+    )
+
+
+def _catalog_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+    wipe_copies(context.instance, names.external_assets)
     found = services.explore_catalogs.explore()
     text = f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}"
     if found.failed:
@@ -51,15 +64,29 @@ def catalog_sensor(context: dg.SensorEvaluationContext, services: Services) -> d
     return dg.SensorResult(skip_reason=text)
 
 
-@dg.run_failure_sensor(
-    name="failure_sensor",
-    description="After a failed run of ours, returns its lost attempts to the queue, and shows the run and its reason on `table_health`.",
-)
-@abandoned_when_dagster_ends
-def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) -> dg.SkipReason | None:
+def failure_sensor(names: Names) -> dg.SensorDefinition:
+    """The sensor `failure_sensor`."""
+
+    @abandoned_when_dagster_ends
+    def evaluate(context: dg.RunStatusSensorContext, **resources: object) -> dg.SkipReason | None:
+        # This context closes its resources. The one that it makes here would not.
+        return _failure_tick(names, context.for_run_failure(), getattr(context.resources, names.compaction))
+
+    # Dagster's decorator for failures takes a resource only by the name of a parameter.
+    return dg.RunStatusSensorDefinition(
+        name=names.of("failure_sensor"),
+        run_status=dg.DagsterRunStatus.FAILURE,
+        run_status_sensor_fn=evaluate,
+        description="After a failed run of ours, returns its lost attempts to the queue, and shows the run and its reason on "
+        "`table_health`.",
+        required_resource_keys={names.compaction},
+    )
+
+
+def _failure_tick(names: Names, context: dg.RunFailureSensorContext, compaction: Compaction) -> dg.SkipReason | None:
     run = context.dagster_run
-    ours = {COMPACT_JOB, COMMIT_JOB}
-    if run.job_name not in ours and not (run.asset_selection or frozenset()) & OUR_ASSETS:
+    ours = {names.of(COMPACT_JOB), names.of(COMMIT_JOB)}
+    if run.job_name not in ours and not (run.asset_selection or frozenset()) & names.assets:
         return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} is not ours")
     services = compaction.services()
     services.tick_tables.keep()
@@ -68,8 +95,8 @@ def failure_sensor(context: dg.RunFailureSensorContext, compaction: Compaction) 
     metadata = {
         "failed_run": dg.MetadataValue.dagster_run(run.run_id),
         "failed_reason": dg.MetadataValue.text(reason),
-        **health_page(status, services.watch_files.history(status.tables), None),
+        **health_page(names, status, services.watch_files.history(status.tables), None),
     }
     silence = nobody_looks(services) if is_of_machine(run) else None
-    context.instance.report_runless_asset_event(health_event(f"{run.job_name} failed", metadata, silence))
+    context.instance.report_runless_asset_event(health_event(names, f"{run.job_name} failed", metadata, silence))
     return None

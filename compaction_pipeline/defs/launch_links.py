@@ -19,7 +19,7 @@ from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.words import count_text, printable
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.defs.keys import COMPACT_JOB, PAUSE_JOB, RESUME_JOB
+from compaction_pipeline.defs.names import COMPACT_JOB, PAUSE_JOB, RESUME_JOB, Names
 from compaction_pipeline.services.insight.read_status import Status
 
 MOST_CHARACTERS = 8_000
@@ -43,6 +43,7 @@ class Place:
 
     location: str
     repository: str | None = None
+    names: Names = Names()
 
     @property
     def path(self) -> str:
@@ -51,13 +52,13 @@ class Place:
         return f"/locations/{quote(f'{self.repository}@{self.location}' if named else self.location, safe='')}"
 
 
-def place_of(context: Context) -> Place | None:
+def place_of(names: Names, context: Context) -> Place | None:
     """The place of a tick or a run. It is None where no web page exists for it, as in a test or on `dagster job execute`."""
     if isinstance(context, dg.SensorEvaluationContext):
         tick = context.code_location_origin
-        return Place(tick.location_name, context.repository_name) if tick is not None else None
+        return Place(tick.location_name, context.repository_name, names) if tick is not None else None
     run = context.run.remote_job_origin
-    return Place(run.location_name, run.repository_origin.repository_name) if run is not None else None
+    return Place(run.location_name, run.repository_origin.repository_name, names) if run is not None else None
 
 
 def compact_nodes_link(place: Place, nodes: Sequence[NodeOverview]) -> tuple[str, int]:
@@ -84,13 +85,13 @@ def pause_table_link(place: Place, table: TableOverview) -> str:
     return _link(place, {"tables": [str(table.table)]}, job, op)
 
 
-def launch_metadata(context: Context, status: Status) -> dict[str, dg.MetadataValue]:
+def launch_metadata(names: Names, context: Context, status: Status) -> dict[str, dg.MetadataValue]:
     """The links for the page of `table_health`. It is empty where no web page exists for the links, and when nothing needs one.
 
     Dagster shows short Markdown at once, and hides long Markdown behind a button. So the first entries hold as many nodes and tables as
     are shown at once. When there are more, `compact_more` has a link for all nodes, and one for each further node and table.
     """
-    place = place_of(context)
+    place = place_of(names, context)
     return links_by_purpose(place, status.worst, status.tables) if place is not None else {}
 
 
@@ -187,7 +188,8 @@ def _may_gain(node: NodeOverview) -> bool:
 
 
 def _link(place: Place, config: _Config, job: str = COMPACT_JOB, op: str = "compact") -> str:
-    return f"{place.path}/jobs/{job}/playground/setup?{urlencode({'config': _yaml(config, op)}, quote_via=quote)}"
+    query = urlencode({"config": _yaml(config, place.names.of(op))}, quote_via=quote)
+    return f"{place.path}/jobs/{place.names.of(job)}/playground/setup?{query}"
 
 
 def _yaml(config: _Config, op: str) -> str:

@@ -15,6 +15,8 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.requests import nodes_by_table, table_named
 from compaction_pipeline.defs.resources import opened_services
 
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 
 class _ByName(dg.DynamicPartitionsDefinition):
     """The partitions of this name. Dagster counts it as equal to a plain definition of the same name."""
+
+    choices = Choices()
 
     @staticmethod
     def unknown(services: Services, key: str) -> str | None:
@@ -33,7 +37,7 @@ class _ByName(dg.DynamicPartitionsDefinition):
         """Add the key when the program knows it. Raises DagsterUnknownPartitionError when it does not, and logs the reason."""
         instance = context.dynamic_partitions_store
         if isinstance(instance, dg.DagsterInstance) and not instance.has_dynamic_partition(str(self.name), partition_key):
-            problem = _problem(partition_key, self.unknown)
+            problem = _problem(self.choices, partition_key, self.unknown)
             if problem is None:
                 instance.add_dynamic_partitions(str(self.name), [partition_key])
             else:
@@ -41,7 +45,7 @@ class _ByName(dg.DynamicPartitionsDefinition):
         super().validate_partition_key(partition_key, context)
 
 
-class NodesByName(_ByName):
+class _NodesByName(_ByName):
     """The partitions of nodes."""
 
     @staticmethod
@@ -52,7 +56,7 @@ class NodesByName(_ByName):
         return problems[0] if problems else None
 
 
-class TablesByName(_ByName):
+class _TablesByName(_ByName):
     """The partitions of tables."""
 
     @staticmethod
@@ -65,9 +69,23 @@ class TablesByName(_ByName):
         return None
 
 
-def _problem(key: str, unknown: Callable[[Services, str], str | None]) -> str | None:
+def nodes_by_name(names: Names, choices: Choices) -> dg.DynamicPartitionsDefinition:
+    """The partitions of nodes, which look into the state database of these choices."""
+    made = _NodesByName(name=names.table_nodes.name)
+    made.choices = choices
+    return made
+
+
+def tables_by_name(names: Names, choices: Choices) -> dg.DynamicPartitionsDefinition:
+    """The partitions of tables, which look into the state database of these choices."""
+    made = _TablesByName(name=names.tables.name)
+    made.choices = choices
+    return made
+
+
+def _problem(choices: Choices, key: str, unknown: Callable[[Services, str], str | None]) -> str | None:
     """Why the program knows nothing of this key, after a look at catalogs that nobody has listed yet; None when it does."""
-    services = opened_services()
+    services = opened_services(choices)
     try:
         problem = unknown(services, key)
         if problem is not None:

@@ -1,4 +1,4 @@
-"""Everything that the code location offers, in one `Definitions`. Loading it opens nothing."""
+"""All definitions, in one `Definitions` that is made of its arguments alone. It opens no database, no catalog and no JVM."""
 
 from __future__ import annotations
 
@@ -10,56 +10,80 @@ from compaction_pipeline.defs.assets import compacted_files, compaction_records,
 from compaction_pipeline.defs.check_sensor import check_sensor
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
+from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.group_jobs import add_group_job, change_group_job, drain_group_job
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.own_assets import own_assets_sensor
-from compaction_pipeline.defs.own_checks import own_checks
+from compaction_pipeline.defs.own_checks import checked_assets, own_checks
 from compaction_pipeline.defs.pausing import pause_job, resume_job
 from compaction_pipeline.defs.queues import compaction_queues, optimizers, queue_sensor
-from compaction_pipeline.defs.resources import Compaction, SparkOfSettings
+from compaction_pipeline.defs.resources import PYSPARK, Compaction, spark_of_settings, with_choices
 from compaction_pipeline.defs.retire import retire_job, retire_schedule
 from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
+from compaction_pipeline.defs.together import check_together
 
 OF_PROJECT = "project"
 """Stands for the resource `pyspark` that a project defines by itself."""
 
 
-def definitions(*, with_executor: bool = True, pyspark: Any = None) -> dg.Definitions:
+def definitions(*sets: Choices, with_executor: bool = True, pyspark: Any = None) -> dg.Definitions:
     """Assets, checks, jobs, sensors, schedules and the resources that they share.
 
-    `with_executor` is False inside a project of somebody else, because an executor applies to every asset of a code location. `pyspark` is
-    the resource whose `spark_session` merges run on, or "project" when the project has such a resource. None means the settings.
+    Each of `sets` makes a set of definitions, with a state database of its own. Its choices win over the environment; without any, the
+    environment alone makes one set. `with_executor` is False inside a project of somebody else, because an executor applies to every asset
+    of a code location. `pyspark` is the resource whose `spark_session` merges run on, or "project" when the project has such a resource.
+    None means the settings. Raises ConfigError for a setting that breaks its rule, and for sets that cannot stand together.
     """
-    resources: dict[str, Any] = {"compaction": Compaction()}
+    sets = sets or (Choices(),)
+    check_together([(each, pyspark) for each in sets])
+    made = [_one_set(each, with_executor=with_executor, pyspark=pyspark) for each in sets]
+    return dg.Definitions.merge(*made) if len(made) > 1 else made[0]
+
+
+def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Definitions:
+    settings = choices.load_settings()
+    names = Names.of_setting(settings.asset_prefix, choices.name_prefix)
+    checked = checked_assets(names, choices, settings.home)
+    retire = retire_job(names)
+    resources: dict[str, Any] = {names.compaction: with_choices(Compaction, choices=choices, names=names)}
     if pyspark != OF_PROJECT:
-        resources["pyspark"] = SparkOfSettings() if pyspark is None else pyspark
+        resources[PYSPARK] = spark_of_settings(choices.spark) if pyspark is None else pyspark
     return dg.Definitions(
-        assets=[delta_files, table_health, table_figures, compacted_files, compaction_records, compaction_queues, optimizers],
-        asset_checks=[*definitions_of(), *own_checks()],
+        assets=[
+            delta_files(names, settings),
+            table_health(names, settings),
+            table_figures(names, settings),
+            compacted_files(names, settings, choices),
+            compaction_records(names, settings, choices),
+            compaction_queues(names, settings),
+            optimizers(names, settings),
+        ],
+        asset_checks=[*definitions_of(names), *own_checks(names, choices, checked)],
         jobs=[
-            compact_job,
-            commit_job,
-            pause_job,
-            resume_job,
-            compaction_checks_job,
-            add_group_job,
-            change_group_job,
-            drain_group_job,
-            retire_job,
+            compact_job(names),
+            commit_job(names),
+            pause_job(names),
+            resume_job(names),
+            compaction_checks_job(names),
+            add_group_job(names),
+            change_group_job(names),
+            drain_group_job(names),
+            retire,
         ],
         sensors=[
-            snapshot_sensor,
-            fragmentation_sensor,
-            commit_sensor,
-            own_assets_sensor,
-            keeper_sensor,
-            catalog_sensor,
-            check_sensor,
-            queue_sensor,
-            failure_sensor,
+            snapshot_sensor(names, settings),
+            fragmentation_sensor(names, settings),
+            commit_sensor(names, settings),
+            own_assets_sensor(names, settings, choices, checked),
+            keeper_sensor(names, settings),
+            catalog_sensor(names, settings),
+            check_sensor(names),
+            queue_sensor(names),
+            failure_sensor(names),
         ],
-        schedules=[retire_schedule],
+        schedules=[retire_schedule(names, retire)],
         resources=resources,
         # Spark works in parallel already. A process for each step would start a JVM each.
         executor=dg.in_process_executor if with_executor else None,

@@ -16,7 +16,7 @@ from compaction_pipeline.core.insight.node_change import before_and_after
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_change_text, count_text
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.page_links import node_links
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 
@@ -40,12 +40,12 @@ class Page:
     offset: int
 
 
-def page_of(records: Iterable[CompactionRecord], tasks_of: TasksOf, limit: int, offset: int = 0) -> Page:
+def page_of(names: Names, records: Iterable[CompactionRecord], tasks_of: TasksOf, limit: int, offset: int = 0) -> Page:
     """The first `limit` events of these records, in the order given. The first `offset` events of the first record were told before."""
     events: list[dg.AssetMaterialization] = []
     told: list[str] = []
     for record in records:
-        of_record = events_of(record, tasks_of(record))[offset:]
+        of_record = events_of(names, record, tasks_of(record))[offset:]
         room = limit - len(events)
         events += of_record[:room]
         if len(of_record) > room:
@@ -55,39 +55,41 @@ def page_of(records: Iterable[CompactionRecord], tasks_of: TasksOf, limit: int, 
     return Page(tuple(events), tuple(told), 0)
 
 
-def events_of(record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMaterialization]:
+def events_of(names: Names, record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMaterialization]:
     """Every event of one record, in which those of its nodes come first. There are none unless the record was committed."""
     if record.status is not RecordStatus.COMMITTED or not record.committed_task_ids:
         return []
-    return [*node_events(record, tasks), record_event(record)]
+    return [*node_events(names, record, tasks), record_event(names, record)]
 
 
-def record_event(record: CompactionRecord) -> dg.AssetMaterialization:
+def record_event(names: Names, record: CompactionRecord) -> dg.AssetMaterialization:
     """A materialization of `compaction_records` for the record's table."""
     tasks = count_text(len(record.committed_task_ids), "task")
     return dg.AssetMaterialization(
-        COMPACTION_RECORDS,
+        names.compaction_records,
         partition=table_key(record.table),
         description=f"{tasks} committed as snapshot {record.snapshot_after}: {record.figures.of_commit}",
-        metadata=record_metadata(record),
+        metadata=record_metadata(names, record),
     )
 
 
-def node_events(record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMaterialization]:
+def node_events(names: Names, record: CompactionRecord, tasks: TasksByKey) -> list[dg.AssetMaterialization]:
     """A materialization of `compacted_files` for every node that has a committed task."""
     committed = frozenset(record.committed_task_ids)
     by_key = {key: [task for task in of_node if task.task_id in committed] for key, of_node in tasks.items()}
     return [
-        dg.AssetMaterialization(COMPACTED_FILES, partition=key, description=_change(of_node), metadata=_node_metadata(key, of_node, record))
+        dg.AssetMaterialization(
+            names.compacted_files, partition=key, description=_change(of_node), metadata=_node_metadata(names, key, of_node, record)
+        )
         for key, of_node in sorted(by_key.items())
         if of_node
     ]
 
 
-def _node_metadata(key: str, tasks: Sequence[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+def _node_metadata(names: Names, key: str, tasks: Sequence[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """The picture of the change first, then links, then figures."""
     metadata = merged_metadata(tasks, record)
-    return {"before_after": metadata["before_after"], "counted": metadata["counted"], **node_links(key, record), **metadata}
+    return {"before_after": metadata["before_after"], "counted": metadata["counted"], **node_links(names, key, record), **metadata}
 
 
 def _change(tasks: Sequence[CompactionTask]) -> str:

@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from hashlib import sha256
 
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.insight.own_assets import AssetReport, LastReport, OwnAssets, report_is_due
+from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport, LastReport, OwnAssets, report_is_due
 from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.choices import chosen
-from compaction_pipeline.defs.keys import COMPACTION_RECORDS, SETTINGS
+from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.metadata import megabytes
-from compaction_pipeline.defs.own_checks import DEFINED, TAKEN, check_event, remember
+from compaction_pipeline.defs.names import Names
+from compaction_pipeline.defs.own_checks import check_event, remember, taken
 from compaction_pipeline.defs.ticks import ticking
+from compaction_pipeline.settings import Settings
 
 MOST_ASSETS = 100
 """One tick reports to at most this many assets, with two events each. The event log takes about 100 events a second."""
@@ -32,17 +34,25 @@ _TABLE = "compaction/table"
 _NO_ASSET = f"no table names an asset of yours: set the property '{ASSET_KEY}' of a table, or `asset_keys` of CompactionPipeline"
 
 
-@ticking(
-    "own_assets_sensor",
-    every=SETTINGS.sensor_interval_seconds,
-    description=(
-        f"Tells your own assets how their tables are. A table names its asset in the property '{ASSET_KEY}'. The asset gets an observation "
-        "with the table's health and its last compaction, and the check `compaction_health`. It starts no run."
-    ),
-)
-def own_assets_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
-    assets, reports = services.read_tables.asset_reports(chosen().asset_keys, TAKEN)
-    remember(assets.tables, services.settings.home)
+def own_assets_sensor(names: Names, settings: Settings, choices: Choices, checked: frozenset[AssetLevels]) -> dg.SensorDefinition:
+    """The sensor `own_assets_sensor`. `checked` are the assets whose checks this load defines."""
+    return ticking(
+        names,
+        "own_assets_sensor",
+        partial(_own_assets_tick, choices, checked),
+        every=settings.sensor_interval_seconds,
+        description=(
+            f"Tells your own assets how their tables are. A table names its asset in the property '{ASSET_KEY}'. The asset gets an "
+            "observation with the table's health and its last compaction, and the check `compaction_health`. It starts no run."
+        ),
+    )
+
+
+def _own_assets_tick(
+    choices: Choices, checked: frozenset[AssetLevels], names: Names, context: dg.SensorEvaluationContext, services: Services
+) -> dg.SensorResult:
+    assets, reports = services.read_tables.asset_reports(choices.asset_keys, taken(names))
+    remember(names, assets.tables, services.settings.home)
     by_key = {dg.AssetKey(list(report.asset)): report for report in reports}
     materialized = _materialized(context.instance, by_key)
     told = _told(context.cursor)
@@ -51,21 +61,21 @@ def own_assets_sensor(context: dg.SensorEvaluationContext, services: Services) -
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
     for key in due:
         report = by_key[key]
-        metadata = report_metadata(report, _last_record(services, report))
+        metadata = report_metadata(names, report, _last_record(services, report))
         if key in materialized or not _is_observed_by_others(context.instance, key):
             events.append(dg.AssetObservation(key, description=report.table.reason, metadata=metadata))
-        events.append(check_event(report, metadata))
+        events.append(check_event(names, report, metadata))
         told[_short(key)] = LastReport(report.told, now)
     defined = context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def is not None else frozenset()
     strangers = [report for key, report in by_key.items() if key not in materialized and key not in defined]
     return dg.SensorResult(
-        skip_reason=_text(assets, len(due), strangers),
+        skip_reason=_text(assets, len(due), strangers, checked),
         cursor=_cursor({short: told[short] for short in map(_short, by_key) if short in told}),
         asset_events=events,
     )
 
 
-def report_metadata(report: AssetReport, record: CompactionRecord | None) -> dict[str, dg.MetadataValue]:
+def report_metadata(names: Names, report: AssetReport, record: CompactionRecord | None) -> dict[str, dg.MetadataValue]:
     """What an asset is told of its table. `record` is that of the last compaction. The names do not collide with the user's own."""
     table, metrics = report.table, report.table.metrics
     metadata: dict[str, dg.MetadataValue] = {
@@ -76,7 +86,7 @@ def report_metadata(report: AssetReport, record: CompactionRecord | None) -> dic
         "compaction/small_files_count": dg.MetadataValue.int(metrics.small_files),
         "compaction/delete_files_count": dg.MetadataValue.int(metrics.delete_files),
         "compaction/data_mb": dg.MetadataValue.float(megabytes(metrics.data_bytes)),
-        "compaction/records": dg.MetadataValue.asset(COMPACTION_RECORDS),
+        "compaction/records": dg.MetadataValue.asset(names.compaction_records),
     }
     if table.warning:
         metadata["compaction/warning"] = dg.MetadataValue.text(table.warning)
@@ -117,7 +127,7 @@ def _is_observed_by_others(instance: dg.DagsterInstance, key: dg.AssetKey) -> bo
     return observation is not None and _TABLE not in observation.metadata
 
 
-def _text(assets: OwnAssets, reported: int, strangers: Sequence[AssetReport]) -> str:
+def _text(assets: OwnAssets, reported: int, strangers: Sequence[AssetReport], checked: frozenset[AssetLevels]) -> str:
     """What the tick found. It names the first of each kind that needs a person."""
     if not assets.tables and not assets.problems:
         return _NO_ASSET
@@ -130,7 +140,7 @@ def _text(assets: OwnAssets, reported: int, strangers: Sequence[AssetReport]) ->
             f"{count_text(len(strangers), 'asset')} never materialized, e.g. {asset_key_text(first.asset)}, "
             f"which {first.table.table} names: correct the key if no code location defines this asset"
         )
-    undefined = frozenset(assets.tables) ^ DEFINED
+    undefined = frozenset(assets.tables) ^ checked
     if undefined:
         parts.append(f"reload this code location, so that the checks of {count_text(len(undefined), 'asset')} appear or go")
     return "; ".join(parts)

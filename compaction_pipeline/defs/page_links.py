@@ -10,27 +10,27 @@ import dagster as dg
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.insight.markdown import fitting, plain
 from compaction_pipeline.core.tables.node_keys import table_key
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.run_tags import runs_page
 
 
-def node_links(key: str, record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+def node_links(names: Names, key: str, record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """The links of one compacted node: to the record of its commit, to its files at the commit's snapshot, and to the run."""
     links = [
-        f"record {_link(record.record_id, partition_page(COMPACTION_RECORDS, table_key(record.table)))}",
-        f"snapshot {_link(str(record.snapshot_after), partition_page(DELTA_FILES, key))}",
+        f"record {_link(record.record_id, partition_page(names.compaction_records, table_key(record.table)))}",
+        f"snapshot {_link(str(record.snapshot_after), partition_page(names.delta_files, key))}",
         *_run(record),
     ]
     return {"links": dg.MetadataValue.md(" · ".join(links))}
 
 
-def record_links(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+def record_links(names: Names, record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """The links of one record: to its run, to all runs of its table, and to as many of its nodes as Dagster shows at once."""
     keys = record.node_keys
     all_runs = _link("all runs of this table", runs_page(record.table))
 
     def listed(count: int) -> str:
-        nodes = [_link(key, partition_page(COMPACTED_FILES, key)) for key in keys[:count]]
+        nodes = [_link(key, partition_page(names.compacted_files, key)) for key in keys[:count]]
         more = [f"and {len(keys) - count:,} more nodes"] if count < len(keys) else []
         return " · ".join([*_run(record), f"snapshot `{record.snapshot_after}`", all_runs, *nodes, *more])
 

@@ -14,9 +14,7 @@ import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import NodeOverview
-
-table_nodes = dg.DynamicPartitionsDefinition(name="table_nodes")
-tables = dg.DynamicPartitionsDefinition(name="tables")
+from compaction_pipeline.defs.names import Names
 
 OF_ALL_NODES = dg.AllPartitionMapping()
 """An asset without partitions tells of all nodes."""
@@ -36,19 +34,19 @@ QUIET = timedelta(days=7)
 """A node retires when it was not compacted for this long. A week covers loads that come once a week."""
 
 
-def known_nodes(instance: dg.DagsterInstance) -> frozenset[str]:
+def known_nodes(names: Names, instance: dg.DagsterInstance) -> frozenset[str]:
     """The keys of all nodes that are partitions. There may be 25,000, so ask for them only when they are needed."""
-    return frozenset(instance.get_dynamic_partitions(str(table_nodes.name)))
+    return frozenset(instance.get_dynamic_partitions(str(names.table_nodes.name)))
 
 
-def new_nodes(known: frozenset[str], wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
+def new_nodes(names: Names, known: frozenset[str], wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
     """Requests that make partitions of these node keys, within the number that the UI can show. `known` are the present partitions."""
-    return additions(table_nodes, wanted, known, MOST_NODES)
+    return additions(names.table_nodes, wanted, known, MOST_NODES)
 
 
-def new_tables(instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
+def new_tables(names: Names, instance: dg.DagsterInstance, wanted: Iterable[str]) -> list[dg.AddDynamicPartitionsRequest]:
     """Requests that make partitions of these keys of tables."""
-    return additions(tables, wanted, instance.get_dynamic_partitions(str(tables.name)))
+    return additions(names.tables, wanted, instance.get_dynamic_partitions(str(names.tables.name)))
 
 
 class KnownPartitions:
@@ -57,22 +55,23 @@ class KnownPartitions:
     Keys that others add meanwhile are missing here. To add such a key again changes nothing.
     """
 
-    def __init__(self, instance: dg.DagsterInstance) -> None:
+    def __init__(self, names: Names, instance: dg.DagsterInstance) -> None:
+        self._names = names
         self._instance = instance
         self._known: dict[str, frozenset[str]] = {}
 
     @property
     def nodes(self) -> frozenset[str]:
         """The keys of the nodes that are partitions."""
-        return self._keys(table_nodes)
+        return self._keys(self._names.table_nodes)
 
     def add_nodes(self, wanted: Iterable[str]) -> None:
         """Make partitions of these nodes, within the number that the UI can show."""
-        self._add(table_nodes, wanted, MOST_NODES)
+        self._add(self._names.table_nodes, wanted, MOST_NODES)
 
     def add_tables(self, wanted: Iterable[str]) -> None:
         """Make partitions of these keys of tables."""
-        self._add(tables, wanted, None)
+        self._add(self._names.tables, wanted, None)
 
     def _keys(self, partitions: dg.DynamicPartitionsDefinition) -> frozenset[str]:
         name = str(partitions.name)

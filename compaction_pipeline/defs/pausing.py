@@ -6,13 +6,15 @@ from collections.abc import Callable
 import dagster as dg
 from pydantic import Field
 
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.keys import GROUP, PAUSE_JOB, RESUME_JOB
+from compaction_pipeline.defs.names import PAUSE_JOB, RESUME_JOB, Names
+from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import tables_named, unknown_table
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.resources import services_of
 
 
 class PauseConfig(dg.Config):
@@ -28,22 +30,55 @@ class PauseConfig(dg.Config):
     )
 
 
-@dg.op(description="Leaves the named tables alone, or every table.", out=dg.Out(dg.Nothing))
-def pause(context: dg.OpExecutionContext, config: PauseConfig, compaction: Compaction) -> None:
-    """Pause these tables, or every table."""
-    _switch(context, config, compaction, compaction.services().pause_tables.pause, "paused")
+def pause_job(names: Names) -> dg.JobDefinition:
+    """The job that leaves tables alone."""
+
+    @dg.op(
+        name=names.of("pause"),
+        description="Leaves the named tables alone, or every table.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction},
+    )
+    def pause(context: dg.OpExecutionContext, config: PauseConfig) -> None:
+        services = services_of(names, context)
+        _switch(names, context, config, services, services.pause_tables.pause, "paused")
+
+    return op_job(
+        names,
+        PAUSE_JOB,
+        pause,
+        "Leaves the tables that its configuration names alone, or with `all_tables: true` every table. Paused tables are still measured, "
+        "but nothing is planned for them, and no waiting task begins. Tasks that run now are finished. `resume_job` ends the pause.",
+    )
 
 
-@dg.op(description="Looks after the named paused tables again, or after all of them.", out=dg.Out(dg.Nothing))
-def resume(context: dg.OpExecutionContext, config: PauseConfig, compaction: Compaction) -> None:
-    """Resume these tables, or every table."""
-    _switch(context, config, compaction, compaction.services().pause_tables.resume, "resumed")
+def resume_job(names: Names) -> dg.JobDefinition:
+    """The job that looks after paused tables again."""
+
+    @dg.op(
+        name=names.of("resume"),
+        description="Looks after the named paused tables again, or after all of them.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction},
+    )
+    def resume(context: dg.OpExecutionContext, config: PauseConfig) -> None:
+        services = services_of(names, context)
+        _switch(names, context, config, services, services.pause_tables.resume, "resumed")
+
+    return op_job(
+        names,
+        RESUME_JOB,
+        resume,
+        "Looks after paused tables again: those that its configuration names, or with `all_tables: true` all of them. The next tick plans "
+        "what is due.",
+    )
 
 
 def _switch(
+    names: Names,
     context: dg.OpExecutionContext,
     config: PauseConfig,
-    compaction: Compaction,
+    services: Services,
     switch: Callable[[TableIdentifier | None], int],
     word: str,
 ) -> None:
@@ -58,7 +93,7 @@ def _switch(
             f"or `all_tables: true` if every table shall be {word}, but not both",
             allow_retries=False,
         )
-    report = RunReport(context, compaction.services())
+    report = RunReport(names, context, services)
     if config.all_tables:
         context.log.info(f"all tables {word}; {count_text(switch(None), 'table')} changed")
     found = False
@@ -71,29 +106,3 @@ def _switch(
         except CompactionError as error:
             report.not_done([name], error)
     report.fail_if_anything_failed(f"the rest is {word}" if found else f"nothing is {word}")
-
-
-@dg.job(
-    name=PAUSE_JOB,
-    executor_def=dg.in_process_executor,
-    tags={"compaction/group": GROUP},
-    description=(
-        "Leaves the tables that its configuration names alone, or with `all_tables: true` every table. Paused tables are still measured, "
-        "but nothing is planned for them, and no waiting task begins. Tasks that run now are finished. `resume_job` ends the pause."
-    ),
-)
-def pause_job() -> None:
-    pause()
-
-
-@dg.job(
-    name=RESUME_JOB,
-    executor_def=dg.in_process_executor,
-    tags={"compaction/group": GROUP},
-    description=(
-        "Looks after paused tables again: those that its configuration names, or with `all_tables: true` all of them. The next tick plans "
-        "what is due."
-    ),
-)
-def resume_job() -> None:
-    resume()

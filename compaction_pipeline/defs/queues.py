@@ -18,11 +18,13 @@ from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
-from compaction_pipeline.defs.keys import COMPACTION_QUEUES, DELTA_FILES, GROUP, OPTIMIZERS, OWNERS
+from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.metadata import megabytes, table_of, unbroken
+from compaction_pipeline.defs.names import GROUP, Names
 from compaction_pipeline.defs.partitions import OF_ALL_NODES
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.services.insight.read_queues import Queues
+from compaction_pipeline.settings import Settings
 
 INTERVAL_SECONDS = 60
 """Seconds between two ticks. Each tick that finds a change adds one point to the plots."""
@@ -30,31 +32,39 @@ INTERVAL_SECONDS = 60
 _WAIT_STEP = timedelta(minutes=5)
 """A queue in which nothing happens gets a point when its oldest task has waited for so much longer."""
 
-compaction_queues = dg.AssetSpec(
-    COMPACTION_QUEUES,
-    deps=[dg.AssetDep(DELTA_FILES, partition_mapping=OF_ALL_NODES)],
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"iceberg"},
-    description=(
-        "The tasks of each group: how many wait and for how long, how many run, wait for a commit or failed, how fast they are merged, and "
-        "on how many slots of optimizers. The plots show them over time. `queue_sensor` materializes it when something has changed.\n\n"
-        "When `queue_keeps_up` is red, see that `fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers."
-    ),
-)
 
-optimizers = dg.AssetSpec(
-    OPTIMIZERS,
-    deps=[COMPACTION_QUEUES],
-    group_name=GROUP,
-    owners=OWNERS,
-    kinds={"iceberg", "pyspark"},
-    description=(
-        "The optimizers: processes that merge tasks for the HTTP service, those that run first. Without any, runs of `compact_job` merge. "
-        "`queue_sensor` materializes it when one comes, ends or changes, or has merged something.\n\n"
-        "An optimizer that is LOST was silent for a minute. Its tasks wait again; its own log says what happened to it."
-    ),
-)
+def compaction_queues(names: Names, settings: Settings) -> dg.AssetSpec:
+    """The asset of the groups and their tasks."""
+    return dg.AssetSpec(
+        names.compaction_queues,
+        deps=[dg.AssetDep(names.delta_files, partition_mapping=OF_ALL_NODES)],
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"iceberg"},
+        description=(
+            "The tasks of each group: how many wait and for how long, how many run, wait for a commit or failed, how fast they are "
+            "merged, and on how many slots of optimizers. The plots show them over time. `queue_sensor` materializes it when something "
+            "has changed.\n\n"
+            "When `queue_keeps_up` is red, see that `fragmentation_sensor` is on and that runs of `compact_job` end well, or add "
+            "optimizers."
+        ),
+    )
+
+
+def optimizers(names: Names, settings: Settings) -> dg.AssetSpec:
+    """The asset of the processes that merge for the HTTP service."""
+    return dg.AssetSpec(
+        names.optimizers,
+        deps=[names.compaction_queues],
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"iceberg", "pyspark"},
+        description=(
+            "The optimizers: processes that merge tasks for the HTTP service, those that run first. Without any, runs of `compact_job` "
+            "merge. `queue_sensor` materializes it when one comes, ends or changes, or has merged something.\n\n"
+            "An optimizer that is LOST was silent for a minute. Its tasks wait again; its own log says what happened to it."
+        ),
+    )
 
 
 _MERGED_LATELY = (
@@ -219,21 +229,27 @@ def _moment(at: datetime) -> str:
     return unbroken(f"{at:%Y-%m-%d %H:%M:%S}")
 
 
-@ticking(
-    "queue_sensor",
-    events_of=[COMPACTION_QUEUES, OPTIMIZERS],
-    every=INTERVAL_SECONDS,
-    description="Materializes `compaction_queues` and `optimizers` when something about them has changed. It starts no run.",
-)
-def queue_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+def queue_sensor(names: Names) -> dg.SensorDefinition:
+    """The sensor `queue_sensor`."""
+    return ticking(
+        names,
+        "queue_sensor",
+        _queue_tick,
+        events_of=[names.compaction_queues, names.optimizers],
+        every=INTERVAL_SECONDS,
+        description="Materializes `compaction_queues` and `optimizers` when something about them has changed. It starts no run.",
+    )
+
+
+def _queue_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     queues = services.read_queues.queues()
     before = json.loads(context.cursor or "{}")
     now = {"queues": _fingerprint(_queue_state(queues)), "optimizers": _fingerprint(_optimizer_state(queues))}
     events = []
     if before.get("queues") != now["queues"]:
-        events.append(dg.AssetMaterialization(COMPACTION_QUEUES, metadata=queues_metadata(queues)))
+        events.append(dg.AssetMaterialization(names.compaction_queues, metadata=queues_metadata(queues)))
     if queues.optimizers and before.get("optimizers") != now["optimizers"]:
-        events.append(dg.AssetMaterialization(OPTIMIZERS, metadata=optimizers_metadata(queues)))
+        events.append(dg.AssetMaterialization(names.optimizers, metadata=optimizers_metadata(queues)))
     waiting = count_text(sum(work.pending for work in queues.works), "waiting task")
     text = f"{waiting} in {count_text(len(queues.all_works), 'group')}, {count_text(len(queues.serving), 'serving optimizer')}"
     return dg.SensorResult(skip_reason=text, cursor=json.dumps(now), asset_events=events)

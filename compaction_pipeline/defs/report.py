@@ -32,9 +32,9 @@ from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
 from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline.defs.metadata import table_of
 from compaction_pipeline.defs.mirror import events_of
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.partitions import KnownPartitions
 from compaction_pipeline.defs.run_progress import RunProgress
 from compaction_pipeline.defs.run_tags import RunTags
@@ -61,17 +61,18 @@ class RunReport(CompactionListener):
     `commit_sensor` tells of these commits. A launched run tells at once, because its backfill counts what it told, and judges soon after.
     """
 
-    def __init__(self, context: Context, services: Services, launched: Iterable[str] | None = None) -> None:
+    def __init__(self, names: Names, context: Context, services: Services, launched: Iterable[str] | None = None) -> None:
+        self._names = names
         self._launched = None if launched is None else frozenset(launched)
         self._context = context
         self._services = services
-        self._partitions = KnownPartitions(context.instance)
+        self._partitions = KnownPartitions(names, context.instance)
         self._failed: dict[str, str] = {}
         self._evaluate_from = 0.0
         self._untold: list[CompactionRecord] = []
         self._has_news = False
         self._records: list[CompactionRecord] = []
-        self._names: dict[str, str] = {}
+        self._named: dict[str, str] = {}
         self._asked_for: Mapping[TableIdentifier, Iterable[str]] = {}
         self._tags = RunTags(context.instance, context.run.run_id)
         self._nodes: dict[str, str] = {}
@@ -136,7 +137,7 @@ class RunReport(CompactionListener):
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         """An attempt ended. The run's log gets a line. The reason of a task that is not tried again comes at the end of the run."""
         progress, result = self._progress.task_ended(task, status), task.result
-        name = self._names[task.task_id] = f"{task.table} {task.work.node} task={task.task_id}"
+        name = self._named[task.task_id] = f"{task.table} {task.work.node} task={task.task_id}"
         if result is not None and result.error is not None and is_tried_again(task):
             when = "tried again" if status is TaskStatus.PENDING else "tried again later"
             self._context.log.warning(f"{name}: attempt {task.failures + 1} of {task.max_attempts} failed, {when}: {result.error}")
@@ -177,7 +178,7 @@ class RunReport(CompactionListener):
     def task_failures(self, failed: Mapping[TaskId, str]) -> None:
         """These tasks failed. `failed` maps their ids to reasons."""
         for task_id, reason in failed.items():
-            self._fail(self._names.get(task_id, f"task {task_id}"), reason)
+            self._fail(self._named.get(task_id, f"task {task_id}"), reason)
 
     def compacted(self, outcome: Compacted, nodes: Mapping[str, TableNode]) -> None:
         """Report how the work on a launched table ended. Each node without a committed task becomes green or fails, with the reason."""
@@ -199,7 +200,7 @@ class RunReport(CompactionListener):
                 if held is not None or reason.code in _GREEN:
                     # As on the command line, it is no failure that another process merges the node. The event names that process.
                     metadata = nothing_merged(str(node), str(outcome.table), held or reason.text)
-                    self._context.log_event(dg.AssetMaterialization(COMPACTED_FILES, partition=key, metadata=metadata))
+                    self._context.log_event(dg.AssetMaterialization(self._names.compacted_files, partition=key, metadata=metadata))
                 else:
                     self._fail(key, reason.text)
 
@@ -265,7 +266,7 @@ class RunReport(CompactionListener):
         history = self._services.watch_files.history(status.tables)
         # A run of a person proves that Dagster works. Runs of sensors go on for a while when nobody looks at the tables any more.
         silence = nobody_looks(self._services) if is_of_machine(self._context.run) else None
-        return health_event("at the end of this run", health_page(status, history, self._context), silence)
+        return health_event(self._names, "at the end of this run", health_page(self._names, status, history, self._context), silence)
 
     def _tell_in_time(self) -> None:
         """After a commit, tell of it and judge, unless the checks were judged only just now.
@@ -283,13 +284,13 @@ class RunReport(CompactionListener):
     def _tell(self) -> None:
         """Log the events of the commits that nobody was told of, and remember that Dagster knows of them."""
         for record in self._untold:
-            events = events_of(record, self._services.mirror_records.tasks(record))
+            events = events_of(self._names, record, self._services.mirror_records.tasks(record))
             # Nobody would ever see an event of a key that is no partition.
-            self._partitions.add_nodes(str(event.partition) for event in events if event.asset_key == COMPACTED_FILES)
-            self._partitions.add_tables(str(event.partition) for event in events if event.asset_key == COMPACTION_RECORDS)
+            self._partitions.add_nodes(str(event.partition) for event in events if event.asset_key == self._names.compacted_files)
+            self._partitions.add_tables(str(event.partition) for event in events if event.asset_key == self._names.compaction_records)
             for event in events:
                 self._log(event)
-                if event.asset_key == COMPACTED_FILES:
+                if event.asset_key == self._names.compacted_files:
                     self._nodes[str(event.partition)] = event.description or ""
         self._services.mirror_records.told([record.record_id for record in self._untold])
         self._untold.clear()
@@ -307,7 +308,7 @@ class RunReport(CompactionListener):
         started = time.monotonic()
         results = self._services.judge_compaction.judge(only_changed=True)
         self._tell()
-        store_evaluations(self._context.instance, results, self._context.run.run_id)
+        store_evaluations(self._names, self._context.instance, results, self._context.run.run_id)
         self._has_news = False
         ended = time.monotonic()
         self._evaluate_from = ended + 20 * (ended - started)
@@ -323,7 +324,7 @@ class RunReport(CompactionListener):
                 continue
             if result.failed:
                 self._context.log.warning(f"check {result.check.name} ({result.check.severity.value}): {result.judgement.text}")
-            event = evaluation(result)
+            event = evaluation(self._names, result)
             if event.asset_check_key in announced:
                 log_evaluation(self._context, event)
 
@@ -334,11 +335,12 @@ class RunReport(CompactionListener):
             self._context.log.warning(f"{table} was committed, but could not be read again: {refresh.error}")
         if not refresh.changed:
             return
-        for event in file_events(changed_nodes(self._services, {table: frozenset(refresh.changed)}), self._partitions.nodes):
+        changed = changed_nodes(self._services, {table: frozenset(refresh.changed)})
+        for event in file_events(self._names, changed, self._partitions.nodes):
             self._context.log_event(event)
 
     def _log(self, event: dg.AssetMaterialization) -> None:
-        if self._launched is None or event.asset_key != COMPACTED_FILES or event.partition in self._launched:
+        if self._launched is None or event.asset_key != self._names.compacted_files or event.partition in self._launched:
             self._context.log_event(event)
         else:
             self._context.instance.report_runless_asset_event(event)

@@ -8,23 +8,29 @@ in the place of `pyspark`: the `LazyPySparkResource` of `dagster-pyspark`, or an
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar, TypeVar, cast
 
 import dagster as dg
 from pydantic import PrivateAttr
 
 from compaction_pipeline.bootstrap import Services, open_services
-from compaction_pipeline.defs.choices import chosen
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
+from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.ending.dagster_dev import end_run_with_it
-from compaction_pipeline.settings import load_settings
+
+R = TypeVar("R", bound=dg.ConfigurableResource[Any])
+
+Context = dg.AssetExecutionContext | dg.OpExecutionContext | dg.SensorEvaluationContext
+
+PYSPARK = "pyspark"
+"""The key of the resource with the Spark session. All sets of definitions of a process share it, because a process has one JVM."""
 
 
-def opened_services(holder: str | None = None) -> Services:
-    """Return new services of this code location, with the catalogs of the component registered. The caller closes them."""
-    choices = chosen()
-    services = open_services(load_settings(choices.settings), holder)
+def opened_services(choices: Choices, holder: str | None = None) -> Services:
+    """Return new services, with the catalogs of the component registered. The caller closes them."""
+    services = open_services(choices.load_settings(), holder)
     try:
         services.explore_catalogs.declare(choices.catalogs)
     except BaseException:
@@ -39,13 +45,14 @@ class SparkOfSettings(dg.ConfigurableResource):  # type: ignore[type-arg]
     The settings stand in no field of this resource, because Dagster shows fields on its pages.
     """
 
+    choices: ClassVar[Choices] = Choices()
     _services: Services | None = PrivateAttr(default=None)
 
     @property
     def spark_session(self) -> Any:
         """The session. Merges of the same run use it too. Raises ConfigError, StorageUnavailable."""
         if self._services is None:
-            self._services = open_services(load_settings(chosen().settings))
+            self._services = open_services(self.choices.load_settings())
         return self._services.spark_session()
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
@@ -55,12 +62,12 @@ class SparkOfSettings(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._services = None
 
 
-def _refuse_without_partition(run: dg.DagsterRun, log: dg.DagsterLogManager | None) -> None:
+def _refuse_without_partition(names: Names, run: dg.DagsterRun, log: dg.DagsterLogManager | None) -> None:
     """Raise a failure for a run that was launched to compact or commit, but for no partition.
 
     Dagster does not see to it when a program launches the run, and would say so only when the run has got its place in the pool.
     """
-    asked = sorted(key.path[-1] for key in (run.asset_selection or ()) if key in (COMPACTED_FILES, COMPACTION_RECORDS))
+    asked = sorted(key.path[-1] for key in (run.asset_selection or ()) if key in (names.compacted_files, names.compaction_records))
     if not asked or run.is_partitioned:
         return
     what = "nodes, whose keys stand on the page of `table_health`" if "compacted_files" in asked else "tables, such as lake.shop.orders"
@@ -77,6 +84,8 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
     The values stand in no field of this resource, because Dagster shows fields on its pages, and a catalog's properties hold secrets.
     """
 
+    choices: ClassVar[Choices] = Choices()
+    names: ClassVar[Names] = Names()
     _services: Services | None = PrivateAttr(default=None)
     _holder: str | None = PrivateAttr(default=None)
     _run_id: str | None = PrivateAttr(default=None)
@@ -90,7 +99,7 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._holder = f"Dagster run {context.run.run_id[:8]}"
             self._log = context.log
             end_run_with_it()
-            _refuse_without_partition(context.run, context.log)
+            _refuse_without_partition(self.names, context.run, context.log)
 
     def services(self) -> Services:
         """Return the services of this run or tick. The catalogs of the component are registered.
@@ -102,12 +111,12 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
                 # A database that is locked or far away may take a while, and the page of the run should say so.
                 self._log.info("opening the state database")
                 with failing_in_words():
-                    self._services = opened_services(self._holder)
+                    self._services = opened_services(self.choices, self._holder)
                     if self._run_id is not None:
                         # Without this lease nobody could tell later that the process of the run was killed.
                         self._held.enter_context(self._services.run_leases.hold(self._run_id))
             else:
-                self._services = opened_services()
+                self._services = opened_services(self.choices)
         return self._services
 
     def merging(self, pyspark: Any) -> Services:
@@ -135,3 +144,32 @@ class Compaction(dg.ConfigurableResource):  # type: ignore[type-arg]
             self._held.close()
             self._services.close()
             self._services = None
+
+
+def with_choices(resource: type[R], **chosen: object) -> R:
+    """Such a resource with these values in the place of its class variables.
+
+    Dagster makes a new resource of the same class for each run and tick, from its fields alone. So the values stand in a class of their
+    own, which Dagster's pages call like the given one.
+    """
+    inner = {"__module__": resource.__module__, "__qualname__": resource.__qualname__, "__doc__": resource.__doc__}
+    made: type[R] = cast("Any", type(resource))(resource.__name__, (resource,), {**inner, **chosen})
+    return made()
+
+
+@cache
+def spark_of_settings(chosen: tuple[tuple[str, object], ...]) -> SparkOfSettings:
+    """The resource for these chosen settings of Spark. It is the same one each time: Dagster refuses two resources under one key."""
+    return with_choices(SparkOfSettings, choices=Choices(dict(chosen)))
+
+
+def services_of(names: Names, context: Context) -> Services:
+    """The services of this run or tick (`Compaction.services`)."""
+    compaction: Compaction = getattr(context.resources, names.compaction)
+    return compaction.services()
+
+
+def merging_services(names: Names, context: Context) -> Services:
+    """The services of a run that merges (`Compaction.merging`)."""
+    compaction: Compaction = getattr(context.resources, names.compaction)
+    return compaction.merging(getattr(context.resources, PYSPARK))

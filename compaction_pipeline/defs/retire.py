@@ -3,59 +3,93 @@
 # This module has no `from __future__ import annotations`. Dagster compares the annotation of an op's context, so it must not be a string.
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.event_wipe import wipe_old_events
-from compaction_pipeline.defs.keys import COMPACTION_RECORDS, EXTERNAL_ASSETS, GROUP, RETIRE_JOB, SETTINGS
-from compaction_pipeline.defs.partitions import keys_between, retirement, table_nodes, tables
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.names import RETIRE_JOB, Names
+from compaction_pipeline.defs.op_jobs import op_job
+from compaction_pipeline.defs.partitions import keys_between, retirement
+from compaction_pipeline.defs.resources import services_of
 from compaction_pipeline.defs.runs import ACTIVE
 
 _NEWEST_BACKFILLS = 100
 _UNDER_WAY = frozenset({"REQUESTED", "CANCELING", "FAILING"})
 
 
-@dg.op(description="Retires quiet partitions, expires old records, tasks and events, and removes leftover files.", out=dg.Out(dg.Nothing))
-def retire(context: dg.OpExecutionContext, compaction: Compaction) -> None:
+def retire_job(names: Names) -> dg.JobDefinition:
+    """The job that tidies up."""
+
+    @dg.op(
+        name=names.of("retire"),
+        description="Retires quiet partitions, expires old records, tasks and events, and removes leftover files.",
+        out=dg.Out(dg.Nothing),
+        required_resource_keys={names.compaction},
+    )
+    def retire(context: dg.OpExecutionContext) -> None:
+        _retire(names, context)
+
+    return op_job(
+        names,
+        RETIRE_JOB,
+        retire,
+        "Retires partitions of healthy and quiet nodes, expires old records and events, and removes files of killed attempts.",
+    )
+
+
+def retire_schedule(names: Names, job: dg.JobDefinition) -> dg.ScheduleDefinition:
+    """The schedule of this job."""
+    return dg.ScheduleDefinition(
+        name=names.of("compaction_retire_schedule"),
+        job=job,
+        cron_schedule="0 4 * * 0",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="Tidies up on Sundays at four, so that partitions, records, events and files do not grow in number for ever.",
+    )
+
+
+def _retire(names: Names, context: dg.OpExecutionContext) -> None:
     """Keep the number of partitions, records and files from growing for ever."""
-    services = compaction.services()
+    services = services_of(names, context)
     maintenance = services.maintain_tables.maintain()
     context.log.info(f"{count_text(maintenance.records_expired, 'record')} and {count_text(maintenance.tasks_expired, 'task')} expired")
     context.log.info(f"{count_text(maintenance.files_removed, 'leftover file')} removed")
     instance = context.instance
-    known = instance.get_dynamic_partitions(str(table_nodes.name))
+    nodes_name, tables_name = str(names.table_nodes.name), str(names.tables.name)
+    known = instance.get_dynamic_partitions(nodes_name)
     nodes = services.read_status.nodes()
     for key in retirement(known, nodes, carried_keys(instance, known), services.clock()):
-        instance.delete_dynamic_partition(str(table_nodes.name), key)
-    gone = set(instance.get_dynamic_partitions(str(tables.name))) - set(map(table_key, services.read_tables.names()))
+        instance.delete_dynamic_partition(nodes_name, key)
+    gone = set(instance.get_dynamic_partitions(tables_name)) - set(map(table_key, services.read_tables.names()))
     for key in sorted(gone):
-        instance.delete_dynamic_partition(str(tables.name), key)
-    kept = len(instance.get_dynamic_partitions(str(table_nodes.name)))
+        instance.delete_dynamic_partition(tables_name, key)
+    kept = len(instance.get_dynamic_partitions(nodes_name))
     context.log.info(
         f"{len(known) - kept} of {count_text(len(known), 'partition')} of nodes and {count_text(len(gone), 'partition')} of tables retired"
     )
-    context.log.info(_wiped(instance, services.clock()))
+    context.log.info(_wiped(names, instance, services))
 
 
-def _wiped(instance: dg.DagsterInstance, now: datetime) -> str:
+def _wiped(names: Names, instance: dg.DagsterInstance, services: Services) -> str:
     """Delete old events of our external assets, and say so."""
-    wiped = wipe_old_events(instance, EXTERNAL_ASSETS, now - timedelta(days=SETTINGS.event_ttl_days))
+    days = services.settings.event_ttl_days
+    wiped = wipe_old_events(instance, names.external_assets, services.clock() - timedelta(days=days))
     if wiped is None:
         return "this instance keeps its events in no SQL database, so old events of our external assets stay: delete them yourself"
-    return f"{count_text(wiped, 'event')} of our external assets deleted, older than COMPACTION_EVENT_TTL_DAYS={SETTINGS.event_ttl_days}"
+    return f"{count_text(wiped, 'event')} of our external assets deleted, older than COMPACTION_EVENT_TTL_DAYS={days}"
 
 
-def tables_without_record(instance: dg.DagsterInstance, untold: Collection[str]) -> Sequence[str]:
+def tables_without_record(names: Names, instance: dg.DagsterInstance, untold: Collection[str]) -> Sequence[str]:
     """The partitions of tables that never got a record, and that no run works on. `untold` are tables with records that come now."""
-    known = instance.get_dynamic_partitions(str(tables.name))
+    known = instance.get_dynamic_partitions(str(names.tables.name))
     if not known:
         return ()
-    told = instance.get_materialized_partitions(COMPACTION_RECORDS)
+    told = instance.get_materialized_partitions(names.compaction_records)
     kept = {*told, *untold, *carried_keys(instance, known)}
     return sorted(key for key in known if key not in kept)
 
@@ -77,22 +111,3 @@ def carried_keys(instance: dg.DagsterInstance, known: Sequence[str]) -> frozense
 def _named(run_config: Mapping[str, Any]) -> Sequence[str]:
     """The node keys in the config of a run of `compact_job`."""
     return [key for op in (run_config.get("ops") or {}).values() for key in (op.get("config") or {}).get("node_keys") or ()]
-
-
-@dg.job(
-    name=RETIRE_JOB,
-    executor_def=dg.in_process_executor,
-    tags={"compaction/group": GROUP},
-    description="Retires partitions of healthy and quiet nodes, expires old records and events, and removes files of killed attempts.",
-)
-def retire_job() -> None:
-    retire()
-
-
-retire_schedule = dg.ScheduleDefinition(
-    name="compaction_retire_schedule",
-    job=retire_job,
-    cron_schedule="0 4 * * 0",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Tidies up on Sundays at four, so that partitions, records, events and files do not grow in number for ever.",
-)

@@ -14,46 +14,53 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.overview import NO_CATALOG
-from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.names import Names
+from compaction_pipeline.defs.resources import services_of
 from compaction_pipeline.ending.dagster_dev import Abandoned, abandoned_when, end_server_with_it, ends_soon
 
 P = ParamSpec("P")
 T = TypeVar("T")
 BROKEN_OFF = "dagster dev is ending: this tick was broken off, and the next tick does its work"
 
-Tick = Callable[[dg.SensorEvaluationContext, Services], dg.SensorResult]
+Tick = Callable[[Names, dg.SensorEvaluationContext, Services], dg.SensorResult]
 
 
 def ticking(
-    name: str, *, every: int, description: str, job_name: str | None = None, events_of: Sequence[dg.AssetKey] = ()
-) -> Callable[[Tick], dg.SensorDefinition]:
+    names: Names,
+    name: str,
+    tick: Tick,
+    *,
+    every: int,
+    description: str,
+    job_name: str | None = None,
+    events_of: Sequence[dg.AssetKey] = (),
+) -> dg.SensorDefinition:
     """Make a sensor of a function. It is on by default, and ticks every `every` seconds. While no catalog is registered, it says so.
 
     A sensor either asks for runs of `job_name`, or starts none. `events_of` are the assets whose events a sensor without runs writes;
     Dagster shows the sensor on their pages.
     """
 
-    def define(tick: Tick) -> dg.SensorDefinition:
-        @dg.sensor(
-            name=name,
-            job_name=job_name,
-            asset_selection=dg.AssetSelection.assets(*events_of) if events_of else None,
-            minimum_interval_seconds=every,
-            default_status=dg.DefaultSensorStatus.RUNNING,
-            description=description,
-        )
-        @abandoned_when_dagster_ends
-        def evaluate(context: dg.SensorEvaluationContext, compaction: Compaction) -> dg.SensorResult:
-            services = compaction.services()
-            result = tick(context, services) if services.list_catalogs.entries() else dg.SensorResult(skip_reason=NO_CATALOG)
-            if job_name is None and result.run_requests:
-                # Dagster would start a run of the selected assets, without a partition.
-                raise dg.DagsterInvariantViolationError(f"{name} has no job, so it may ask for no run; please report this")
-            return result
+    @dg.sensor(
+        name=names.of(name),
+        job_name=names.of(job_name) if job_name is not None else None,
+        asset_selection=dg.AssetSelection.assets(*events_of) if events_of else None,
+        minimum_interval_seconds=every,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=description,
+        required_resource_keys={names.compaction},
+    )
+    @abandoned_when_dagster_ends
+    def evaluate(context: dg.SensorEvaluationContext, **resources: object) -> dg.SensorResult:
+        # Who calls the sensor as a function hands the resources over, and the daemon does not.
+        services = services_of(names, context)
+        result = tick(names, context, services) if services.list_catalogs.entries() else dg.SensorResult(skip_reason=NO_CATALOG)
+        if job_name is None and result.run_requests:
+            # Dagster would start a run of the selected assets, without a partition.
+            raise dg.DagsterInvariantViolationError(f"{name} has no job, so it may ask for no run; please report this")
+        return result
 
-        return evaluate
-
-    return define
+    return evaluate
 
 
 def abandoned_when_dagster_ends(tick: Callable[P, T]) -> Callable[P, T | dg.SkipReason]:

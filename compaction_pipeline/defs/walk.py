@@ -17,8 +17,8 @@ import dagster as dg
 
 from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.defs.file_events import DATA_VERSION_TAG, MOST_EVENTS, data_version, file_events
-from compaction_pipeline.defs.keys import DELTA_FILES
-from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes, table_nodes
+from compaction_pipeline.defs.names import Names
+from compaction_pipeline.defs.partitions import known_nodes, needs_care, new_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +47,32 @@ class Walk:
 
 
 def walked(
-    instance: dg.DagsterInstance, walk: Walk, nodes: Sequence[NodeOverview], now: datetime
+    names: Names, instance: dg.DagsterInstance, walk: Walk, nodes: Sequence[NodeOverview], now: datetime
 ) -> tuple[Walk, list[dg.AddDynamicPartitionsRequest], list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation]]:
     """Walk on. Return the walk, requests for nodes that should be partitions, and events for new partitions and for the next 500 others.
 
     `nodes` are all nodes, and those that need care most come first.
     """
-    seen = _fingerprint(instance, nodes, now)
+    seen = _fingerprint(names, instance, nodes, now)
     if seen == walk.seen and not walk.left:
         return walk, [], []
-    known = known_nodes(instance)
-    new = new_nodes(known, (node.key for node in nodes if needs_care(node)))
+    known = known_nodes(names, instance)
+    new = new_nodes(names, known, (node.key for node in nodes if needs_care(node)))
     added = frozenset(key for request in new for key in request.partition_keys)
     page = next_keys(known, walk.after)
     left = walk.left if seen == walk.seen else len(known)
     wanted = added.union(page)
     found = [node for node in nodes if node.key in wanted]
-    late = untold(instance, (node for node in found if node.key not in added))
-    events = file_events([*(node for node in found if node.key in added), *late], wanted)
+    late = untold(names, instance, (node for node in found if node.key not in added))
+    events = file_events(names, [*(node for node in found if node.key in added), *late], wanted)
     return Walk(seen, max(0, left - len(page)), page[-1] if page else ""), new, [*events]
 
 
-def untold(instance: dg.DagsterInstance, nodes: Iterable[NodeOverview]) -> list[NodeOverview]:
+def untold(names: Names, instance: dg.DagsterInstance, nodes: Iterable[NodeOverview]) -> list[NodeOverview]:
     """Those of these nodes whose newest event is of another snapshot, and those that have no event yet. Ask for at most 500 nodes."""
     by_key = {node.key: node for node in nodes}
     told = instance.event_log_storage.get_latest_tags_by_partition(
-        DELTA_FILES, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], list(by_key)
+        names.delta_files, dg.DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], list(by_key)
     )
     return [node for key, node in by_key.items() if told.get(key, {}).get(DATA_VERSION_TAG) != data_version(node)]
 
@@ -84,9 +84,9 @@ def next_keys(partitions: Iterable[str], after: str) -> list[str]:
     return [*keys[start:], *keys[:start]][:MOST_EVENTS]
 
 
-def _fingerprint(instance: dg.DagsterInstance, nodes: Iterable[NodeOverview], now: datetime) -> str:
+def _fingerprint(names: Names, instance: dg.DagsterInstance, nodes: Iterable[NodeOverview], now: datetime) -> str:
     """16 hex digits, which are equal while there is nothing new to tell: the nodes, the newest partition, and the day."""
-    newest = instance.get_paginated_dynamic_partitions(str(table_nodes.name), limit=1, ascending=False)
+    newest = instance.get_paginated_dynamic_partitions(str(names.table_nodes.name), limit=1, ascending=False)
     parts = [f"{now:%Y-%m-%d}", newest.cursor, *newest.results]
     parts += [f"{node.key} {data_version(node)} {needs_care(node)}" for node in nodes]
     return sha256("\n".join(parts).encode()).hexdigest()[:16]

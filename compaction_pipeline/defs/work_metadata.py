@@ -18,10 +18,11 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.defs.metadata import megabytes, table_of
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.page_links import record_links
 
 
-def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+def record_metadata(names: Names, record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """All figures of one commit, for a materialization of `compaction_records`."""
     figures = record.figures
     before = FileGroup(figures.files_before, figures.delete_files_before, figures.bytes_before)
@@ -29,7 +30,7 @@ def record_metadata(record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     metadata: dict[str, dg.MetadataValue] = {
         "before_after": dg.MetadataValue.md(before_after(before, after)),
         "counted": dg.MetadataValue.md(_counted_of_record(record)),
-        **record_links(record),
+        **record_links(names, record),
         "record": dg.MetadataValue.text(record.record_id),
         "table": dg.MetadataValue.text(str(record.table)),
         "types": dg.MetadataValue.text(", ".join(sorted({type.value for type in record.types})) or "none"),

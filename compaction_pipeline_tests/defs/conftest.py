@@ -13,7 +13,6 @@ import pytest
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.settings import Settings, load_settings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
@@ -73,11 +72,10 @@ def instance() -> Iterator[dg.DagsterInstance]:
 def tick(instance: dg.DagsterInstance) -> Tick:
     """A function that evaluates a sensor by name as the daemon does, and stores its partitions and events."""
 
-    def evaluate(name: str, cursor: str | None = None) -> dg.SensorResult:
-        repository = defs.get_repository_def()
-        with dg.build_sensor_context(
-            instance=instance, repository_def=repository, cursor=cursor, resources={"compaction": Compaction()}
-        ) as context:
+    def evaluate(name: str, cursor: str | None = None, of: dg.Definitions = defs) -> dg.SensorResult:
+        repository, given = of.get_repository_def(), of.resources or {}
+        resources = {key: given[key] for key in repository.get_sensor_def(name).required_resource_keys}
+        with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor, resources=resources) as context:
             result = cast(dg.SensorResult, repository.get_sensor_def(name)(context))
         for event in result.asset_events:
             instance.report_runless_asset_event(event)

@@ -10,7 +10,7 @@ import pytest
 from compaction_pipeline.automation import compacted_since_last_update, compactions_of
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTION_RECORDS
+from compaction_pipeline_tests.plain_names import COMPACTION_RECORDS
 
 ORDERS, RETURNS = "lake.shop.orders", "lake.shop.returns"
 

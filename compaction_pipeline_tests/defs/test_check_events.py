@@ -9,17 +9,18 @@ from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
 from compaction_pipeline.core.insight.checks.unique_keys import on_demand
 from compaction_pipeline.defs.check_events import store_evaluations
 from compaction_pipeline.defs.checks import evaluation
+from compaction_pipeline_tests.plain_names import NAMES
 
 
 def test_a_stored_evaluation_is_tied_to_the_newest_materialization() -> None:
     # Dagster exports the class of this tie under no public name. When it moves, this test tells, and `_target` must follow.
     result = CheckResult(CHECKS[0], Judgement("nodes", 1, ()))
     with dg.DagsterInstance.ephemeral() as instance:
-        asset = evaluation(result).asset_key
+        asset = evaluation(NAMES, result).asset_key
         instance.report_runless_asset_event(dg.AssetMaterialization(asset))
-        store_evaluations(instance, [result], "a run")
+        store_evaluations(NAMES, instance, [result], "a run")
         (newest,) = instance.fetch_materializations(asset, limit=1).records
-        (stored,) = instance.event_log_storage.get_asset_check_execution_history(evaluation(result).asset_check_key, limit=2)
+        (stored,) = instance.event_log_storage.get_asset_check_execution_history(evaluation(NAMES, result).asset_check_key, limit=2)
         assert stored.event is not None
         event = stored.event.dagster_event
         assert event is not None
@@ -35,8 +36,8 @@ def test_a_check_on_demand_repeats_its_last_answer_until_somebody_looks_again() 
     with dg.DagsterInstance.ephemeral() as instance:
 
         def told(result: CheckResult) -> tuple[bool, str]:
-            store_evaluations(instance, [result], "a run")
-            (stored, *_) = instance.event_log_storage.get_asset_check_execution_history(evaluation(result).asset_check_key, limit=1)
+            store_evaluations(NAMES, instance, [result], "a run")
+            (stored, *_) = instance.event_log_storage.get_asset_check_execution_history(evaluation(NAMES, result).asset_check_key, limit=1)
             assert stored.event is not None
             assert stored.event.dagster_event is not None
             event = stored.event.dagster_event.asset_check_evaluation_data

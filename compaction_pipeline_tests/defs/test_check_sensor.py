@@ -12,11 +12,11 @@ from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
-from compaction_pipeline.defs.keys import COMPACTED_FILES
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES
 
 FROM_STATE = {check.name for check in CHECKS if not check.needs_tables and not check.reads_rows}
 

@@ -15,6 +15,7 @@ from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline_tests.builders import TABLE, node
+from compaction_pipeline_tests.plain_names import NAMES
 
 HELD = "process 7 on elsewhere is merging 1 task of lake.shop.orders"
 
@@ -24,7 +25,7 @@ def said_of(codes: dict[int, PlanReasonCode]) -> tuple[dict[str, str], str]:
     logged: list[dg.AssetMaterialization] = []
     context = SimpleNamespace(log=logging.getLogger("run"), log_event=logged.append, instance=None, run=SimpleNamespace(run_id="r"))
     services = SimpleNamespace(merges_on=None, settings=SimpleNamespace(merge_engine="in-process"))
-    report = RunReport(cast(Any, context), cast(Any, services))
+    report = RunReport(NAMES, cast(Any, context), cast(Any, services))
     verdicts = tuple(
         NodeVerdict(node(number), None, PlanReason(code, f"because {code.value}"), NodeMetrics()) for number, code in codes.items()
     )

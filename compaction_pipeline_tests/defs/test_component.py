@@ -16,8 +16,7 @@ import compaction_pipeline
 from compaction_pipeline.component import CompactionPipeline
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.table import DeclaredCatalog
-from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs import choices
+from compaction_pipeline.definitions import definitions, defs
 from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.resources import SparkOfSettings
 from compaction_pipeline_tests.defs.lake import Lake
@@ -40,7 +39,7 @@ print(json.dumps({
 
 
 def load(home: Path, attributes: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Load the component with these attributes in a process of its own, because a process has one set of definitions."""
+    """Load the component with these attributes in a process of its own, whose environment is the given one alone."""
     return subprocess.run(
         [sys.executable, "-c", _LOAD, json.dumps(attributes)],
         capture_output=True,
@@ -83,12 +82,6 @@ def test_an_attribute_that_breaks_its_rule_is_named_with_the_rule(tmp_path: Path
     assert f"ConfigError: {said}" in done.stderr
 
 
-def test_a_second_component_with_other_attributes_is_refused() -> None:
-    assert choices.chosen() == Choices()
-    with pytest.raises(ConfigError, match="keep one CompactionPipeline in a code location"):
-        dg.build_defs_for_component(CompactionPipeline(asset_prefix="other"))
-
-
 def test_without_attributes_it_makes_the_definitions_of_the_module() -> None:
     made = dg.build_defs_for_component(compaction_pipeline.CompactionPipeline())
     assert _names(made) == _names(defs)
@@ -109,8 +102,8 @@ def _names(made: dg.Definitions) -> set[str]:
 def test_the_first_tick_registers_the_declared_catalogs(lake: Lake, tick: Tick, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPACTION_HOME", str(tmp_path))
     entries = (DeclaredCatalog("lake", lake.properties), DeclaredCatalog("down", {"type": "sql", "uri": "sqlite:////nowhere/at/all.db"}))
-    monkeypatch.setattr("compaction_pipeline.defs.resources.chosen", lambda: Choices(catalogs=entries))
-    assert "1 new table, 0 dropped tables; 1 catalog could not be listed, e.g. down: " in reason(tick("catalog_sensor"))
+    made = definitions(Choices(catalogs=entries))
+    assert "1 new table, 0 dropped tables; 1 catalog could not be listed, e.g. down: " in reason(tick("catalog_sensor", of=made))
 
 
 def test_the_package_has_no_other_attribute() -> None:

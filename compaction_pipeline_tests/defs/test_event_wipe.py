@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from compaction_pipeline.defs import event_wipe
 from compaction_pipeline.defs.event_wipe import wipe_copies, wipe_old_events
-from compaction_pipeline.defs.keys import COMPACTED_FILES, DELTA_FILES, TABLE_HEALTH
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES, DELTA_FILES, TABLE_HEALTH
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
 

@@ -21,7 +21,6 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.defs.health_events import HEARTBEAT, MANY, Told
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.keys import TABLE_HEALTH
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.insight.read_status import Status
 from compaction_pipeline.services.insight.read_tasks import QueueCounts
@@ -29,6 +28,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, overview
+from compaction_pipeline_tests.plain_names import NAMES, TABLE_HEALTH
 
 
 def status(after: float = 0, *, files: int = 10, health: HealthStatus = HealthStatus.DUE, failed: int = 0) -> Status:
@@ -153,7 +153,7 @@ def test_when_fragmentation_sensor_is_stopped_the_freshness_fails_too(deployment
 def test_a_page_of_few_tables_always_has_its_large_pictures_and_one_of_many_only_when_asked() -> None:
     def has_large(tables: int, *, large: bool) -> bool:
         table = TableOverview(ORDERS, 1, NodeMetrics(), HealthStatus.DUE, "1 task waits")
-        return "pictures" in health_page(replace(status(), tables=(table,) * tables), (), None, large=large)
+        return "pictures" in health_page(NAMES, replace(status(), tables=(table,) * tables), (), None, large=large)
 
     assert has_large(20, large=False)
     assert not has_large(21, large=False)

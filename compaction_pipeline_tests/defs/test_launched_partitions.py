@@ -10,8 +10,8 @@ from dagster._core.definitions.partitions.context import partition_loading_conte
 from dagster._core.errors import DagsterUnknownPartitionError
 
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_RECORDS
 
 
 def validate(instance: dg.DagsterInstance, partition: str, asset: dg.AssetKey = COMPACTED_FILES) -> None:

@@ -8,7 +8,10 @@ from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.loader import LoadingContextForTest
 
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import (
+from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.defs.test_runs import launch, run
+from compaction_pipeline_tests.defs.ticks import Tick
+from compaction_pipeline_tests.plain_names import (
     COMPACTED_FILES,
     COMPACTION_QUEUES,
     COMPACTION_RECORDS,
@@ -17,9 +20,6 @@ from compaction_pipeline.defs.keys import (
     TABLE_FIGURES,
     TABLE_HEALTH,
 )
-from compaction_pipeline_tests.defs.lake import Lake, key
-from compaction_pipeline_tests.defs.test_runs import launch, run
-from compaction_pipeline_tests.defs.ticks import Tick
 
 SPECS = {spec.key: spec for spec in defs.resolve_all_asset_specs()}
 SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "queue_sensor")

@@ -26,6 +26,20 @@ print(sorted({owner for spec in defs.resolve_all_asset_specs() for owner in spec
 print("JVM" if "py4j.java_gateway" in sys.modules and __import__("pyspark").SparkContext._gateway else "no JVM")
 """
 
+_IMPORT = """
+import importlib, pkgutil, sys
+opened = []
+sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
+from compaction_pipeline import automation, component, definitions, defs
+for module in pkgutil.iter_modules(defs.__path__):
+    importlib.import_module(f"{defs.__name__}.{module.name}")
+print([path for path in opened if path.startswith(sys.argv[1])])
+try:
+    definitions.defs
+except Exception as error:
+    print(type(error).__name__)
+"""
+
 
 def _load(home: Path, **environment: str) -> list[str]:
     done = subprocess.run(
@@ -46,6 +60,14 @@ def test_loading_opens_no_database_and_no_jvm_and_a_prefix_stands_before_every_k
     assert owners == "['team:data-platform']"
     assert jvm == "no JVM"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_reads_no_file_and_no_setting(tmp_path: Path) -> None:
+    (tmp_path / "own_assets.json").write_text("[]")
+    # The prefix breaks its rule, which shows when the definitions are made, and not before.
+    environment = {"PATH": "", "HOME": str(tmp_path), "COMPACTION_HOME": str(tmp_path), "COMPACTION_ASSET_PREFIX": "a//b"}
+    done = subprocess.run([sys.executable, "-c", _IMPORT, str(tmp_path)], capture_output=True, text=True, env=environment)
+    assert (done.stdout.splitlines(), done.returncode) == (["[]", "ConfigError"], 0), done.stderr
 
 
 def test_the_owners_of_the_assets_are_a_setting(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from compaction_pipeline.defs.health_metadata import executing_tasks, node_metad
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 from compaction_pipeline_tests.defs.values import NOW, overview, record, task
+from compaction_pipeline_tests.plain_names import NAMES
 
 _SUFFIXES = ("_count", "_mb", "_seconds", "_ratio")
 
@@ -25,14 +26,14 @@ def _numbers(metadata: dict[str, dg.MetadataValue]) -> set[str]:
 
 def test_every_plotted_figure_names_its_unit() -> None:
     found = record(conflicts={"t9": "conflict: the table moved"}, run_id="run-1")
-    names = _numbers(node_metadata(overview())) | _numbers(record_metadata(found))
+    names = _numbers(node_metadata(overview())) | _numbers(record_metadata(NAMES, found))
     assert len(names) > 25
     assert all(name.endswith(_SUFFIXES) for name in names)
 
 
 def test_figures_of_a_record_keep_their_names_when_nothing_went_wrong() -> None:
-    with_trouble = record_metadata(record(conflicts={"t9": "moved"}, reason="1 conflict", run_id="run-1"))
-    assert _numbers(record_metadata(record())) == _numbers(with_trouble)
+    with_trouble = record_metadata(NAMES, record(conflicts={"t9": "moved"}, reason="1 conflict", run_id="run-1"))
+    assert _numbers(record_metadata(NAMES, record())) == _numbers(with_trouble)
 
 
 def test_a_reader_can_add_up_the_files_of_a_commit_and_of_its_table() -> None:
@@ -40,7 +41,7 @@ def test_a_reader_can_add_up_the_files_of_a_commit_and_of_its_table() -> None:
         files_before=2_013, files_after=1_950, input_files=64, output_files=1,
         delete_files_before=40, delete_files_after=38, delete_files_dropped=3, delete_files_added=1,
     )  # fmt: skip
-    shown = str(record_metadata(record(figures=figures))["counted"].value).replace("\\\n", " ")
+    shown = str(record_metadata(NAMES, record(figures=figures))["counted"].value).replace("\\\n", " ")
     assert shown.startswith(
         "This commit: 64 data files → 1, 3 delete files dropped, 1 delete file added.\n\n"
         "The table: 2,013 data files → 1,950, 40 delete files → 38.\n\nThe table is counted just before"
@@ -49,7 +50,7 @@ def test_a_reader_can_add_up_the_files_of_a_commit_and_of_its_table() -> None:
 
 def test_the_pages_of_a_commit_say_which_counts_are_without_delete_files() -> None:
     merged = merged_metadata([task()], record())
-    pages = {"node": merged, "record": record_metadata(record())}
+    pages = {"node": merged, "record": record_metadata(NAMES, record())}
     said = {page: str(metadata["counted"].value).replace("\\\n", " ").replace("\\_", "_") for page, metadata in pages.items()}
     assert "merged_files_count, merged_mb and written_files_count are without delete files; written_mb is with them." in said["node"]
     assert "Figures named delete_files count delete files" in said["record"]

@@ -11,12 +11,12 @@ import pytest
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.defs import own_assets, own_checks
+from compaction_pipeline.definitions import definitions
 from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.own_checks import CHECK, remember, remembered
-from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
+from compaction_pipeline_tests.plain_names import NAMES
 
 ORDERS = dg.AssetKey(["analytics", "orders"])
 SENSOR = "own_assets_sensor"
@@ -117,38 +117,36 @@ def test_a_refused_table_turns_the_check_red(lake: Lake, services: Services, tic
     assert "'self-optimizing.fragment-ratio' is 1" in str(evaluation.description)
 
 
-def test_the_component_names_assets_too_and_wins_over_the_property(lake: Lake, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_component_names_assets_too_and_wins_over_the_property(lake: Lake, tick: Tick) -> None:
     name(lake, "a//b")
     gone = TableIdentifier("lake", ("shop",), "ordrs")
     choices = Choices(asset_keys={Lake.identifier: ("mine",), gone: ("other",)})
-    monkeypatch.setattr(own_assets, "chosen", lambda: choices)
     tick("snapshot_sensor")
-    result = tick(SENSOR)
+    result = tick(SENSOR, of=definitions(choices))
     assert [event.asset_key for event in observed(result)] == [dg.AssetKey("mine")]
     said = "1 table without an asset, e.g. attribute 'asset_keys' names lake.shop.ordrs, but its catalog has no such table"
     assert said in reason(result)
 
 
-def test_the_next_load_defines_the_check_of_each_asset(lake: Lake, services: Services, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_load_defines_the_check_of_each_asset(lake: Lake, services: Services, tick: Tick) -> None:
     name(lake, "analytics/orders")
     tick("snapshot_sensor")
     assert "reload this code location, so that the checks of 1 asset appear or go" in reason(tick(SENSOR))
-    defined = remembered(services.settings.home)
+    defined = remembered(NAMES, services.settings.home)
     assert defined == {("analytics", "orders")}
-    monkeypatch.setattr(own_checks, "DEFINED", defined)
-    monkeypatch.setattr(own_assets, "DEFINED", defined)
-    assert "reload" not in reason(tick(SENSOR))
-    (check,) = own_checks.own_checks()
-    done = dg.Definitions(asset_checks=[check], resources={"compaction": Compaction()}).resolve_implicit_global_asset_job_def()
+    made = definitions()
+    assert "reload" not in reason(tick(SENSOR, of=made))
+    check = dg.define_asset_job("check", selection=dg.AssetSelection.checks(dg.AssetCheckKey(ORDERS, CHECK)))
+    done = dg.Definitions.merge(made, dg.Definitions(jobs=[check])).resolve_job_def("check")
     (judged,) = done.execute_in_process().get_asset_check_evaluations()
     assert (judged.asset_key, judged.check_name, judged.passed) == (ORDERS, CHECK, True)
     assert "lake.shop.orders is DUE" in str(judged.description)
 
 
 def test_a_damaged_or_missing_list_of_assets_counts_as_none(tmp_path: Path) -> None:
-    assert remembered(tmp_path) == frozenset()
-    remember([("a", "b")], tmp_path)
-    assert remembered(tmp_path) == {("a", "b")}
+    assert remembered(NAMES, tmp_path) == frozenset()
+    remember(NAMES, [("a", "b")], tmp_path)
+    assert remembered(NAMES, tmp_path) == {("a", "b")}
     (tmp_path / "own_assets.json").write_text("[3")
-    assert remembered(tmp_path) == frozenset()
-    remember([("a",)], tmp_path / "nowhere")
+    assert remembered(NAMES, tmp_path) == frozenset()
+    remember(NAMES, [("a",)], tmp_path / "nowhere")

@@ -9,20 +9,21 @@ import pytest
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement, table_nodes
+from compaction_pipeline.defs.partitions import CHUNK, additions, keys_between, needs_care, retirement
 from compaction_pipeline_tests.defs.values import NOW, ago, overview
+from compaction_pipeline_tests.plain_names import NAMES
 
 
 def test_only_new_keys_are_added_sorted_and_in_chunks() -> None:
     wanted = [f"k{number:06}" for number in range(CHUNK + 5)]
-    requests = additions(table_nodes, reversed(wanted), ["k000000", "other"])
+    requests = additions(NAMES.table_nodes, reversed(wanted), ["k000000", "other"])
     assert [len(request.partition_keys) for request in requests] == [CHUNK, 4]
     assert [key for request in requests for key in request.partition_keys] == wanted[1:]
 
 
 def test_the_number_of_partitions_is_limited_for_the_ui() -> None:
-    assert [list(request.partition_keys) for request in additions(table_nodes, ["c", "b"], ["a"], most=2)] == [["b"]]
-    assert additions(table_nodes, ["c"], ["a", "b"], most=2) == []
+    assert [list(request.partition_keys) for request in additions(NAMES.table_nodes, ["c", "b"], ["a"], most=2)] == [["b"]]
+    assert additions(NAMES.table_nodes, ["c"], ["a", "b"], most=2) == []
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.defs.keys import COMPACTION_QUEUES, OPTIMIZERS
 from compaction_pipeline.defs.queues import _in_words
 from compaction_pipeline.services.insight.read_queues import Queues
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.plain_names import COMPACTION_QUEUES, OPTIMIZERS
 
 
 def told(result: dg.SensorResult) -> dict[dg.AssetKey, dict[str, object]]:

@@ -27,9 +27,9 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import report, resources
-from compaction_pipeline.defs.checks import CHECK_KEYS, CHECKS
+from compaction_pipeline.defs.checks import CHECKS, check_keys
 from compaction_pipeline.defs.draining import pool_wanted_by
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, MACHINE_TAGS, TABLE_HEALTH
+from compaction_pipeline.defs.names import MACHINE_TAGS
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.defs.runs import is_followed
@@ -40,6 +40,7 @@ from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake, key, node
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, NAMES, TABLE_HEALTH
 
 
 def launch(
@@ -487,6 +488,21 @@ def test_a_queued_run_that_wants_the_pool_is_seen(instance: dg.DagsterInstance) 
     assert pool_wanted_by(instance, "the draining run") is None
 
 
+def test_a_sensor_s_run_merges_before_it_ends_for_the_run_of_another_sensor(
+    lake: Lake, services: Services, instance: dg.DagsterInstance
+) -> None:
+    # Another set of definitions shares the pool. When both end for each other at once, neither merges anything.
+    services.compact_table.refresh(Lake.identifier)
+    services.plan_tables.plan(Lake.identifier)
+    job = defs.resolve_job_def("compact_job")
+    queued: dict[str, Any] = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": _origin(job.name), "tags": MACHINE_TAGS}
+    waiting = instance.create_run_for_job(job, **queued)
+    assert pool_wanted_by(instance, "the draining run", by_sensors=False) is None
+    assert pool_wanted_by(instance, "the draining run") == waiting.run_id
+    assert job.execute_in_process(instance=instance, tags=MACHINE_TAGS).success
+    assert lake.files() == 3
+
+
 @pytest.mark.parametrize(("tags", "config", "left"), [(MACHINE_TAGS, {}, 2), ({}, {}, 0), ({}, {"node_keys": [key(1)], "force": True}, 1)])
 def test_a_machine_s_run_ends_for_a_queued_run_and_a_person_s_run_first_does_what_was_asked_for(
     lake: Lake, services: Services, instance: dg.DagsterInstance, tags: Mapping[str, str], config: Mapping[str, Any], left: int
@@ -515,7 +531,7 @@ def history(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> Sequence[A
     return [record for record in instance.event_log_storage.get_asset_check_execution_history(check, limit=100) if not record.run_id]
 
 
-OFTEN_JUDGED = CHECK_KEYS
+CHECK_KEYS = OFTEN_JUDGED = check_keys(NAMES)
 """The checks that runs and sensors judge after commits: all of them, because no table has keys to read."""
 
 

@@ -13,10 +13,10 @@ from compaction_pipeline.core.insight.markdown import is_shown_at_once
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.tables.commit_report import CommitReport
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_FIGURES, TABLE_HEALTH
 from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_RECORDS, DELTA_FILES, TABLE_FIGURES, TABLE_HEALTH
 
 SENSORS = ("snapshot_sensor", "fragmentation_sensor", "commit_sensor", "catalog_sensor")
 

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.queue import small_tasks
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTED_FILES
 from compaction_pipeline.defs.location import definitions
 from compaction_pipeline.spark.session import SparkSessions
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES
 
 
 @pytest.mark.spark

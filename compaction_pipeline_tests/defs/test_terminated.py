@@ -10,13 +10,14 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMMIT_JOB, COMPACT_JOB, MACHINE_TAGS
+from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, MACHINE_TAGS
 from compaction_pipeline.defs.terminated import HOLD, held_back
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.plain_names import NAMES
 
 
 def started(instance: dg.DagsterInstance, job: str = COMPACT_JOB, *, by_machine: bool = True) -> dg.DagsterRun:
@@ -31,22 +32,22 @@ def end(instance: dg.DagsterInstance, run: dg.DagsterRun, message: str | None = 
 
 
 def test_a_person_s_termination_holds_the_sensors_back_for_ten_minutes(instance: dg.DagsterInstance) -> None:
-    assert held_back(instance, utc_now()) is None
+    assert held_back(NAMES, instance, utc_now()) is None
     run = started(instance)
     end(instance, run)
-    held = held_back(instance, utc_now())
+    held = held_back(NAMES, instance, utc_now())
     assert held is not None
     assert (held.run_id, held.job) == (run.run_id, COMPACT_JOB)
     assert f"because a person ended run {run.run_id[:8]} of compact_job; launch `compact_job` to go on at once" in held.text
-    assert held_back(instance, held.at + HOLD - timedelta(seconds=1)) == held
-    assert held_back(instance, held.at + HOLD) is None
+    assert held_back(NAMES, instance, held.at + HOLD - timedelta(seconds=1)) == held
+    assert held_back(NAMES, instance, held.at + HOLD) is None
 
 
 def test_a_run_that_ends_slowly_and_one_that_was_queued_count_too(instance: dg.DagsterInstance) -> None:
     instance.report_run_canceling(started(instance))
-    assert held_back(instance, utc_now()) is not None
+    assert held_back(NAMES, instance, utc_now()) is not None
     end(instance, launched := started(instance, COMMIT_JOB, by_machine=False), "Canceling run from the queue.")
-    held = held_back(instance, utc_now())
+    held = held_back(NAMES, instance, utc_now())
     assert held is not None
     assert (held.run_id, held.job) == (launched.run_id, COMMIT_JOB)
 
@@ -55,15 +56,15 @@ def test_no_other_end_holds_anything_back(instance: dg.DagsterInstance) -> None:
     instance.report_run_failed(started(instance))
     end(instance, started(instance), "Canceling due to exceeding maximum runtime of 5 seconds.")
     end(instance, started(instance, "pause_job"))
-    assert held_back(instance, utc_now()) is None
+    assert held_back(NAMES, instance, utc_now()) is None
 
 
 def test_a_later_launch_of_a_person_ends_the_wait(instance: dg.DagsterInstance) -> None:
     end(instance, started(instance))
     started(instance, by_machine=True)
-    assert held_back(instance, utc_now()) is not None
+    assert held_back(NAMES, instance, utc_now()) is not None
     started(instance, by_machine=False)
-    assert held_back(instance, utc_now()) is None
+    assert held_back(NAMES, instance, utc_now()) is None
 
 
 @pytest.mark.parametrize("sensor", ["fragmentation_sensor", "commit_sensor"])

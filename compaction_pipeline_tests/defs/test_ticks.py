@@ -9,11 +9,12 @@ import pytest
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs.keys import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, DELTA_FILES, OPTIMIZERS
+from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, DELTA_FILES, NAMES, OPTIMIZERS
 
 WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job"}
 SELECTED = {
@@ -62,9 +63,9 @@ def test_no_tick_can_start_a_run_of_an_asset(lake: Lake, services: OpenedService
 
 
 def test_a_tick_without_a_job_that_asks_for_a_run_fails(lake: Lake, instance: dg.DagsterInstance) -> None:
-    @ticking("odd_sensor", every=30, description="It asks for a run.", events_of=[COMPACTED_FILES])
-    def odd_sensor(context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+    def odd_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
         return dg.SensorResult(run_requests=[dg.RunRequest()])
 
+    odd_sensor = ticking(NAMES, "odd_sensor", odd_tick, every=30, description="It asks for a run.", events_of=[COMPACTED_FILES])
     with pytest.raises(dg.DagsterInvariantViolationError, match="odd_sensor has no job, so it may ask for no run"):
         ticked(instance, odd_sensor)

@@ -14,10 +14,10 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs import walk as module
-from compaction_pipeline.defs.keys import DELTA_FILES
 from compaction_pipeline.defs.walk import Walk, next_keys, walked
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
+from compaction_pipeline_tests.plain_names import DELTA_FILES, NAMES
 
 NOW = datetime(2026, 5, 1, 23, tzinfo=timezone.utc)
 ORDERS = TableIdentifier("lake", ("shop",), "orders")
@@ -29,7 +29,7 @@ def overview(name: str, snapshot_id: int = 1, health: HealthStatus = HealthStatu
 
 def step(instance: dg.DagsterInstance, walk: Walk, nodes: list[NodeOverview], now: datetime = NOW) -> tuple[Walk, list[str], list[str]]:
     """Walk on and store what was found, as the daemon does. Returns the walk, the new partitions, and the nodes that were told."""
-    walk, requests, events = walked(instance, walk, nodes, now)
+    walk, requests, events = walked(NAMES, instance, walk, nodes, now)
     new = [one for request in requests for one in request.partition_keys]
     instance.add_dynamic_partitions("table_nodes", new)
     for event in events:

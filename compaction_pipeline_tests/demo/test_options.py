@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.defs.keys import TABLE_HEALTH
 from compaction_pipeline.demo.options import child_environment, read_options
 from compaction_pipeline.demo.processes import check_port
+from compaction_pipeline_tests.plain_names import TABLE_HEALTH
 
 
 def test_without_any_choice_the_demo_is_live_on_port_3000_in_a_folder_of_its_own() -> None:
