@@ -20,6 +20,7 @@ ONCE ?=
 OPTIMIZERS ?=
 STEPS ?= 10000
 BASE ?= HEAD
+SHAPE ?=
 PYTEST := $(BIN)/python -m pytest
 # Two workers fit a machine of 2 cores. Run `make test JOBS=4` on a larger one.
 JOBS ?= 2
@@ -130,9 +131,12 @@ test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that
 
 # ---- the rest ---------------------------------------------------------------------------------------------------------
 
-.PHONY: bench clean
+.PHONY: bench shape clean
 bench: $(STAMP) ## run every benchmark at its default size
 	@for benchmark in benchmarks/*.py; do echo "== $$benchmark"; $(BIN)/python "$$benchmark" || exit 1; done
+
+shape: $(STAMP) ## print the figures that say how much of the code a reader must hold in mind (SHAPE='--list': with names; '--diff': what laws say anew)
+	@$(BIN)/python .ci/shape $(SHAPE)
 
 clean: demo-clean ## remove everything that make has made: .venv, caches, .demo
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info spark-warehouse metastore_db derby.log

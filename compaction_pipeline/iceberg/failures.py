@@ -52,29 +52,43 @@ def translated(what: str, *, is_file: bool = False) -> Iterator[None]:
     except (Malformed, ValidationError) as error:
         raise _malformed(what, error) from error
     except (NoSuchPropertyException, NotInstalledError, ImportError, ArgumentError, NoSuchModuleError) as error:
-        if (extra := missing_extra(error)) is not None:
-            raise ConfigError(
-                f"{what} needs a package that is not installed: run `pip install 'compaction-pipeline[{extra}]'` ({_text(error)})"
-            ) from error
-        raise ConfigError(f"{what}: {_text(error)}; correct the catalog's properties") from error
+        raise _not_set_up(what, error) from error
     except (RESTError, HTTPError) as error:
         raise _of_rest(what, error) from error
     except OSError as error:
         raise _of_files(what, error, is_file) from error
     except DatabaseError as error:
-        if "file is not a database" in str(error):
-            raise ConfigError(f"{what}: the file that 'uri' names is not a database; correct the catalog's properties") from error
-        raise _silent(what, error) from error
+        raise _of_database(what, error) from error
     except Exception as error:
-        if (answer := http_answer(error)) is not None:
-            raise _answered(what, answer) from error
-        if type(error).__name__ == "TTransportException":
-            # The connection to a Hive metastore failed. The library of this error is installed only where Hive is used.
-            raise _silent(what, error) from error
-        # A library may raise any error for content that it does not expect. One such table must not stop the others.
-        raise StorageUnavailable(
-            f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"
-        ) from error
+        raise _of_anything(what, error) from error
+
+
+def _not_set_up(what: str, error: Exception) -> CompactionError:
+    """Our error for a package or a property of the catalog that is missing or wrong."""
+    if (extra := missing_extra(error)) is not None:
+        return ConfigError(
+            f"{what} needs a package that is not installed: run `pip install 'compaction-pipeline[{extra}]'` ({_text(error)})"
+        )
+    return ConfigError(f"{what}: {_text(error)}; correct the catalog's properties")
+
+
+def _of_database(what: str, error: Exception) -> CompactionError:
+    if "file is not a database" in str(error):
+        return ConfigError(f"{what}: the file that 'uri' names is not a database; correct the catalog's properties")
+    return _silent(what, error)
+
+
+def _of_anything(what: str, error: Exception) -> CompactionError:
+    """Our error for one that no rule foresees. A library may raise any error for content that it does not expect."""
+    if (answer := http_answer(error)) is not None:
+        return _answered(what, answer)
+    if type(error).__name__ == "TTransportException":
+        # The connection to a Hive metastore failed. The library of this error is installed only where Hive is used.
+        return _silent(what, error)
+    # One such table must not stop the others.
+    return StorageUnavailable(
+        f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"
+    )
 
 
 def _of_rest(what: str, error: Exception) -> CompactionError:

@@ -45,6 +45,13 @@ def check_new_table(
     columns: Mapping[str, str], primary_key: Sequence[str], partition: Sequence[PartitionColumn], buckets: int, upsert: bool
 ) -> None:
     """Raise ConfigError for a table that must not be created. `columns` are the Iceberg types of the top-level columns by name."""
+    _check_primary_key(columns, primary_key)
+    check_buckets(buckets)
+    for field in partition:
+        _check_partition(field, primary_key, upsert)
+
+
+def _check_primary_key(columns: Mapping[str, str], primary_key: Sequence[str]) -> None:
     if isinstance(primary_key, str):
         raise ConfigError(f"primary_key is {primary_key!r} but must be a list of columns, for example [{primary_key!r}]")
     if not primary_key or len(set(primary_key)) != len(primary_key):
@@ -56,20 +63,21 @@ def check_new_table(
             raise ConfigError(f"primary_key names {name!r}: a name with a comma, or with a space at an end, cannot be stored in the table")
         if not may_be_in_a_key(columns[name]):
             raise ConfigError(f"primary_key names {name!r} of type {columns[name]}, which has no hash: use columns of other types")
-    check_buckets(buckets)
-    for field in partition:
-        if field.transform == "year":
-            raise ConfigError(f"partition field {field.name!r} is by year, which Amoro's readers read wrongly: use month or day")
-        if field.transform == "identity" and field.source_type.partition("[")[0] in _UNSAFE_IDENTITIES:
-            raise ConfigError(
-                f"partition field {field.name!r} has values of type {field.source_type}, which Amoro's readers may read wrongly: use "
-                "bucket or another column"
-            )
-        if upsert and field.source not in primary_key:
-            raise ConfigError(
-                f"partition field {field.name!r} comes from {field.source!r}, which is not in the primary key: when an upsert changes it, "
-                "the old row would stay in its old partition; add it to the primary key"
-            )
+
+
+def _check_partition(field: PartitionColumn, primary_key: Sequence[str], upsert: bool) -> None:
+    if field.transform == "year":
+        raise ConfigError(f"partition field {field.name!r} is by year, which Amoro's readers read wrongly: use month or day")
+    if field.transform == "identity" and field.source_type.partition("[")[0] in _UNSAFE_IDENTITIES:
+        raise ConfigError(
+            f"partition field {field.name!r} has values of type {field.source_type}, which Amoro's readers may read wrongly: use "
+            "bucket or another column"
+        )
+    if upsert and field.source not in primary_key:
+        raise ConfigError(
+            f"partition field {field.name!r} comes from {field.source!r}, which is not in the primary key: when an upsert changes it, "
+            "the old row would stay in its old partition; add it to the primary key"
+        )
 
 
 def check_buckets(buckets: int) -> None:
