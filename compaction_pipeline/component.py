@@ -122,14 +122,14 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions of the code location. Raises ConfigError for an attribute that breaks its rule."""
         self._check_others(context)
-        return definitions(self._choices(), with_executor=False, pyspark=self._resource())
+        return definitions(self.choices(), with_executor=False, pyspark=self._resource())
 
     def _check_others(self, context: dg.ComponentLoadContext) -> None:
         """Raise ConfigError when another component of the code location cannot stand beside this one."""
         tree = context.component_tree
         # In `dg.build_defs_for_component` a component stands alone, and the tree stands for no folder.
         if isinstance(tree.defs_module, ModuleType):
-            check_together([(each._choices(), each.pyspark) for each in tree.get_all_components(CompactionPipeline)])
+            check_together([(each.choices(), each.pyspark) for each in tree.get_all_components(CompactionPipeline)])
 
     def _resource(self) -> Any:
         """The resource of the attribute `pyspark`; "project" and None stay as they are. Raises ConfigError for what has no session."""
@@ -143,7 +143,8 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
             )
         return given
 
-    def _choices(self) -> Choices:
+    def choices(self) -> Choices:
+        """Return what the attributes choose. Raises ConfigError for an attribute that breaks its rule."""
         settings: dict[str, object] = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
         if self.asset_owners is not None:
             settings["asset_owners"] = ",".join(self.asset_owners)
