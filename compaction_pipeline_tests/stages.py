@@ -16,7 +16,10 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "spark": ("spark", "defs/test_spark_run.py", "merging/test_memory.py", "scenarios/test_model.py"),
     "postgres": ("behaviours", "iceberg/test_sql_catalog.py", "storage"),
     "interop": ("interop",),
-    "scenario": ("scenarios",),
+    "scenario": (
+        "defs/test_other_host.py",
+        "scenarios",
+    ),
     "browser": ("browser",),
     "long": EVERYWHERE,
 }
