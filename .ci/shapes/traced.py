@@ -85,7 +85,7 @@ def _main(name: str, repo: Path) -> int:
     follower = Follower(repo / "compaction_pipeline", name)
 
     class Plugin:
-        @pytest.hookimpl(hookwrapper=True)  # type: ignore[untyped-decorator]
+        @pytest.hookimpl(hookwrapper=True)
         def pytest_runtest_call(self) -> object:
             sys.setprofile(follower)
             yield

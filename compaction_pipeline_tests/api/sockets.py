@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import uvicorn
 
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.serve import Listening, server_config
 from compaction_pipeline.api.slow_refusals import Refusals
 from compaction_pipeline_tests.api.served import Served
+from compaction_pipeline_tests.servers import running
 
 PATIENCE_SECONDS = 60
 
@@ -24,16 +22,8 @@ READY = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 @contextmanager
 def listening(served: Served, cert: Path | None = None, key: Path | None = None, refusals: Refusals | None = None) -> Iterator[int]:
     """The server as `serve` sets it up, on a loopback port, with TLS when it gets a certificate. Yields the port."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key), refusals))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    with running(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key), refusals)) as port:
+        yield port
 
 
 def connected(port: int, sent: bytes = b"") -> socket.socket:

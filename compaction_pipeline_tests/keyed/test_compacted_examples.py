@@ -36,8 +36,7 @@ def check(example: Example) -> None:
 @pytest.mark.parametrize("name", KEYED_EXAMPLES)
 def test_the_rows_stay_and_the_base_store_alone_holds_them(name: str, kind: CompactionType, tmp_path: Path) -> None:
     example = Example(name, tmp_path)
-    # The tasks of a MAJOR read parts of their nodes, and those of the others whole nodes.
-    done = compactions(example).compact(kind, task_bytes=40_000 if kind is CompactionType.MAJOR else None)
+    done = compactions(example).compact(kind, task_bytes=40_000)
     assert done is not None
     assert done.state is CommitState.COMMITTED
     check(example)

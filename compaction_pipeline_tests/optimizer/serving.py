@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,6 +11,7 @@ import uvicorn
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline_tests.servers import running
 from compaction_pipeline_tests.services.house import House
 
 REGISTRATION = Registration("default", "here", "1", "1", MERGE_VERSION, 4)
@@ -21,16 +20,8 @@ REGISTRATION = Registration("default", "here", "1", "1", MERGE_VERSION, 4)
 @contextmanager
 def serving(house: House, port: int = 0) -> Iterator[int]:
     """A server over the house on a loopback port, until the block ends. Yields the port."""
-    listener = socket.create_server(("127.0.0.1", port))
-    server = uvicorn.Server(uvicorn.Config(http_app(house.services), log_config=None, timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+    with running(uvicorn.Config(http_app(house.services), log_config=None, timeout_graceful_shutdown=1), port) as bound:
+        yield bound
 
 
 def plan(house: House, *names: str) -> None:

@@ -21,8 +21,6 @@ from compaction_pipeline_tests.scenarios.crashing import PROTOCOL, compact_until
 from compaction_pipeline_tests.scenarios.modelled_table import reachable_files
 
 TABLE = TableIdentifier("lake", ("db",), "t")
-
-
 KEYED_PROTOCOL = tuple(step for step in PROTOCOL if not step.endswith(("files.apply", "index.add")))
 """A keyed table has no index of files, and the program knows the table of this test already."""
 
@@ -32,8 +30,6 @@ MERGE_AND_COMMIT = KEYED_PROTOCOL[KEYED_PROTOCOL.index("claimed") : KEYED_PROTOC
 
 
 _PROPERTIES = {"self-optimizing.commit.interval": "0", "self-optimizing.max-task-size-bytes": "3000"}
-
-
 _CHILDREN = multiprocessing.get_context("forkserver")
 _CHILDREN.set_forkserver_preload(["compaction_pipeline_tests.scenarios.crashing"])
 

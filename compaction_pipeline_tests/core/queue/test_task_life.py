@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from itertools import product
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -155,18 +154,16 @@ def test_a_merge_and_a_hopeless_end_are_final_for_the_attempts() -> None:
     assert after(EndReason.FILE_GONE) == AfterAttempt(TaskStatus.FAILED, Tries(1))
 
 
-@given(
-    st.sampled_from([reason for reason in EndReason if reason is not EndReason.MERGED]),
-    st.builds(Tries, st.integers(0, 4), st.integers(0, 5)),
-)
-def test_a_worker_knows_from_its_assignment_whether_a_task_is_tried_again(reason: EndReason, tries: Tries) -> None:
-    outcome = after(reason, tries)
-    claimed = task(status=TaskStatus.EXECUTING, failures=tries.failures, losses=tries.losses)
-    told = replace(
-        claimed, status=outcome.status, result=MergeResult(claimed.task_id, claimed.current_attempt_id, (), end_reason=reason, error="e")
-    )
-    stored = replace(claimed, status=outcome.status, retry_at=outcome.retry_at)
-    assert is_tried_again(told) is stored.is_to_be_merged
+def test_a_worker_knows_from_its_assignment_whether_a_task_is_tried_again() -> None:
+    for reason, failures, losses in product(EndReason, range(5), range(6)):
+        if reason is EndReason.MERGED:
+            continue
+        outcome = after(reason, Tries(failures, losses))
+        claimed = task(status=TaskStatus.EXECUTING, failures=failures, losses=losses)
+        result = MergeResult(claimed.task_id, claimed.current_attempt_id, (), end_reason=reason, error="e")
+        told = replace(claimed, status=outcome.status, result=result)
+        stored = replace(claimed, status=outcome.status, retry_at=outcome.retry_at)
+        assert is_tried_again(told) is stored.is_to_be_merged, (reason, failures, losses)
 
 
 @pytest.mark.parametrize(

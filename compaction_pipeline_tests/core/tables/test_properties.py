@@ -19,6 +19,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.written_pages import ROOT
 
 NO_NUMBERS = st.sampled_from(["", " ", "x", "high", "never", "1h", "1g", "128MB", "1.5.0"])
+NO_WHOLE_NUMBERS = NO_NUMBERS | st.sampled_from(["1.5", "nan", "inf"])
 NEITHER_TRUE_NOR_FALSE = st.sampled_from(["", "yes", "1", "on"])
 BLANK = st.sampled_from(["", " ", "  "])
 
@@ -27,7 +28,7 @@ def whole(least: int, most: int) -> tuple[st.SearchStrategy[str], st.SearchStrat
     """Good and bad texts of a property that must be a whole number from `least` to `most`."""
     beyond = st.sampled_from([least - 1, most + 1]) | st.integers(max_value=least - 1) | st.integers(min_value=most + 1)
     good = st.sampled_from([least, most]) | st.integers(least, most)
-    return good.map(str), beyond.map(str) | NO_NUMBERS | st.sampled_from(["1.5", "nan", "inf"])
+    return good.map(str), beyond.map(str) | NO_WHOLE_NUMBERS
 
 
 def part(most: float) -> tuple[st.SearchStrategy[str], st.SearchStrategy[str]]:
@@ -57,7 +58,10 @@ BOUNDS = {
     "self-optimizing.minor.trigger.interval": TIME,
     "self-optimizing.min-plan-interval": TIME,
     "self-optimizing.major.trigger.duplicate-ratio": part(LARGEST),
-    "self-optimizing.full.trigger.interval": (whole(-(2**63), 2**63 - 1)[0], st.integers(min_value=2**63).map(str) | NO_NUMBERS),
+    "self-optimizing.full.trigger.interval": (
+        whole(-(2**63), 2**63 - 1)[0],
+        st.integers(min_value=2**63).map(str) | NO_WHOLE_NUMBERS,
+    ),
     "self-optimizing.full.rewrite-all-files": SWITCH,
     "self-optimizing.max-task-size-bytes": BYTES,
     "self-optimizing.max-file-count": whole(1, 2**31 - 1),
@@ -71,8 +75,38 @@ BOUNDS = {
 """For each property: texts that keep its rule, and texts that break it."""
 
 
+MISTAKES = {
+    "self-optimizing.enabled": ["yes", ""],
+    "compaction.enabled": ["yes", ""],
+    "compaction.delta-rewrite.enabled": ["yes", ""],
+    "self-optimizing.group": ["", "  "],
+    # Only the columns of a table tell whether another text is understood.
+    "self-optimizing.filter": ["", " "],
+    "self-optimizing.priority": ["high", "1.5", "2147483648"],
+    "self-optimizing.target-size": ["0", "-1", "128MB", "nan", "9" * 23],
+    "self-optimizing.fragment-ratio": ["1", "0", "2.5", "inf", "2147483648"],
+    "self-optimizing.min-target-size-ratio": ["0", "1.1", "nan", "inf", "-1"],
+    "self-optimizing.minor.trigger.file-count": ["1", "x", "2147483648"],
+    "self-optimizing.minor.trigger.total-size": ["0", "nan", "9" * 23],
+    "self-optimizing.minor.trigger.interval": ["-1", "1h", "9" * 40],
+    "self-optimizing.min-plan-interval": ["-1", "inf"],
+    "self-optimizing.major.trigger.duplicate-ratio": ["0", "-0.1", "nan", "inf"],
+    "self-optimizing.full.trigger.interval": ["never", "nan", str(2**63)],
+    "self-optimizing.full.rewrite-all-files": ["yes", ""],
+    "self-optimizing.max-task-size-bytes": ["0", "x", "9" * 23],
+    "self-optimizing.max-file-count": ["0", "x", "2147483648"],
+    "self-optimizing.execute.num-retries": ["-1", "x", "1001"],
+    "self-optimizing.commit.interval": ["-1", "x"],
+    "compaction.task.memory": ["134217727", "1g", "9" * 23],
+    "compaction.respec.quiet-interval": ["-1", "x"],
+    "compaction.conversions.enabled": ["yes", ""],
+    "self-optimizing.quota": ["0", "-1", "nan", "inf"],
+}
+"""Values that people write. Each of them is tried every time."""
+
+
 def test_every_property_has_its_bounds_here() -> None:
-    assert set(BOUNDS) == {item.key for item in PROPERTIES if item.stops}
+    assert set(BOUNDS) == set(MISTAKES) == {item.key for item in PROPERTIES if item.stops}
 
 
 @given(st.data())
@@ -82,11 +116,22 @@ def test_a_value_out_of_bounds_names_key_value_and_rule_and_each_other_value_is_
             continue
         good, bad = (data.draw(texts, label=item.key) for texts in BOUNDS[item.key])
         resolve_properties({item.key: good}, {})
-        with pytest.raises(ConfigError) as raised:
-            resolve_properties({item.key: bad}, {})
-        assert item.key in str(raised.value)
-        assert bad.strip() in str(raised.value)
-        assert item.rule in str(raised.value)
+        check_refused(item.key, bad)
+
+
+def test_a_value_that_people_mistake_names_key_value_and_rule() -> None:
+    for key, values in MISTAKES.items():
+        for value in values:
+            check_refused(key, value)
+
+
+def check_refused(key: str, value: str) -> None:
+    rule = next(item.rule for item in PROPERTIES if item.key == key)
+    with pytest.raises(ConfigError) as raised:
+        resolve_properties({key: value}, {})
+    assert key in str(raised.value)
+    assert value.strip() in str(raised.value)
+    assert rule in str(raised.value)
 
 
 def test_a_value_out_of_bounds_names_the_table_who_set_it_and_how_to_mend_it() -> None:

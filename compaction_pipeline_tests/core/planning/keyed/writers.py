@@ -16,14 +16,8 @@ from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, Node, SimFile, SimRow, SimTable, related
 
 _NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
-
-
 _PROPERTIES = TableProperties(target_size_bytes=64, fragment_ratio=4, max_task_size_bytes=64)
-
-
 KEYS = 16
-
-
 _TYPES = (CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL)
 
 
