@@ -12,11 +12,11 @@ from datetime import datetime
 import dagster as dg
 
 from compaction_pipeline.core.insight.overview import NodeOverview, worst_first
-from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.queue.attempts import attempt_text
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of, unbroken
+from compaction_pipeline.defs.svg import clipped_middle
 from compaction_pipeline.services.insight.read_status import Status
 
 

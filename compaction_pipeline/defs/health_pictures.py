@@ -1,6 +1,6 @@
 """The pictures at the top of the page of `table_health`, as metadata of Dagster.
 
-Pure: it translates values of the core into the pictures of `core/insight/pictures.py`. Dagster shows Markdown of fewer than 1,000
+Pure: it translates values of the core into the pictures of `defs/pictures.py`. Dagster shows Markdown of fewer than 1,000
 characters at once, so each picture is an entry of its own. The entry `pictures` has all of them again, large and with every detail,
 behind a button.
 """
@@ -14,13 +14,13 @@ import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
-from compaction_pipeline.core.insight.markdown import LINE, fitting, plain, wrapped
 from compaction_pipeline.core.insight.overview import TableOverview, worst_first
-from compaction_pipeline.core.insight.pictures import TableBar, files_over_time, running_now, worst_tables
-from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+from compaction_pipeline.defs.markdown import LINE, fitting, plain, wrapped
 from compaction_pipeline.defs.metadata import clipped
+from compaction_pipeline.defs.pictures import TableBar, files_over_time, running_now, worst_tables
+from compaction_pipeline.defs.svg import clipped_middle
 from compaction_pipeline.services.insight.read_status import Status
 
 

@@ -13,13 +13,13 @@ from urllib.parse import quote, urlencode
 import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.insight.markdown import LINE, fitting, is_shown_at_once
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview, worst_first
-from compaction_pipeline.core.insight.svg import clipped_middle
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.words import count_text, printable
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.defs.markdown import LINE, fitting, is_shown_at_once
 from compaction_pipeline.defs.names import COMPACT_JOB, PAUSE_JOB, RESUME_JOB, Names
+from compaction_pipeline.defs.svg import clipped_middle
 from compaction_pipeline.services.insight.read_status import Status
 
 MOST_CHARACTERS = 8_000

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
-from compaction_pipeline.core.insight.markdown import fitting, plain
 from compaction_pipeline.core.tables.node_keys import table_key
+from compaction_pipeline.defs.markdown import fitting, plain
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.run_tags import runs_page
 

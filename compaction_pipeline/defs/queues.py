@@ -14,11 +14,11 @@ import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.queues import LATELY
-from compaction_pipeline.core.insight.markdown import fitting, plain, wrapped
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 from compaction_pipeline.defs.choices import owners_of
+from compaction_pipeline.defs.markdown import fitting, plain, wrapped
 from compaction_pipeline.defs.metadata import megabytes, table_of, unbroken
 from compaction_pipeline.defs.names import GROUP, Names
 from compaction_pipeline.defs.partitions import OF_ALL_NODES

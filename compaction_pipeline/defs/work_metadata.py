@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
-from compaction_pipeline.core.insight.markdown import wrapped
-from compaction_pipeline.core.insight.node_change import before_and_after
-from compaction_pipeline.core.insight.pictures import FileGroup, before_after
+from compaction_pipeline.core.insight.node_change import FileGroup, before_and_after
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.defs.markdown import wrapped
 from compaction_pipeline.defs.metadata import megabytes, table_of
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.page_links import record_links
+from compaction_pipeline.defs.pictures import before_after
 
 
 def record_metadata(names: Names, record: CompactionRecord) -> dict[str, dg.MetadataValue]:

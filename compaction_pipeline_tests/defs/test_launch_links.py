@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
-from compaction_pipeline.core.insight.markdown import LINE, is_shown_at_once
 from compaction_pipeline.core.insight.overview import NodeOverview, TableOverview
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
@@ -26,6 +25,7 @@ from compaction_pipeline.defs.launch_links import (
     links_by_purpose,
     pause_table_link,
 )
+from compaction_pipeline.defs.markdown import LINE, is_shown_at_once
 from compaction_pipeline.defs.pausing import PauseConfig
 from compaction_pipeline_tests.defs.values import overview
 

@@ -8,10 +8,10 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.core.commit.record import CommitFigures
-from compaction_pipeline.core.insight.markdown import is_shown_at_once
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.health_metadata import executing_tasks, node_metadata, worst_nodes
+from compaction_pipeline.defs.markdown import is_shown_at_once
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 from compaction_pipeline_tests.defs.values import NOW, overview, record, task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from compaction_pipeline.core.insight.markdown import is_shown_at_once
+from compaction_pipeline.defs.markdown import is_shown_at_once
 from compaction_pipeline.defs.page_links import node_links, partition_page, record_links
 from compaction_pipeline_tests.defs.values import overview, record
 from compaction_pipeline_tests.plain_names import NAMES

@@ -9,10 +9,10 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.insight.markdown import is_shown_at_once
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.tables.commit_report import CommitReport
 from compaction_pipeline.definitions import defs
+from compaction_pipeline.defs.markdown import is_shown_at_once
 from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices

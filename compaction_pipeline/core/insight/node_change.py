@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from compaction_pipeline.core.insight.pictures import FileGroup
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.work.kinds import TaskAction
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """The files on one side of a compaction."""
+
+    data_files: int
+    delete_files: int
+    size_bytes: int
+
+    @property
+    def files(self) -> int:
+        return self.data_files + self.delete_files
 
 
 def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGroup]:

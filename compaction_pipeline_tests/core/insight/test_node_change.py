@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compaction_pipeline.core.insight.node_change import before_and_after
-from compaction_pipeline.core.insight.pictures import FileGroup
+from compaction_pipeline.core.insight.node_change import FileGroup, before_and_after
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.work.kinds import TaskAction

@@ -12,17 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
-from compaction_pipeline.core.insight.markdown import is_shown_at_once
-from compaction_pipeline.core.insight.pictures import (
-    WIDTH,
-    FileGroup,
-    TableBar,
-    before_after,
-    files_over_time,
-    running_now,
-    worst_tables,
-)
-from compaction_pipeline.core.insight.svg import BLUE, ORANGE, PURPLE, RED, text_width
+from compaction_pipeline.core.insight.node_change import FileGroup
+from compaction_pipeline.defs.markdown import is_shown_at_once
+from compaction_pipeline.defs.pictures import WIDTH, TableBar, before_after, files_over_time, running_now, worst_tables
+from compaction_pipeline.defs.svg import BLUE, ORANGE, PURPLE, RED, text_width
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
 _SVG = "{http://www.w3.org/2000/svg}"

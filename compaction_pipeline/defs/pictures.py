@@ -12,21 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
-from compaction_pipeline.core.insight.markdown import fitting, image, wrapped
-from compaction_pipeline.core.insight.svg import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    bars,
-    fitted,
-    line,
-    picture,
-    text_width,
-    words_at,
-)
+from compaction_pipeline.core.insight.node_change import FileGroup
 from compaction_pipeline.core.words import bytes_text, count_text
+from compaction_pipeline.defs.markdown import fitting, image, wrapped
+from compaction_pipeline.defs.svg import BLUE, GREY, ORANGE, PURPLE, RED, bars, fitted, line, picture, text_width, words_at
 
 WIDTH = 365
 """In a window of 1,400 pixels, the column of values in Dagster's metadata is about 370 pixels wide."""
@@ -51,19 +40,6 @@ class TableBar:
     def files(self) -> int:
         """All files that the bar shows."""
         return self.small_data_files + self.equality_deletes + self.position_deletes
-
-
-@dataclass(frozen=True, slots=True)
-class FileGroup:
-    """The files on one side of a compaction."""
-
-    data_files: int
-    delete_files: int
-    size_bytes: int
-
-    @property
-    def files(self) -> int:
-        return self.data_files + self.delete_files
 
 
 def files_over_time(points: Sequence[FilesPoint], now: datetime, *, whole: bool = False) -> str:

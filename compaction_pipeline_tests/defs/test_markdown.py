@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.insight.markdown import AT_ONCE, LINE, fitting, image, is_shown_at_once, plain, wrapped
+from compaction_pipeline.defs.markdown import AT_ONCE, LINE, fitting, image, is_shown_at_once, plain, wrapped
 
 
 def test_characters_of_markdown_are_escaped() -> None:
