@@ -30,8 +30,8 @@ from compaction_pipeline.core.work.result import Digest
 from compaction_pipeline.merging.copying import assemble, assembled_file, merge
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.chunks import Piece
-from compaction_pipeline.merging.copying.proof import CopyProof, Part, ReadRows
-from compaction_pipeline.merging.copying.segments import Segment
+from compaction_pipeline.merging.copying.proof import CopyProof
+from compaction_pipeline.merging.copying.segments import Part, ReadRows, Segment
 from compaction_pipeline.merging.copying.source import CopySource
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 

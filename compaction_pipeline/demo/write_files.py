@@ -21,9 +21,10 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, leaves, may_have_bounds
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, may_have_bounds
 
 
 def write_parquet_file(

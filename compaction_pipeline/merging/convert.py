@@ -17,6 +17,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
@@ -25,7 +26,7 @@ from compaction_pipeline.merging.digest import RowDigest
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
-from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, footer_bytes, leaves
+from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, footer_bytes
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
 _ARROW = arrow_schema(POSITION_DELETE_SCHEMA.fields)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from compaction_pipeline.core.work.result import Digest
-from compaction_pipeline.merging.reading.evolution import children
+from compaction_pipeline.formats.arrow_fields import children
 from compaction_pipeline.merging.row_hashes import (
     INDEX_ROWS,
     MASK_64,

@@ -27,6 +27,7 @@ from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.core.tables.table import TableLayout, data_folder
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.convert import convert_deletes
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.footer import DamagedPages
@@ -44,7 +45,6 @@ from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.patience import patiently
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
 from compaction_pipeline.merging.route import RowRouter
-from compaction_pipeline.merging.writing.metrics import leaves
 from compaction_pipeline.merging.writing.parquet_options import filters_of
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction_pipeline.merging.reading.evolution import children, field_id
+from compaction_pipeline.formats.arrow_fields import children, field_id
 
 Words = NDArray[np.uint64]
 _CHAIN = np.uint64(0x9E3779B97F4A7C15)

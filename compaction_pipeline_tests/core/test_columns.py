@@ -34,7 +34,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.tables.columns import Column, bound_value, primitive_columns
-from compaction_pipeline.merging.writing.metrics import leaves
+from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline_tests.every_type import EVERY_PRIMITIVE
 
 _INTS = st.integers(-(2**31), 2**31 - 1)

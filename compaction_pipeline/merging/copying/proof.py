@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,35 +24,14 @@ from numpy.typing import NDArray
 
 from compaction_pipeline.core.errors import DigestMismatch
 from compaction_pipeline.core.work.result import Digest
+from compaction_pipeline.formats.arrow_fields import children
+from compaction_pipeline.merging.copying.segments import Part, ReadRows
 from compaction_pipeline.merging.digest import RowDigest, same_rows
-from compaction_pipeline.merging.reading.evolution import children
 from compaction_pipeline.merging.row_hashes import column_ids
 
 _MASK = (1 << 64) - 1
 _VERBATIM = -1
 _STEP_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class ReadRows:
-    """A batch as it was read. `first` is the number of its first row in the task."""
-
-    batch: Any
-    first: int
-
-    def rows(self, first: int, count: int) -> Any:
-        """These rows by their numbers. Empty if the batch does not hold all of them."""
-        start = first - self.first
-        return self.batch.slice(start, count) if 0 <= start <= self.batch.num_rows - count else self.batch.slice(0, 0)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Decoded columns (places of top-level columns) of consecutive rows. `read` is the batch as it was read, for the comparison."""
-
-    columns: tuple[int, ...]
-    batch: Any
-    read: ReadRows
 
 
 class CopyProof:

@@ -4,9 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from compaction_pipeline.merging.copying.chunks import Piece
-from compaction_pipeline.merging.copying.proof import Part
+
+
+@dataclass(frozen=True)
+class ReadRows:
+    """A batch as it was read. `first` is the number of its first row in the task."""
+
+    batch: Any
+    first: int
+
+    def rows(self, first: int, count: int) -> Any:
+        """These rows by their numbers. Empty if the batch does not hold all of them."""
+        start = first - self.first
+        return self.batch.slice(start, count) if 0 <= start <= self.batch.num_rows - count else self.batch.slice(0, 0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Decoded columns (places of top-level columns) of consecutive rows. `read` is the batch as it was read, for the comparison."""
+
+    columns: tuple[int, ...]
+    batch: Any
+    read: ReadRows
 
 
 @dataclass(frozen=True)

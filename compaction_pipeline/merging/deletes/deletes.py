@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.formats.hash_filter import HashFilter
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
-from compaction_pipeline.merging.deletes.keys import HashFilter, KeyColumns, KeySet, KeySetBuilder, hashes_of
+from compaction_pipeline.merging.deletes.keys import KeyColumns, KeySet, KeySetBuilder, hashes_of
 from compaction_pipeline.merging.deletes.positions import Bits, deleted_positions, kept_for_others
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, KeyFiles, SharedDeletes
 from compaction_pipeline.merging.deletes.spill import PartedRows

@@ -13,10 +13,10 @@ from compaction_pipeline.core.errors import MergeRefused
 from compaction_pipeline.core.tables.columns import OFFSET_ID, TRANSACTION_ID
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
 from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
+from compaction_pipeline.formats.arrow_fields import field_id
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.keys import KeyColumns
 from compaction_pipeline.merging.keyed.key_hashes import key_hashes
-from compaction_pipeline.merging.reading.evolution import field_id
 from compaction_pipeline.merging.reading.read import DataReader, OpenFile
 
 OFFSET_FIELD = NestedField(OFFSET_ID, "_file_offset", LongType(), required=False)

@@ -39,9 +39,9 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused
+from compaction_pipeline.formats.arrow_fields import FIELD_ID_KEY, children, field_id, is_list
 from compaction_pipeline.merging.single_values import internal_value
 
-FIELD_ID_KEY = b"PARQUET:field_id"
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 """The type in which PyArrow reads dictionary-encoded text, if asked to."""
 Convert = Callable[[Any], Any]
@@ -93,25 +93,6 @@ def arrow_schema(fields: Iterable[NestedField]) -> Any:
     return pa.schema([arrow_field(field) for field in fields])
 
 
-def field_id(field: Any) -> int | None:
-    """The Iceberg id that an Arrow field carries from Parquet. None if it carries none."""
-    if not field.metadata or FIELD_ID_KEY not in field.metadata:
-        return None
-    value = int(field.metadata[FIELD_ID_KEY])
-    return value if value >= 0 else None
-
-
-def children(arrow: Any) -> list[Any]:
-    """The nested fields of an Arrow type: the fields of a struct, the element of a list, or the key and value of a map."""
-    if pa.types.is_struct(arrow):
-        return [arrow.field(index) for index in range(arrow.num_fields)]
-    if _is_list(arrow):
-        return [arrow.value_field]
-    if pa.types.is_map(arrow):
-        return [arrow.key_field, arrow.item_field]
-    return []
-
-
 def has_ids(fields: Iterable[Any]) -> bool:
     """True when any field, at any depth, carries an id."""
     return any(field_id(field) is not None or has_ids(children(field.type)) for field in fields)
@@ -138,7 +119,7 @@ def _with_id(field: Any, mapping: Sequence[MappedField], name: str) -> Any:
     arrow = field.type
     if pa.types.is_struct(arrow):
         arrow = pa.struct([_with_id(child, inner, child.name) for child in children(arrow)])
-    elif _is_list(arrow):
+    elif is_list(arrow):
         arrow = pa.list_(_with_id(arrow.value_field, inner, "element"))
     elif pa.types.is_map(arrow):
         arrow = pa.map_(_with_id(arrow.key_field, inner, "key"), _with_id(arrow.item_field, inner, "value"))
@@ -246,7 +227,7 @@ def _any_value(arrow: Any, length: int) -> Any:
         return pa.ExtensionArray.from_storage(arrow, _any_value(arrow.storage_type, length))
     if pa.types.is_struct(arrow):
         return pa.StructArray.from_arrays([_any_value(child.type, length) for child in children(arrow)], fields=children(arrow))
-    if _is_list(arrow) or pa.types.is_map(arrow):
+    if is_list(arrow) or pa.types.is_map(arrow):
         return pa.array([[]] * length, arrow)
     if pa.types.is_large_string(arrow) or pa.types.is_large_binary(arrow):
         return pa.Array.from_buffers(arrow, length, [None, _zeros(8 * (length + 1)), _zeros(0)])
@@ -261,10 +242,6 @@ def _zeros(count: int) -> Any:
 
 def _identity(array: Any) -> Any:
     return array
-
-
-def _is_list(arrow: Any) -> bool:
-    return bool(pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow))
 
 
 def _converter(source: Any, target: IcebergType, where: str) -> Convert:
@@ -303,7 +280,7 @@ def _struct(source: Any, target: StructType, where: str) -> Convert:
 
 
 def _list(source: Any, target: ListType, where: str) -> Convert:
-    if not _is_list(source):
+    if not is_list(source):
         raise _not_promotable(source, target, where)
     wanted = arrow_type(target)
     element = _converter(source.value_type, target.element_type, f"{where}, element")

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, StringType
 
-from compaction_pipeline.merging.writing.metrics import Leaf, bounds_of_bytes, comparable, leaves
+from compaction_pipeline.formats.parquet.leaves import Leaf, leaves
+from compaction_pipeline.merging.writing.metrics import bounds_of_bytes, comparable
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
 _PLAIN = ParquetOptions.of({"write.parquet.compression-codec": "none"})

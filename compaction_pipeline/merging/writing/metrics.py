@@ -23,7 +23,6 @@ from pyiceberg.types import (
     IcebergType,
     ListType,
     MapType,
-    NestedField,
     PrimitiveType,
     StringType,
     StructType,
@@ -32,42 +31,13 @@ from pyiceberg.types import (
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string
 
 from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.formats.parquet.leaves import Leaf, leaves
 from compaction_pipeline.merging.reading.read import chunk_start
 
 DEFAULT_MODE = "truncate(16)"
 DEFAULT_INFERRED_COLUMNS = 100
 _FULL = 1 << 62
 _FIRST_SURROGATE, _AFTER_SURROGATES = 0xD800, 0xE000
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A primitive column of a schema. `name` is its name in Iceberg; `repeated` says whether it lies inside a list or map."""
-
-    field_id: int
-    name: str
-    parquet_path: str
-    type: PrimitiveType
-    repeated: bool
-
-
-def leaves(schema: Schema) -> list[Leaf]:
-    """The primitive columns, in the order in which a Parquet file has them."""
-    return [leaf for each in schema.fields for leaf in _leaves(each, each.name, each.name, False)]
-
-
-def _leaves(each: NestedField, name: str, path: str, repeated: bool) -> Iterator[Leaf]:
-    kind: IcebergType = each.field_type
-    if isinstance(kind, StructType):
-        for child in kind.fields:
-            yield from _leaves(child, f"{name}.{child.name}", f"{path}.{child.name}", repeated)
-    elif isinstance(kind, ListType):
-        yield from _leaves(kind.element_field, f"{name}.element", f"{path}.list.element", True)
-    elif isinstance(kind, MapType):
-        yield from _leaves(kind.key_field, f"{name}.key", f"{path}.key_value.key", True)
-        yield from _leaves(kind.value_field, f"{name}.value", f"{path}.key_value.value", True)
-    elif isinstance(kind, PrimitiveType):
-        yield Leaf(each.field_id, name, path, kind, repeated)
 
 
 @dataclass(frozen=True)

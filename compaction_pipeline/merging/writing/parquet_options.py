@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from compaction_pipeline.core.errors import ConfigError, MergeFailed
 from compaction_pipeline.core.tables.bloom_filters import BloomFilter, bloom_filters
-from compaction_pipeline.merging.writing.metrics import Leaf
+from compaction_pipeline.formats.parquet.leaves import Leaf
 
 MIB = 1024 * 1024
 _CODECS = {"uncompressed": "none", "none": "none", "gzip": "gzip", "snappy": "snappy", "zstd": "zstd", "brotli": "brotli", "lz4": "lz4"}

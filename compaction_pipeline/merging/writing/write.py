@@ -18,11 +18,12 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.output_names import FilePaths
+from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
 from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics, footer_bytes, leaves
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics, footer_bytes
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, filters_of, parquet_writer
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 
