@@ -27,11 +27,11 @@ from measure import MB, alternating, load_average, median, positive
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.result import Digest
+from compaction_pipeline.formats.parquet.chunks import Piece
+from compaction_pipeline.formats.parquet.segments import Part, ReadRows, Segment
 from compaction_pipeline.merging.copying import assemble, assembled_file, merge
 from compaction_pipeline.merging.copying.assemble import Assembler
-from compaction_pipeline.merging.copying.chunks import Piece
 from compaction_pipeline.merging.copying.proof import CopyProof
-from compaction_pipeline.merging.copying.segments import Part, ReadRows, Segment
 from compaction_pipeline.merging.copying.source import CopySource
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 

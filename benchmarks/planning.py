@@ -32,8 +32,8 @@ from opened_services import OpenedServices
 from synthetic_table import append, fakes, keyed_fakes, make_catalog, make_keyed_table, make_table, show_to_java
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
-from compaction_pipeline.iceberg.manifests.entry_decoder import ManifestDecoder
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.session import SparkSessions
 

@@ -1,6 +1,6 @@
 """Proves that the rows that were kept are the rows that were written: a digest of rows that does not depend on their order.
 
-The digest holds the number of rows and two sums, mod 2⁶⁴. Each row's hash (`row_hashes`) is mixed once for the first sum, and the
+The digest holds the number of rows and two sums, mod 2⁶⁴. Each row's hash (`formats.row_hashes`) is mixed once for the first sum, and the
 result again for the second. Sums show a row that was written twice. Mixing shows values that were swapped between rows. A batch that
 goes from the reader to the writer unchanged is hashed only once (`SeenBatches`).
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from compaction_pipeline.core.work.result import Digest
 from compaction_pipeline.formats.arrow_fields import children
-from compaction_pipeline.merging.row_hashes import (
+from compaction_pipeline.formats.row_hashes import (
     INDEX_ROWS,
     MASK_64,
     SHIFT_A,

@@ -27,10 +27,10 @@ from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.core.tables.table import TableLayout, data_folder
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.formats.parquet.footer import DamagedPages
 from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.convert import convert_deletes
 from compaction_pipeline.merging.copying.assemble import Assembler
-from compaction_pipeline.merging.copying.footer import DamagedPages
 from compaction_pipeline.merging.copying.merge import CopyMerge
 from compaction_pipeline.merging.copying.proof import CopyProof
 from compaction_pipeline.merging.copying.source import CopyLimits

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from compaction_pipeline.merging.copying.footer import MAGIC
-from compaction_pipeline.merging.copying.thrift import BINARY, I64, Struct, read_struct, write_struct
+from compaction_pipeline.formats.parquet.footer import MAGIC
+from compaction_pipeline.formats.parquet.thrift import BINARY, I64, Struct, read_struct, write_struct
 from compaction_pipeline_tests.api.liars import ID, NAME, Report
 
 FooterLie = Callable[[Struct], object]

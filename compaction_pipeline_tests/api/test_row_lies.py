@@ -24,9 +24,9 @@ from pyiceberg.typedef import Record
 from compaction_pipeline.core.queue.group import VERIFY_OUTPUTS
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-from compaction_pipeline.merging.copying.footer import INT64
+from compaction_pipeline.formats.parquet.footer import INT64
+from compaction_pipeline.formats.parquet.footer_metadata import _Statistics
 from compaction_pipeline.merging.reading.evolution import arrow_schema
-from compaction_pipeline.merging.reported.footer_metadata import _Statistics
 from compaction_pipeline.merging.reported.judge import judge
 from compaction_pipeline.merging.reported.verify import verify_rows
 from compaction_pipeline.merging.writing.metrics import footer_bytes

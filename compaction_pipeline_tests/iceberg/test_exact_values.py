@@ -19,10 +19,11 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.iceberg.manifests import avro_carry, partitions
-from compaction_pipeline.iceberg.manifests.avro_bytes import UnknownAvro
-from compaction_pipeline.iceberg.manifests.avro_frames import read_frame, write_frame
-from compaction_pipeline.iceberg.manifests.entry_decoder import ManifestDecoder
+from compaction_pipeline.formats.avro import carry
+from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
+from compaction_pipeline.formats.avro.frames import read_frame, write_frame
+from compaction_pipeline.formats.avro.values import UnknownAvro
+from compaction_pipeline.iceberg.manifests import partitions
 from compaction_pipeline.iceberg.manifests.lists import read_manifests
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import Lake
@@ -46,7 +47,7 @@ def test_an_entry_that_would_change_ends_the_commit(lake: Lake, monkeypatch: pyt
     merge = t.merge([first.path, second.path, max(t.paths(FileContent.DATA))])
     before = t.head()
     files = set(lake.folder.rglob("*.avro"))
-    real = avro_carry._copy
+    real = carry._copy
 
     def broken(content: bytes, start: int, end: int) -> bytes:
         # This flips one bit in the last byte of every value that is longer than a number.
@@ -54,7 +55,7 @@ def test_an_entry_that_would_change_ends_the_commit(lake: Lake, monkeypatch: pyt
         return value if len(value) < 12 else value[:-1] + bytes([value[-1] ^ 1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(avro_carry, "_copy", broken)
+        patch.setattr(carry, "_copy", broken)
         with pytest.raises(TableRefused, match=r"would be written with another value of field id|cannot be written again"):
             t.commit(merge)
     assert t.head().snapshot_id == before.snapshot_id

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.formats.parquet.levels import DEFAULT_LEVEL
+from compaction_pipeline.formats.parquet.segments import Segment
 from compaction_pipeline.merging.copying import assemble
 from compaction_pipeline.merging.copying.assemble import Assembler
-from compaction_pipeline.merging.copying.levels import DEFAULT_LEVEL
-from compaction_pipeline.merging.copying.segments import Segment
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse, live_files
 from compaction_pipeline_tests.reference_reader import local_path
 

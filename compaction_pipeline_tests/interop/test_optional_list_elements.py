@@ -11,8 +11,8 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.formats.avro.frames import read_frame
 from compaction_pipeline.iceberg.manifests import entries as manifests
-from compaction_pipeline.iceberg.manifests.avro_frames import read_frame
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.interop.java import BY_NAME, Java, Register
 

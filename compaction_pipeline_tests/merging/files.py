@@ -22,7 +22,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import TaskWork
-from compaction_pipeline.merging.copying.footer import Footer
+from compaction_pipeline.formats.parquet.footer import Footer
 from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_field, arrow_schema

@@ -32,7 +32,6 @@ from pyiceberg.types import (
 
 from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.core.work.result import EndReason
-from compaction_pipeline.formats.hash_filter import HashFilter
 from compaction_pipeline.merging.deletes import deletes
 from compaction_pipeline.merging.deletes.keys import KeySet, canonical
 from compaction_pipeline.merging.deletes.positions import Bits
@@ -266,22 +265,6 @@ def test_a_delete_set_larger_than_memory_deletes_the_same_rows(tmp_path: Path) -
     assert [result.error for result in results] == [None, None]
     assert results[0].rows_deleted_by_equality == sum(1 for index in range(20_000) if not index % 3 or not index % 7)
     assert rows_of(results[0].outputs) == rows_of(results[1].outputs)
-
-
-@settings(max_examples=25, deadline=None)
-@given(added=st.lists(st.integers(0, 2**64 - 1)), expected=st.integers(0, 100), most_bytes=st.integers(0, 64))
-def test_a_hash_filter_never_denies_what_was_added(added: list[int], expected: int, most_bytes: int) -> None:
-    hashes = np.array(added, dtype=np.uint64)
-    rows = HashFilter(expected, most_bytes)
-    rows.add(hashes)
-    assert rows.may_hold(hashes).all()
-
-
-def test_a_hash_filter_denies_most_keys_that_were_not_added() -> None:
-    numbers = np.random.default_rng(1).integers(0, 2**64, (2, 10_000), dtype=np.uint64)
-    rows = HashFilter(10_000, 1 << 20)
-    rows.add(numbers[0])
-    assert rows.may_hold(numbers[1]).mean() < 0.07
 
 
 @pytest.mark.parametrize("memory", [4096 * MIB, 1 * MIB])

@@ -15,41 +15,10 @@ from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.core.work.result import Digest, EndReason
 from compaction_pipeline.merging import digest as digest_module
-from compaction_pipeline.merging import row_hashes as row_hashes_module
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
-from compaction_pipeline.merging.row_hashes import column_ids, hash_columns
 from compaction_pipeline.merging.writing.write import DataWriter
+from compaction_pipeline_tests.formats.rows import ROW, SCHEMA
 from compaction_pipeline_tests.merging.files import Table
-
-_SCHEMA = pa.schema(
-    [
-        ("n", pa.int64()),
-        ("s", pa.string()),
-        ("d", pa.decimal128(30, 2)),
-        ("l", pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())]))),
-        ("m", pa.map_(pa.string(), pa.float64())),
-    ]
-)
-_ELEMENT = st.fixed_dictionaries({"x": st.one_of(st.none(), st.integers(0, 1)), "y": st.text("a", max_size=2)})
-_ROW = st.fixed_dictionaries(
-    {
-        "n": st.one_of(st.none(), st.integers(-3, 3)),
-        "s": st.one_of(st.none(), st.text("ab\0é", max_size=20)),
-        "d": st.one_of(st.none(), st.decimals(-2, 2, places=2)),
-        "l": st.one_of(
-            st.none(),
-            st.lists(
-                st.one_of(st.none(), _ELEMENT),
-                max_size=3,
-            ),
-        ),
-        "m": st.one_of(st.none(), st.lists(st.tuples(st.text("k", max_size=2), st.one_of(st.none(), st.floats(0, 1))), max_size=2)),
-    }
-)
-
-
-def _hashes(batch: Any) -> Any:
-    return hash_columns(zip(column_ids(batch.schema), batch.columns, strict=True), batch.num_rows)
 
 
 def _digest(table: Any, cuts: list[int]) -> Digest:
@@ -62,42 +31,12 @@ def _digest(table: Any, cuts: list[int]) -> Digest:
 
 
 @settings(max_examples=40, deadline=None)
-@given(rows=st.lists(_ROW, max_size=12), data=st.data())
+@given(rows=st.lists(ROW, max_size=12), data=st.data())
 def test_equal_bags_have_equal_digests_whatever_their_order_and_batches(rows: list[dict[str, Any]], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(rows))
     cuts = data.draw(st.lists(st.integers(0, 12), max_size=3))
-    one, other = pa.Table.from_pylist(rows, _SCHEMA), pa.Table.from_pylist(shuffled, _SCHEMA)
+    one, other = pa.Table.from_pylist(rows, SCHEMA), pa.Table.from_pylist(shuffled, SCHEMA)
     assert _digest(one, []) == _digest(other, cuts)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows=st.lists(_ROW, min_size=2, max_size=8))
-def test_row_hashes_are_equal_only_for_equal_rows(rows: list[dict[str, Any]]) -> None:
-    batch = pa.Table.from_pylist(rows, _SCHEMA).combine_chunks().to_batches()[0]
-    hashes = _hashes(batch).tolist()
-    for i, first in enumerate(batch.to_pylist()):
-        for j, second in enumerate(batch.to_pylist()):
-            assert (hashes[i] == hashes[j]) == (repr(first) == repr(second))
-
-
-@settings(max_examples=30, deadline=None)
-@given(rows=st.lists(_ROW, min_size=1, max_size=12), step=st.integers(1, 5), offset=st.integers(0, 3))
-def test_rows_hash_alike_in_steps_and_alone(rows: list[dict[str, Any]], step: int, offset: int) -> None:
-    batch = pa.Table.from_pylist(rows, _SCHEMA).combine_chunks().to_batches()[0].slice(offset)
-    alone = [int(_hashes(pa.RecordBatch.from_pylist([row], schema=_SCHEMA))[0]) for row in batch.to_pylist()]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_hashes_module, "STEP_ROWS", step)
-        assert _hashes(batch).tolist() == alone
-
-
-@pytest.mark.parametrize("lengths", [[0, 7, 8, 9, 16], [95, 96, 97, 104, 300], [100] * 5, [3, 200, 0, 96, 15]])
-def test_texts_of_any_length_hash_by_their_bytes_alone(lengths: list[int]) -> None:
-    texts = ["".join(chr(97 + (place * 7 + index) % 26) for place in range(length)) for index, length in enumerate(lengths)]
-    together = _hashes(pa.RecordBatch.from_pydict({"s": ["offset", *texts, "behind"]}).slice(1, len(texts)))
-    alone = [int(_hashes(pa.RecordBatch.from_pydict({"s": [text]}))[0]) for text in texts]
-    changed = [int(_hashes(pa.RecordBatch.from_pydict({"s": [text[:-1] + "~"]}))[0]) for text in texts]
-    assert together.tolist() == alone
-    assert not set(alone) & set(changed)
 
 
 def test_values_swapped_between_rows_or_columns_change_the_digest() -> None:
@@ -113,13 +52,6 @@ def test_values_swapped_between_rows_or_columns_change_the_digest() -> None:
         )
     ]
     assert len({_digest(table, []) for table in tables}) == len(tables)
-
-
-def test_dictionary_arrays_hash_as_their_values() -> None:
-    values = pa.array(["a", None, "b", "a"])
-    plain = pa.RecordBatch.from_arrays([values], names=["s"])
-    encoded = pa.RecordBatch.from_arrays([values.dictionary_encode()], names=["s"])
-    assert _hashes(plain).tolist() == _hashes(encoded).tolist()
 
 
 def _dropped(batch: Any) -> list[Any]:
@@ -219,14 +151,6 @@ def test_renumbered_texts_with_nulls_are_compared_row_for_row(change: str) -> No
     other = pa.array(values).dictionary_encode()
     assert len(set(_two_sides(batch, _assembled(batch, {1: same}), [batch]))) == 1
     assert len(set(_two_sides(batch, _assembled(batch, {1: other}), [batch]))) == 2
-
-
-def test_a_dictionary_that_holds_null_or_nothing_hashes_as_its_values() -> None:
-    plain = pa.RecordBatch.from_pydict({"s": pa.array(["a", None, "a"])})
-    inside = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), pa.array(["a", None]))
-    assert _hashes(pa.RecordBatch.from_pydict({"s": inside})).tolist() == _hashes(plain).tolist()
-    nothing = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), pa.array([], pa.string()))
-    assert _hashes(pa.RecordBatch.from_pydict({"s": nothing})).tolist() == _hashes(plain)[[1, 1]].tolist()
 
 
 def test_a_seen_batch_that_is_lost_doubled_or_cut_is_noticed() -> None:

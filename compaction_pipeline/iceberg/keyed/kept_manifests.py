@@ -22,8 +22,8 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import TransactionSpan
+from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry
 from compaction_pipeline.iceberg.keyed.row_spans import span_in_file, span_of_entry
-from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry
 from compaction_pipeline.iceberg.manifests.live_files import read_live_entries
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 from compaction_pipeline.iceberg.scan import manifests_of

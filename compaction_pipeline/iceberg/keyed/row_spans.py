@@ -12,8 +12,8 @@ from pyiceberg.io import FileIO
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.columns import TRANSACTION_ID
 from compaction_pipeline.core.tables.keyed.keyed_files import TransactionSpan
+from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 

@@ -1,7 +1,7 @@
 """Reads and writes manifests with every field of the spec's v2 entries, `referenced_data_file` (143) included.
 
 PyIceberg's own entry schema lacks field 143, so a delete manifest that is written again would lose it. It also declares `equality_ids` as
-list<long>, which makes a table unreadable in Java. An entry that is carried over keeps the bytes of its `data_file` (`avro_carry`). Before
+list<long>, which makes a table unreadable in Java. An entry that is carried over keeps the bytes of its `data_file` (`avro.carry`). Before
 a manifest goes to storage, an independent decoder (fastavro) reads it (`written_entries`).
 """
 
@@ -33,9 +33,9 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
-from compaction_pipeline.iceberg.manifests.avro_bytes import AvroType, UnknownAvro, named_once
-from compaction_pipeline.iceberg.manifests.avro_frames import write_frame
-from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.formats.avro.frames import write_frame
+from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, named_once
 from compaction_pipeline.iceberg.manifests.partition_statistics import PartitionStatistics
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct, schema_of_spec
 from compaction_pipeline.iceberg.manifests.written_entries import EntryWriter

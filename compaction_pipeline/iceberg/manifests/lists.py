@@ -21,11 +21,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
+from compaction_pipeline.formats.avro.frames import read_frame
+from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, long_bytes, nullable, plain_schema, type_name
 from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
-from compaction_pipeline.iceberg.manifests.avro_bytes import AvroType, UnknownAvro, long_bytes, nullable, plain_schema, type_name
-from compaction_pipeline.iceberg.manifests.avro_frames import read_frame
 from compaction_pipeline.iceberg.manifests.entries import readable
-from compaction_pipeline.iceberg.manifests.entry_decoder import ManifestDecoder
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 _CONTENT = 517

@@ -13,8 +13,8 @@ from pyiceberg.types import StructType, UnknownType
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry, ManifestDecoder
 from compaction_pipeline.iceberg.manifests.entries import check_live_count, readable
-from compaction_pipeline.iceberg.manifests.entry_decoder import DecodedEntry, ManifestDecoder
 from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecoder
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 from compaction_pipeline.iceberg.second_look import looked_at_twice

@@ -32,8 +32,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.node import Partition
-from compaction_pipeline.iceberg.manifests.avro_bytes import AvroType, UnknownAvro, nullable, plain_schema, read_bytes, read_long, type_name
-from compaction_pipeline.iceberg.manifests.avro_carry import RecordCarrier, encoded
+from compaction_pipeline.formats.avro.carry import RecordCarrier, encoded
+from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, nullable, plain_schema, read_bytes, read_long, type_name
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_record
 
 _INTEGERS = ("int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")

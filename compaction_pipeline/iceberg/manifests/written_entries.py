@@ -18,8 +18,8 @@ from pyiceberg.manifest import ManifestEntry
 from pyiceberg.types import StructType
 
 from compaction_pipeline.core.errors import CompactionError, TableRefused
-from compaction_pipeline.iceberg.manifests.avro_bytes import AvroType, long_bytes, nullable, plain_schema
-from compaction_pipeline.iceberg.manifests.avro_carry import RecordCarrier, encoded
+from compaction_pipeline.formats.avro.carry import RecordCarrier, encoded
+from compaction_pipeline.formats.avro.values import AvroType, long_bytes, nullable, plain_schema
 from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecoder, plain_value
 
 _DATA_FILE = 2

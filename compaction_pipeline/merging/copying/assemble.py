@@ -21,13 +21,13 @@ from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.output_names import OutputNames
+from compaction_pipeline.formats.parquet.chunks import Piece, Template, footer_of, in_memory
+from compaction_pipeline.formats.parquet.footer import Chunk
 from compaction_pipeline.formats.parquet.leaves import leaves
+from compaction_pipeline.formats.parquet.levels import DEFAULT_LEVEL, best_level
+from compaction_pipeline.formats.parquet.segments import Part, Segment, SegmentsAhead
 from compaction_pipeline.merging.copying.assembled_file import AssembledFile, FileKind
-from compaction_pipeline.merging.copying.chunks import Piece, Template, footer_of, in_memory
-from compaction_pipeline.merging.copying.footer import Chunk
-from compaction_pipeline.merging.copying.levels import DEFAULT_LEVEL, best_level
 from compaction_pipeline.merging.copying.proof import CopyProof, checksum, handed_digest, part_of
-from compaction_pipeline.merging.copying.segments import Part, Segment, SegmentsAhead
 from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import Projection, arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words

@@ -14,11 +14,11 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.formats.parquet.chunks import Template, file_end, moved_chunk, row_group
+from compaction_pipeline.formats.parquet.footer import MAGIC, Chunk
 from compaction_pipeline.formats.parquet.leaves import Leaf
-from compaction_pipeline.merging.copying.chunks import Template, file_end, moved_chunk, row_group
-from compaction_pipeline.merging.copying.footer import MAGIC, Chunk
+from compaction_pipeline.formats.parquet.thrift import Struct
 from compaction_pipeline.merging.copying.proof import checksum
-from compaction_pipeline.merging.copying.thrift import Struct
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import chunk_span
 from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics

@@ -13,11 +13,11 @@ import numpy as np
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
+from compaction_pipeline.formats.parquet.chunks import Piece
+from compaction_pipeline.formats.parquet.footer import Group
+from compaction_pipeline.formats.parquet.segments import Part, Segment
 from compaction_pipeline.merging.copying.assemble import Assembler
-from compaction_pipeline.merging.copying.chunks import Piece
-from compaction_pipeline.merging.copying.footer import Group
 from compaction_pipeline.merging.copying.proof import CopyProof, kept_rows, part_of
-from compaction_pipeline.merging.copying.segments import Part, Segment
 from compaction_pipeline.merging.copying.source import CopyLimits, CopySource, Way
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows, Mask
 from compaction_pipeline.merging.deletes.deletes import FileMasks, TaskDeletes

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from compaction_pipeline.core.errors import DigestMismatch
 from compaction_pipeline.core.work.result import Digest
 from compaction_pipeline.formats.arrow_fields import children
-from compaction_pipeline.merging.copying.segments import Part, ReadRows
+from compaction_pipeline.formats.parquet.segments import Part, ReadRows
+from compaction_pipeline.formats.row_hashes import column_ids
 from compaction_pipeline.merging.digest import RowDigest, same_rows
-from compaction_pipeline.merging.row_hashes import column_ids
 
 _MASK = (1 << 64) - 1
 _VERBATIM = -1

@@ -17,9 +17,9 @@ import pyarrow as pa
 from compaction_pipeline.core.errors import FileUnreadable
 from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.formats.arrow_fields import field_id
-from compaction_pipeline.merging.copying.chunks import Template
-from compaction_pipeline.merging.copying.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
-from compaction_pipeline.merging.copying.thrift import field
+from compaction_pipeline.formats.parquet.chunks import Template
+from compaction_pipeline.formats.parquet.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
+from compaction_pipeline.formats.parquet.thrift import field
 from compaction_pipeline.merging.reading.file_access import in_words
 from compaction_pipeline.merging.reading.read import OpenFile
 

@@ -20,8 +20,8 @@ from pyiceberg.types import IcebergType, NestedField, PrimitiveType, StructType
 
 from compaction_pipeline.core.errors import MergeRefused
 from compaction_pipeline.formats.hash_filter import HashFilter
+from compaction_pipeline.formats.row_hashes import hash_columns
 from compaction_pipeline.merging.reading.read import TableShape
-from compaction_pipeline.merging.row_hashes import hash_columns
 
 _NAN_BITS = 0x7FF8000000000000
 # Bytes that a key takes beside its columns: its hash, its sequence, the slots of the index, and the copies that exist while the set is

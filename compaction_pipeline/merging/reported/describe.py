@@ -24,14 +24,14 @@ from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import written_layout
 from compaction_pipeline.file_io.local_files import Tail
+from compaction_pipeline.formats.parquet.footer import MAGIC, Footer
+from compaction_pipeline.formats.parquet.footer_metadata import FooterMetadata
 from compaction_pipeline.formats.parquet.leaves import Leaf, leaves
-from compaction_pipeline.merging.copying.footer import MAGIC, Footer
-from compaction_pipeline.merging.copying.thrift import TooManyValues, field
+from compaction_pipeline.formats.parquet.thrift import TooManyValues, field
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD, TRANSACTION_FIELD
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.read import TableShape
-from compaction_pipeline.merging.reported.footer_metadata import FooterMetadata
 from compaction_pipeline.merging.reported.footer_rules import FooterRules
 from compaction_pipeline.merging.route import sort_column_ids, sort_order
 from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics

@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.merging.copying.chunks import CREATED_BY, LeafColumn, Template, decoded_bound, footer_of
-from compaction_pipeline.merging.copying.footer import FIXED, MAGIC, Chunk, Column, Footer
-from compaction_pipeline.merging.copying.thrift import BINARY, FALSE, I16, I32, I64, LIST, SET, STRUCT, TRUE, Struct, field
+from compaction_pipeline.formats.parquet.chunks import CREATED_BY, LeafColumn, Template, decoded_bound, footer_of
+from compaction_pipeline.formats.parquet.footer import FIXED, MAGIC, Chunk, Column, Footer
+from compaction_pipeline.formats.parquet.thrift import BINARY, FALSE, I16, I32, I64, LIST, SET, STRUCT, TRUE, Struct, field
 from compaction_pipeline.merging.reading.evolution import arrow_schema, schema_of
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 

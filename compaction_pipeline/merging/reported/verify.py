@@ -24,12 +24,12 @@ from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.merging.copying.footer import Footer
+from compaction_pipeline.formats.parquet.footer import Footer
+from compaction_pipeline.formats.parquet.footer_metadata import FooterMetadata
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reported.describe import TRAILER, written_schema
-from compaction_pipeline.merging.reported.footer_metadata import FooterMetadata
 from compaction_pipeline.merging.reported.row_groups import problem_of_statistics
 from compaction_pipeline.merging.reported.same_values import same_values
 from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter

@@ -3,7 +3,7 @@
 Invariant: every row that is handed in is in exactly one file, and in the digest. The digest is taken when the row goes to the Parquet
 writer; a batch that is unchanged since it was read keeps its digest. Field ids, compression and sizes are those of the table. A column is
 dictionary-encoded only if at least half of the files that were merged encode it so. This makes a merge cheap, and so
-does zstd level 1 if the table sets no level. (Only the writer that copies bytes chooses another level: `merging/copying/levels.py`.)
+does zstd level 1 if the table sets no level. (Only the writer that copies bytes chooses another level: `formats/parquet/levels.py`.)
 """
 
 from __future__ import annotations

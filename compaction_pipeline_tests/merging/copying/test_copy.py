@@ -39,10 +39,9 @@ from pyiceberg.types import (
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.formats.parquet.thrift import BINARY, Struct, field, read_struct, write_struct
 from compaction_pipeline.merging.copying import assemble
-from compaction_pipeline.merging.copying.footer import Footer
 from compaction_pipeline.merging.copying.source import CopySource
-from compaction_pipeline.merging.copying.thrift import BINARY, Struct, field, read_struct, write_struct
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline_tests.every_type import EVERY_PRIMITIVE
@@ -594,11 +593,3 @@ def test_pages_without_a_checksum_are_decoded(tmp_path: Path, rows: int) -> None
     # The written files have checksums, so the next merge copies their bytes.
     outputs = [LiveFile(one.path, FileContent.DATA, 0, (), one.file_size_bytes, one.record_count, 1) for one in result.outputs]
     assert all(copied(outputs, _succeeded(replace(table, inputs=outputs).merge(target=TARGET)).outputs))
-
-
-@pytest.mark.parametrize(
-    ("created_by", "trusted"),
-    [("parquet-cpp version 1.5.1-SNAPSHOT", False), ("parquet-cpp-arrow version 3.0.0", False), ("parquet-cpp-arrow version 4.0.0", True)],
-)
-def test_files_of_writers_with_known_faults_are_not_copied(created_by: str, trusted: bool) -> None:
-    assert Footer((), (), (), (), created_by).trustworthy is trusted

@@ -13,13 +13,13 @@ import pytest
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.formats.parquet.chunks import Piece
+from compaction_pipeline.formats.parquet.segments import Segment
+from compaction_pipeline.formats.parquet.thrift import field
 from compaction_pipeline.merging.copying import assemble, assembled_file, proof
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.assembled_file import ChunkWriter
-from compaction_pipeline.merging.copying.chunks import Piece
 from compaction_pipeline.merging.copying.proof import CopyProof, are_kept, handed_digest, kept_rows, part_of
-from compaction_pipeline.merging.copying.segments import Segment
-from compaction_pipeline.merging.copying.thrift import field
 from compaction_pipeline_tests.merging.files import MIB, Table, long, text
 
 _Break = Callable[[pytest.MonkeyPatch], None]

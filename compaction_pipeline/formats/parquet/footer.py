@@ -16,7 +16,7 @@ from typing import Any
 
 from isal import isal_zlib
 
-from compaction_pipeline.merging.copying.thrift import I32, STRUCT, Struct, field, read_struct
+from compaction_pipeline.formats.parquet.thrift import I32, STRUCT, Struct, field, read_struct
 
 MAGIC = b"PAR1"
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.iceberg.manifests.avro_bytes import UnknownAvro, long_bytes, named_once, plain_schema, read_long, skipper
-from compaction_pipeline.iceberg.manifests.avro_carry import carrier, encoded
+from compaction_pipeline.formats.avro.carry import carrier, encoded
+from compaction_pipeline.formats.avro.values import UnknownAvro, long_bytes, named_once, plain_schema, read_long, skipper
 
 _LONGS = st.integers(-(2**63), 2**63 - 1)
 

@@ -11,16 +11,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compaction_pipeline.iceberg.manifests.avro_bytes import (
-    AvroType,
-    RecordWalk,
-    UnknownAvro,
-    items,
-    long_bytes,
-    nullable,
-    read_bytes,
-    type_name,
-)
+from compaction_pipeline.formats.avro.values import AvroType, RecordWalk, UnknownAvro, items, long_bytes, nullable, read_bytes, type_name
 
 Carry = Callable[[bytes, int, int], bytes]
 """Takes the bytes, and the places where a value begins and ends. Returns the bytes of the same value in the other schema."""

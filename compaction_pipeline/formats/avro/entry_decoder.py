@@ -1,8 +1,8 @@
 """Decodes only those parts of a manifest's entries that planning needs.
 
-Counts and bounds of columns are most of an entry. No plan looks at them, so they are skipped and not decoded. Partition values stay bytes
-(`partition_bytes` decodes them). A rewrite that carries an entry over takes the bytes of its whole `data_file`. PyIceberg's compiled
-decoder is not used: 0.12.0 reads a double as a C float.
+Counts and bounds of columns are most of an entry. No plan looks at them, so they are skipped and not decoded. Partition values stay bytes,
+which the caller decodes. A rewrite that carries an entry over takes the bytes of its whole `data_file`. PyIceberg's compiled decoder is not
+used: 0.12.0 reads a double as a C float.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from compaction_pipeline.iceberg.manifests.avro_bytes import (
+from compaction_pipeline.formats.avro.frames import read_frame
+from compaction_pipeline.formats.avro.values import (
     AvroType,
     UnknownAvro,
     items,
@@ -23,7 +24,6 @@ from compaction_pipeline.iceberg.manifests.avro_bytes import (
     skipper,
     type_name,
 )
-from compaction_pipeline.iceberg.manifests.avro_frames import read_frame
 
 _Read = Callable[[bytes, int], Any]
 

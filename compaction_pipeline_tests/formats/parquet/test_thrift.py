@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_pipeline.merging.copying.thrift import (
-    BINARY,
-    I64,
-    LIST,
-    STRUCT,
-    TRUE,
-    Struct,
-    TooManyValues,
-    read_struct,
-    write_struct,
-)
+from compaction_pipeline.formats.parquet.thrift import BINARY, I64, LIST, STRUCT, TRUE, Struct, TooManyValues, read_struct, write_struct
 
 _POINT: Struct = {1: (I64, 7), 2: (TRUE, True)}
 NESTED: Struct = {1: (STRUCT, _POINT), 2: (LIST, (STRUCT, [_POINT] * 3)), 3: (LIST, (BINARY, [b""] * 5))}

@@ -9,8 +9,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from compaction_pipeline.merging.copying.footer import BOOLEAN, DOUBLE, FLOAT, INT32, INT64, Chunk, Footer
-from compaction_pipeline.merging.copying.thrift import Struct, field
+from compaction_pipeline.formats.parquet.footer import BOOLEAN, DOUBLE, FLOAT, INT32, INT64, Chunk, Footer
+from compaction_pipeline.formats.parquet.thrift import Struct, field
 
 _FORMS = {BOOLEAN: "<?", INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}
 

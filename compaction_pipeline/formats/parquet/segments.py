@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compaction_pipeline.merging.copying.chunks import Piece
+from compaction_pipeline.formats.parquet.chunks import Piece
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
 
-from compaction_pipeline.iceberg.manifests.avro_bytes import UnknownAvro, long_bytes, read_long
+from compaction_pipeline.formats.avro.values import UnknownAvro, long_bytes, read_long
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16

@@ -18,9 +18,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, FixedType, FloatType, PrimitiveType, StringType
 from pyiceberg.utils.decimal import decimal_required_bytes
 
+from compaction_pipeline.formats.parquet.footer import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, MAGIC, Chunk, Column, Footer
 from compaction_pipeline.formats.parquet.leaves import leaves
-from compaction_pipeline.merging.copying.footer import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, MAGIC, Chunk, Column, Footer
-from compaction_pipeline.merging.copying.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, field, write_struct
+from compaction_pipeline.formats.parquet.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, field, write_struct
 
 CREATED_BY = b"compaction-pipeline version 1.0.0 (build copied)"
 """The `created_by` of files with copied bytes. Readers look it up to work around bugs of known writers, and list none for this name."""
