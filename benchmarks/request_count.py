@@ -36,7 +36,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
-from compaction_pipeline.file_io.object_io import immutable_files
+from compaction_pipeline.formats.file_io.object_io import immutable_files
 from compaction_pipeline.iceberg.catalogs import load_catalog
 from compaction_pipeline.settings import Settings
 

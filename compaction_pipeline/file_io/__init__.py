@@ -1,1 +1,1 @@
-"""Reads and writes files on object stores, where each request costs time. It knows neither tables nor merges."""
+"""The published name of our FileIO. Its code is in `formats/file_io/`."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from urllib.parse import urlparse
 
 from compaction_pipeline.core.errors import OutputUnusable
-from compaction_pipeline.file_io.local_files import local_path
+from compaction_pipeline.formats.file_io.local_files import local_path
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _BEHIND_HOST = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?")

@@ -19,8 +19,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, stop_afte
 
 from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
-from compaction_pipeline.file_io.object_io import immutable_files
-from compaction_pipeline.file_io.s3_stores import LONGEST_PAUSE, RETRIES, RETRY_TIMEOUT
+from compaction_pipeline.formats.file_io.object_io import immutable_files
+from compaction_pipeline.formats.file_io.s3_stores import LONGEST_PAUSE, RETRIES, RETRY_TIMEOUT
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

@@ -20,8 +20,8 @@ from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.core.words import printable
 from compaction_pipeline.core.work.kinds import TaskAction
-from compaction_pipeline.file_io.local_files import local_path, local_version
-from compaction_pipeline.file_io.object_io import ObjectFile
+from compaction_pipeline.formats.file_io.local_files import local_path, local_version
+from compaction_pipeline.formats.file_io.object_io import ObjectFile
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.figures import counted
 from compaction_pipeline.iceberg.landing import outputs_of

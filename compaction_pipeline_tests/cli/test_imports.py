@@ -13,7 +13,7 @@ from compaction_pipeline_tests.cli.conftest import Desk
 
 _HEAVY = ("pyspark", "dagster", "pyiceberg", "pyarrow", "pandas", "duckdb", "numpy", "polars")
 _DATABASE = ("sqlalchemy", "alembic", "pydantic_settings")
-_WORKING = tuple(f"compaction_pipeline.{room}." for room in ("services", "storage", "iceberg", "spark", "defs", "file_io"))
+_WORKING = tuple(f"compaction_pipeline.{room}." for room in ("services", "storage", "iceberg", "spark", "defs", "file_io", "formats"))
 """Packages of the program that do the work. The help and the version need none of them."""
 _PROGRAM = """
 import json, sys

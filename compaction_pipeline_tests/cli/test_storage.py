@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.file_io.object_io import immutable_files
+from compaction_pipeline.formats.file_io.object_io import immutable_files
 from compaction_pipeline_tests.cli.conftest import Desk
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.object_store import Fault, ObjectStore, object_store

@@ -13,7 +13,7 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
-from compaction_pipeline.file_io.s3_stores import DEFAULT_LIMITS
+from compaction_pipeline.formats.file_io.s3_stores import DEFAULT_LIMITS
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.commit import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, select, update
 from typer.testing import CliRunner
 
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.file_io.object_io import immutable_files
+from compaction_pipeline.formats.file_io.object_io import immutable_files
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.catalogs import rest_catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs

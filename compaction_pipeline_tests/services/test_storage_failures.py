@@ -16,7 +16,7 @@ from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.file_io.object_io import immutable_files
+from compaction_pipeline.formats.file_io.object_io import immutable_files
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.object_store import Fault, ObjectStore, object_store
 from compaction_pipeline_tests.services.house import House

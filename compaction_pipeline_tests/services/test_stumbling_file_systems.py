@@ -16,7 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.file_io.s3_stores import RETRIES
+from compaction_pipeline.formats.file_io.s3_stores import RETRIES
 from compaction_pipeline.iceberg import second_look
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 from compaction_pipeline_tests.services.house import House

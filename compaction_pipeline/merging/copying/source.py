@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from compaction_pipeline.core.errors import FileUnreadable
-from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.formats.arrow_fields import field_id
+from compaction_pipeline.formats.file_io.ranges import RangedFile
 from compaction_pipeline.formats.parquet.chunks import Template
 from compaction_pipeline.formats.parquet.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
 from compaction_pipeline.formats.parquet.thrift import field

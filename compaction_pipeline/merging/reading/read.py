@@ -16,8 +16,8 @@ from pyiceberg.types import NestedField
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.table import TableLayout
-from compaction_pipeline.file_io.ranges import RangedFile
 from compaction_pipeline.formats.arrow_fields import children, field_id
+from compaction_pipeline.formats.file_io.ranges import RangedFile
 from compaction_pipeline.merging.reading.evolution import Projection, constant, identified, name_mapping_of, schema_of
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 

@@ -23,7 +23,7 @@ from compaction_pipeline.core.words import printable
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import written_layout
-from compaction_pipeline.file_io.local_files import Tail
+from compaction_pipeline.formats.file_io.local_files import Tail
 from compaction_pipeline.formats.parquet.footer import MAGIC, Footer
 from compaction_pipeline.formats.parquet.footer_metadata import FooterMetadata
 from compaction_pipeline.formats.parquet.leaves import Leaf, leaves

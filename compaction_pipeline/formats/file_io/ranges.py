@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from compaction_pipeline.file_io.object_io import ObjectFile
+from compaction_pipeline.formats.file_io.object_io import ObjectFile
 
 _TAIL_BYTES = 64 * 1024
 """The first read of a Parquet reader: the footer, usually all of it."""

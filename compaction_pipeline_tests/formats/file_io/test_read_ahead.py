@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compaction_pipeline.file_io.read_ahead import ReadAhead
+from compaction_pipeline.formats.file_io.read_ahead import ReadAhead
 
 
 class Reads:

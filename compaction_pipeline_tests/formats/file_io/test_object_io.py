@@ -7,9 +7,10 @@ from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFile
 
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
-from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO, PART_BYTES, ObjectFileIO
-from compaction_pipeline.file_io.ranges import RangedFile
-from compaction_pipeline.file_io.s3_stores import s3_bucket
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
+from compaction_pipeline.formats.file_io.object_io import PART_BYTES, ObjectFileIO
+from compaction_pipeline.formats.file_io.ranges import RangedFile
+from compaction_pipeline.formats.file_io.s3_stores import s3_bucket
 from compaction_pipeline_tests.object_store import Fault, ObjectStore
 
 _MANIFEST = "t/metadata/0f8fad5b-d9cb-469f-a165-70867728950e-m0.avro"

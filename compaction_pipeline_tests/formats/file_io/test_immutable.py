@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_pipeline.file_io.immutable import ImmutableFiles, is_unique
+from compaction_pipeline.formats.file_io.immutable import ImmutableFiles, is_unique
 
 _UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 

@@ -1,0 +1,1 @@
+"""Reads and writes files on object stores, where each request costs time. It knows neither tables nor merges."""
