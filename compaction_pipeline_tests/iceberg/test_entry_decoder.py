@@ -20,7 +20,7 @@ from pyiceberg.types import BinaryType, DateType, DecimalType, DoubleType, Neste
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry, ManifestDecoder
-from compaction_pipeline.formats.avro.values import UnknownAvro
+from compaction_pipeline.formats.avro.values import DamagedAvro, UnknownAvro
 from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, data_file_of, entry_of
 from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecoder
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
@@ -160,7 +160,7 @@ def test_bytes_behind_the_entries_of_a_block_are_an_error(lake: Lake) -> None:
     fastavro.writer(out, frame.writer_schema, [], codec="null", metadata={})
     header = out.getvalue()
     # This block claims to hold no entry, but it holds five bytes.
-    with pytest.raises(ValueError, match="0 entries end at byte 0 of a block of 5"):
+    with pytest.raises(DamagedAvro, match="0 entries end at byte 0 of a block of 5"):
         list(ManifestDecoder(header + b"\x00" + b"\x0aXXXXX" + header[-16:]).entries())
 
 

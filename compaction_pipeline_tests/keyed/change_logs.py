@@ -25,8 +25,8 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.formats.puffin import puffin_of
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
-from compaction_pipeline.iceberg.keyed.puffin import puffin_of
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct

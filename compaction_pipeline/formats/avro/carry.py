@@ -11,7 +11,17 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compaction_pipeline.formats.avro.values import AvroType, RecordWalk, UnknownAvro, items, long_bytes, nullable, read_bytes, type_name
+from compaction_pipeline.formats.avro.values import (
+    AvroType,
+    DamagedAvro,
+    RecordWalk,
+    UnknownAvro,
+    items,
+    long_bytes,
+    nullable,
+    read_bytes,
+    type_name,
+)
 
 Carry = Callable[[bytes, int, int], bytes]
 """Takes the bytes, and the places where a value begins and ends. Returns the bytes of the same value in the other schema."""
@@ -56,11 +66,11 @@ class RecordCarrier:
                 self._steps.append((-1, _always(_absent(kind, number, defaults or {}))))
 
     def fields(self, content: bytes, start: int = 0) -> list[bytes]:
-        """The bytes of each field of the target, for the record that begins at `start`. Raises ValueError if the bytes end before
+        """The bytes of each field of the target, for the record that begins at `start`. Raises DamagedAvro if the bytes end before
         the record does."""
         places = self._walk.places(content, start)
         if places[-1] > len(content):
-            raise ValueError(f"it ends after {len(content)} bytes, inside of a value: it was cut")
+            raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a value: it was cut")
         return [carry(content, places[place], places[place + 1]) if place >= 0 else carry(content, 0, 0) for place, carry in self._steps]
 
     def __call__(self, content: bytes, start: int, end: int) -> bytes:

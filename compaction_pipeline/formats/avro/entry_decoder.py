@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from compaction_pipeline.formats.avro.frames import read_frame
 from compaction_pipeline.formats.avro.values import (
     AvroType,
+    DamagedAvro,
     UnknownAvro,
     items,
     nullable,
@@ -79,15 +80,15 @@ _REQUIRED = ("status", "path", "format", "record_count", "file_size_bytes")
 class ManifestDecoder:
     """The bytes of a manifest file: its schema and its entries.
 
-    For a corrupt file it raises ValueError, or whatever a decoder raises for bytes that are not Avro. It raises UnknownAvro for a file that
-    this version cannot read.
+    For a corrupt file it raises DamagedAvro, or whatever a decoder raises for bytes that are not Avro. It raises UnknownAvro for a file
+    that this version cannot read.
     """
 
     def __init__(self, content: bytes) -> None:
         self._content = content
         self._frame = read_frame(content)
         if "avro.schema" not in self._frame.meta:
-            raise ValueError("its header holds no schema")
+            raise DamagedAvro("its header holds no schema")
         self.schema: AvroType = plain_schema(json.loads(self._frame.meta["avro.schema"]))
         """The type of an entry."""
         self.spec_id = int(self._frame.meta.get("partition-spec-id", b"0"))
@@ -156,7 +157,7 @@ class ManifestDecoder:
                 values.append(block[starts[first] : starts[behind]] if whole else None)
                 yield DecodedEntry._make(values)
             if position != len(block):
-                raise ValueError(f"{records} entries end at byte {position} of a block of {len(block)}")
+                raise DamagedAvro(f"{records} entries end at byte {position} of a block of {len(block)}")
 
     def _plan(self, with_bounds: bool) -> tuple[list[str | None], list[_Read], list[Callable[[bytes, int, int], Any]]]:
         """The slot (None: skip it), the skip and the reader of each field, in the order of the file. The fields of `data_file` stand in its
@@ -249,7 +250,7 @@ def _numbers(kind: AvroType) -> _Read:
             return [_integer(content, place) for place, _ in items(kind, content, position)]
         places = [place for place, _ in items(kind, content, position)]
         if any(content[place] == null << 1 for place in places):
-            raise ValueError("a list of numbers holds a null")
+            raise DamagedAvro("a list of numbers holds a null")
         return [_integer(content, place + 1) for place in places]
 
     return read

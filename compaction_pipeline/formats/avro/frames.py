@@ -1,6 +1,6 @@
 """Reads and writes the frame of an Avro file (Avro spec: "Object Container Files"): its header and its blocks, whole or not at all.
 
-PyIceberg does not notice that a file was cut: it reads the rest as a shorter file. Here a cut file is a ValueError.
+PyIceberg does not notice that a file was cut: it reads the rest as a shorter file. Here a cut file is DamagedAvro.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
 
-from compaction_pipeline.formats.avro.values import UnknownAvro, long_bytes, read_long
+from compaction_pipeline.formats.avro.values import DamagedAvro, UnknownAvro, long_bytes, read_long
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -45,9 +45,9 @@ class AvroFrame:
 
 
 def read_frame(content: bytes) -> AvroFrame:
-    """Read the frame of a file. Raises ValueError unless header and blocks end exactly where the file ends."""
+    """Read the frame of a file. Raises DamagedAvro unless header and blocks end exactly where the file ends."""
     if content[:4] != _MAGIC:
-        raise ValueError(f"it is not an Avro file ({len(content)} bytes)")
+        raise DamagedAvro(f"it is not an Avro file ({len(content)} bytes)")
     meta: dict[str, bytes] = {}
     position = 4
     while True:
@@ -69,7 +69,7 @@ def read_frame(content: bytes) -> AvroFrame:
         position = _skipped(content, start, length)
         blocks.append(AvroBlock(records, start, position))
         if content[position : position + _SYNC_BYTES] != sync:
-            raise ValueError(f"a block ends wrongly at byte {position} of {len(content)}: it was cut or overwritten")
+            raise DamagedAvro(f"a block ends wrongly at byte {position} of {len(content)}: it was cut or overwritten")
         position += _SYNC_BYTES
     return AvroFrame(meta, tuple(blocks))
 
@@ -82,7 +82,7 @@ def _bytes(content: bytes, position: int) -> tuple[bytes, int]:
 
 def _skipped(content: bytes, position: int, length: int) -> int:
     if length < 0 or position + length > len(content):
-        raise ValueError(f"it ends after {len(content)} bytes, inside of a block: it was cut")
+        raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a block: it was cut")
     return position + length
 
 
@@ -91,7 +91,7 @@ def _long(content: bytes, position: int) -> tuple[int, int]:
     try:
         return read_long(content, position)
     except IndexError:
-        raise ValueError(f"it ends after {len(content)} bytes, inside of a block: it was cut") from None
+        raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a block: it was cut") from None
 
 
 def write_frame(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) -> bytes:

@@ -21,6 +21,10 @@ _NAMED = ("record", "error", "enum", "fixed")
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
+class DamagedAvro(ValueError):
+    """Bytes are not what their schema says: they were cut or overwritten."""
+
+
 class UnknownAvro(Exception):
     """A schema or codec that Avro or Iceberg may allow, but that this version does not read. Nothing is corrupt."""
 
@@ -105,7 +109,7 @@ def named_once(schema: AvroType) -> AvroType:
 
 
 def read_long(content: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint, and the position behind it. Raises ValueError if it is longer than Avro allows, IndexError if the bytes end."""
+    """A zigzag varint, and the position behind it. Raises DamagedAvro if it is longer than Avro allows, IndexError if the bytes end."""
     byte = content[position]
     position += 1
     if byte < 0x80:
@@ -119,7 +123,7 @@ def read_long(content: bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 63:
-            raise ValueError(f"a number at byte {position} is longer than Avro allows: it was overwritten")
+            raise DamagedAvro(f"a number at byte {position} is longer than Avro allows: it was overwritten")
 
 
 def long_bytes(value: int) -> bytes:
@@ -152,7 +156,7 @@ def type_name(kind: AvroType) -> str:
 def skipper(kind: AvroType) -> Skip:
     """A function that skips a value of this type.
 
-    It raises IndexError or ValueError if the bytes cannot be such a value. If the bytes were cut, it may return a place behind their end.
+    It raises IndexError or DamagedAvro if the bytes cannot be such a value. If the bytes were cut, it may return a place behind their end.
     So the caller must check that a block ends where its last value ends.
     """
     name = type_name(kind)
@@ -206,10 +210,10 @@ def items(kind: AvroType, content: bytes, position: int) -> Iterator[tuple[int, 
 
 
 def read_bytes(content: bytes, position: int) -> bytes:
-    """The content of a string or a byte array. Raises ValueError if it would end behind the bytes."""
+    """The content of a string or a byte array. Raises DamagedAvro if it would end behind the bytes."""
     length, start = read_long(content, position)
     if length < 0 or start + length > len(content):
-        raise ValueError(f"it ends after {len(content)} bytes, inside of a value: it was cut")
+        raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a value: it was cut")
     return content[start : start + length]
 
 
@@ -225,7 +229,7 @@ def _skip_bytes(content: bytes, position: int) -> int:
         return position + 1 + (byte >> 1)
     length, position = read_long(content, position)
     if length < 0:
-        raise ValueError(f"a value at byte {position} has the length {length}: it was overwritten")
+        raise DamagedAvro(f"a value at byte {position} has the length {length}: it was overwritten")
     return position + length
 
 
@@ -239,7 +243,7 @@ def _skip_union(kinds: list[AvroType]) -> Skip:
             if branch == is_null:
                 return position + 1
             if branch != is_value:
-                raise ValueError(f"a value at byte {position} is of a type that its schema does not have: it was overwritten")
+                raise DamagedAvro(f"a value at byte {position} is of a type that its schema does not have: it was overwritten")
             return inner(content, position + 1)
 
         return skip_optional
@@ -248,7 +252,7 @@ def _skip_union(kinds: list[AvroType]) -> Skip:
     def skip(content: bytes, position: int) -> int:
         branch, position = read_long(content, position)
         if not 0 <= branch < len(branches):
-            raise ValueError(f"a value at byte {position} is of a type that its schema does not have: it was overwritten")
+            raise DamagedAvro(f"a value at byte {position} is of a type that its schema does not have: it was overwritten")
         return branches[branch](content, position)
 
     return skip
@@ -286,7 +290,7 @@ def _skip_runs(one: Skip | None, integers: int = 0) -> Skip:
                 # The size of the run in bytes stands before its items.
                 size, position = read_long(content, position)
                 if size < 0:
-                    raise ValueError(f"a run at byte {position} has the size {size}: it was overwritten")
+                    raise DamagedAvro(f"a run at byte {position} has the size {size}: it was overwritten")
                 position += size
             elif one is not None:
                 for _ in range(count):
@@ -309,12 +313,12 @@ _INTEGERS_AT_ONCE = 4096
 
 def _skip_integers(content: bytes, position: int, count: int) -> int:
     if count > len(content):
-        raise ValueError(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
+        raise DamagedAvro(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
     while count > 0:
         step = min(count, _INTEGERS_AT_ONCE)
         found = _wholes(step)(content, position)
         if found is None:
-            raise ValueError(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")
+            raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")
         position = found.end()
         count -= step
     return position

@@ -20,7 +20,7 @@ from pyiceberg.utils.decimal import decimal_required_bytes
 
 from compaction_pipeline.formats.parquet.footer import BOOLEAN, BYTE_ARRAY, DOUBLE, FIXED, FLOAT, INT32, INT64, MAGIC, Chunk, Column, Footer
 from compaction_pipeline.formats.parquet.leaves import leaves
-from compaction_pipeline.formats.parquet.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, field, write_struct
+from compaction_pipeline.formats.parquet.thrift import BINARY, I16, I32, I64, LIST, STRUCT, DamagedParquet, Struct, field, write_struct
 
 CREATED_BY = b"compaction-pipeline version 1.0.0 (build copied)"
 """The `created_by` of files with copied bytes. Readers look it up to work around bugs of known writers, and list none for this name."""
@@ -139,7 +139,7 @@ def _statistics(sources: Sequence[Chunk], leaf: LeafColumn) -> Struct:
     bounded = [(source, each) for source, each in found if field(each, 3) != source.values]
     try:
         bounds = [_bounds(source, each, leaf) for source, each in bounded]
-    except (ValueError, struct.error):
+    except DamagedParquet:
         return merged
     if bounds and all(each is not None for each in bounds):
         low = min((each[0] for each in bounds if each is not None), key=lambda bound: bound[0])
@@ -184,10 +184,17 @@ def _length(kind: PrimitiveType) -> int:
 
 
 def decoded_bound(leaf: LeafColumn, raw: bytes) -> Any:
-    """A value to compare a raw bound by. Raises ValueError or struct.error for bytes that are not of the type.
+    """A value to compare a raw bound by. Raises DamagedParquet for bytes that are not of the type.
 
     The length of values that all have one length is not looked at.
     """
+    try:
+        return _decoded(leaf, raw)
+    except (UnicodeDecodeError, struct.error) as error:
+        raise DamagedParquet(str(error)) from error
+
+
+def _decoded(leaf: LeafColumn, raw: bytes) -> Any:
     physical = leaf.physical
     if physical in (INT32, INT64):
         return struct.unpack("<i" if physical == INT32 else "<q", raw)[0]
@@ -200,7 +207,7 @@ def decoded_bound(leaf: LeafColumn, raw: bytes) -> Any:
         raw.decode()
     if physical in (BYTE_ARRAY, FIXED):
         return int.from_bytes(raw, "big", signed=True) if isinstance(leaf.kind, DecimalType) else raw
-    raise ValueError(f"physical type {physical} has no order")
+    raise DamagedParquet(f"physical type {physical} has no order")
 
 
 def row_group(columns: Sequence[Struct], rows: int, offset: int, number: int) -> Struct:

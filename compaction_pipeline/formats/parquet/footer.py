@@ -16,7 +16,7 @@ from typing import Any
 
 from isal import isal_zlib
 
-from compaction_pipeline.formats.parquet.thrift import I32, STRUCT, Struct, field, read_struct
+from compaction_pipeline.formats.parquet.thrift import I32, STRUCT, DamagedParquet, Struct, field, read_struct
 
 MAGIC = b"PAR1"
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
@@ -47,10 +47,10 @@ class Chunk:
 
     @classmethod
     def of(cls, column: Struct, *, typed_order: bool) -> Chunk:
-        """Make it from a `ColumnChunk`. Raises ValueError if the chunk is encrypted or lacks a field that is needed."""
+        """Make it from a `ColumnChunk`. Raises DamagedParquet if the chunk is encrypted or lacks a field that is needed."""
         meta: Struct = field(column, 3, {})
         if any(number not in meta for number in (1, 4, 5, 6, 7, 9)):
-            raise ValueError("a column chunk's sizes are not in the footer")
+            raise DamagedParquet("a column chunk's sizes are not in the footer")
         data, dictionary = field(meta, 9), field(meta, 11, 0)
         start = dictionary if 0 < dictionary < data else data
         return cls(meta, start, field(meta, 7), field(meta, 5), 1 in column or 8 in column or 9 in column, typed_order)
@@ -127,12 +127,17 @@ class Footer:
 
     @classmethod
     def of(cls, data: bytes, **limits: int) -> Footer:
-        """Make it from the bytes of a `FileMetaData`, within the `limits` of `read_struct`. Raises ValueError if they are damaged, or
+        """Make it from the bytes of a `FileMetaData`, within the `limits` of `read_struct`. Raises DamagedParquet if they are damaged, or
         describe a file of which nothing can be copied."""
         try:
             return cls._of(*read_struct(data, **limits))
+        except DamagedParquet:
+            raise
+        except ValueError as error:
+            # Two lists of the footer do not fit each other.
+            raise DamagedParquet(str(error)) from error
         except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            raise ValueError(f"the footer is damaged ({error})") from error
+            raise DamagedParquet(f"the footer is damaged ({error})") from error
 
     @classmethod
     def _of(cls, meta: Struct, length: int) -> Footer:
@@ -146,7 +151,7 @@ class Footer:
             groups.append(Group(number, first, field(group, 3), chunks))
             first += field(group, 3)
         if first != field(meta, 3):
-            raise ValueError("its row groups do not add up to the file's row count")
+            raise DamagedParquet("its row groups do not add up to the file's row count")
         return cls(elements, typed, columns, tuple(groups), field(meta, 6, b"").decode("utf-8", "replace"), meta, length)
 
     @property
@@ -167,7 +172,7 @@ def _columns(elements: Sequence[Struct]) -> tuple[tuple[Column, ...], int]:
         columns.append(Column(field(elements[at], 9), tuple(range(leaf, leaf + count)), flat, tuple(_shape(subtree))))
         at, leaf = end, leaf + count
     if at != len(elements):
-        raise ValueError("the schema's elements are not one tree")
+        raise DamagedParquet("the schema's elements are not one tree")
     return tuple(columns), leaf
 
 
@@ -208,8 +213,8 @@ def _annotation(element: Struct) -> Any:
 def checked_pages(chunk: Chunk, data: memoryview) -> int:
     """Check all pages of a chunk. Returns the checksum of all its bytes.
 
-    Raises ValueError unless they are data pages without a dictionary that fill the chunk, hold as many values as the footer says, and match
-    their checksums.
+    Raises DamagedParquet unless they are data pages without a dictionary that fill the chunk, hold as many values as the footer says, and
+    match their checksums.
     """
     at = values = whole = 0
     while at < len(data):
@@ -217,32 +222,32 @@ def checked_pages(chunk: Chunk, data: memoryview) -> int:
         header, at = read_struct(data, start)
         kind, page, length = _page(header)
         if kind not in (DATA_PAGE, DATA_PAGE_V2):
-            raise ValueError(f"a page of kind {kind} among data pages")
+            raise DamagedParquet(f"a page of kind {kind} among data pages")
         if field(page, 2 if kind == DATA_PAGE else 4) not in _PAGE_ENCODINGS:
-            raise ValueError("a page whose encoding needs other pages")
+            raise DamagedParquet("a page whose encoding needs other pages")
         found = isal_zlib.crc32(data[at : at + length])
         if at + length > len(data) or found != _crc(header):
-            raise ValueError("a page is not what its checksum says")
+            raise DamagedParquet("a page is not what its checksum says")
         whole = isal_zlib.crc32_combine(isal_zlib.crc32(data[start:at], whole), found, length)
         values += field(page, 1)
         at += length
     if at != len(data) or values != chunk.values:
-        raise ValueError("its pages are not what the footer says")
+        raise DamagedParquet("its pages are not what the footer says")
     return whole
 
 
 def checked_start(chunk: Chunk, data: memoryview) -> None:
     """Check only the first page of a chunk. It must be a dictionary page if the footer names one, and otherwise a data page. Raises
-    ValueError if not."""
+    DamagedParquet if not."""
     header, at = read_struct(data)
     kind, _, length = _page(header)
     first_data = field(chunk.meta, 9)
     has_dictionary = chunk.start < first_data
     _crc(header)
     if kind not in ((DICTIONARY_PAGE,) if has_dictionary else (DATA_PAGE, DATA_PAGE_V2)) or at + length > chunk.length:
-        raise ValueError(f"its first page is of kind {kind}")
+        raise DamagedParquet(f"its first page is of kind {kind}")
     if has_dictionary and chunk.start + at + length != first_data:
-        raise ValueError("its dictionary does not end where its data begins")
+        raise DamagedParquet("its dictionary does not end where its data begins")
 
 
 class DamagedPages(Exception):
@@ -265,7 +270,7 @@ def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryvi
                     header, end = read_struct(head)
                     kind, page, left = _page(header)
                     wanted, found = _crc(header), 0
-                except ValueError as error:
+                except DamagedParquet as error:
                     if len(head) >= _HEADER_BYTES or at + len(head) - len(pending) < len(part):
                         raise DamagedPages(f"no page header ({error})") from error
                     pending, at = head, len(part)
@@ -281,11 +286,11 @@ def proven_pages(chunk: Chunk, parts: Iterable[memoryview]) -> Iterator[memoryvi
 
 
 def _crc(header: Struct) -> int:
-    """The checksum that the writer gave a page. Raises ValueError if it gave none, because then nothing would
+    """The checksum that the writer gave a page. Raises DamagedParquet if it gave none, because then nothing would
     show that the page is damaged."""
     crc = field(header, 4)
     if not isinstance(crc, int):
-        raise ValueError("a page without a checksum")
+        raise DamagedParquet("a page without a checksum")
     return crc & 0xFFFFFFFF
 
 
@@ -294,5 +299,5 @@ def _page(header: Struct) -> tuple[int, Struct, int]:
     kind, length = field(header, 1), field(header, 3)
     page = field(header, {DATA_PAGE: 5, DICTIONARY_PAGE: 7, DATA_PAGE_V2: 8}.get(kind, 0))
     if not isinstance(length, int) or length < 0 or not isinstance(page, dict) or not isinstance(field(page, 1), int):
-        raise ValueError("no page header")
+        raise DamagedParquet("no page header")
     return kind, page, length

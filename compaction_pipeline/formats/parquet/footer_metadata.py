@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from compaction_pipeline.formats.parquet.footer import BOOLEAN, DOUBLE, FLOAT, INT32, INT64, Chunk, Footer
-from compaction_pipeline.formats.parquet.thrift import Struct, field
+from compaction_pipeline.formats.parquet.thrift import DamagedParquet, Struct, field
 
 _FORMS = {BOOLEAN: "<?", INT32: "<i", INT64: "<q", FLOAT: "<f", DOUBLE: "<d"}
 
 
 @dataclass(frozen=True)
 class FooterMetadata:
-    """The metadata of a file. Damaged statistics raise ValueError or struct.error when they are asked for."""
+    """The metadata of a file. Damaged statistics raise DamagedParquet when they are asked for."""
 
     footer: Footer
 
@@ -100,4 +100,7 @@ class _Statistics:
     def _raw(self, number: int) -> Any:
         data = field(self.found, number)
         form = _FORMS.get(self.physical)
-        return data if form is None else struct.unpack(form, data)[0]
+        try:
+            return data if form is None else struct.unpack(form, data)[0]
+        except struct.error as error:
+            raise DamagedParquet(str(error)) from error

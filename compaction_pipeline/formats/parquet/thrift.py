@@ -1,7 +1,7 @@
 """Thrift's compact protocol (thrift-compact-protocol.md), as far as Parquet's footers and page headers need it.
 
 A struct is a dict of field id → (kind, value). The kind is kept, so that a struct can be written again as it was read. A list is (kind of
-its elements, list of values). Damaged bytes raise ValueError, and nothing else.
+its elements, list of values). Damaged bytes raise DamagedParquet, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ _ANY_NUMBER = 1 << 62
 Struct = dict[int, tuple[int, Any]]
 
 
-class TooManyValues(ValueError):
+class DamagedParquet(ValueError):
+    """Bytes are not what the format, or another part of the file, says that they are: they were cut or overwritten, or never were."""
+
+
+class TooManyValues(DamagedParquet):
     """Bytes hold more values than the caller wants to have in memory."""
 
 
@@ -30,19 +34,19 @@ def field(struct: Struct, number: int, default: Any = None) -> Any:
 def read_struct(data: bytes | memoryview, at: int = 0, most_values: int = _ANY_NUMBER) -> tuple[Struct, int]:
     """The struct that begins at `at`, and the place behind it.
 
-    Raises ValueError if the bytes are not a struct, and TooManyValues if they hold more than `most_values`. A value of one byte may take
-    more than a hundred in memory.
+    Raises DamagedParquet if the bytes are not a struct, and TooManyValues if they hold more than `most_values`. A value of one byte may
+    take more than a hundred in memory.
     """
     try:
         return _struct(data, at, 0, [most_values])
     except IndexError:
-        raise ValueError("Thrift ends too early") from None
+        raise DamagedParquet("Thrift ends too early") from None
 
 
 def _struct(data: bytes | memoryview, at: int, depth: int, left: list[int]) -> tuple[Struct, int]:
     """`left` holds how many more values may come."""
     if depth > _MAX_DEPTH:
-        raise ValueError("Thrift is nested too deeply")
+        raise DamagedParquet("Thrift is nested too deeply")
     struct: Struct = {}
     number = 0
     while True:
@@ -57,10 +61,10 @@ def _struct(data: bytes | memoryview, at: int, depth: int, left: list[int]) -> t
         else:
             number, at = _integer(data, at)
         if len(struct) > _MOST_FIELDS:
-            raise ValueError("Thrift holds a struct of more fields than any of Parquet's has")
+            raise DamagedParquet("Thrift holds a struct of more fields than any of Parquet's has")
         if number in struct:
             # Readers differ in which of the two they take.
-            raise ValueError("Thrift holds a field twice")
+            raise DamagedParquet("Thrift holds a field twice")
         if kind <= FALSE:
             struct[number] = (kind, kind == TRUE)
         else:
@@ -80,7 +84,7 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int, left: list[
     if kind == BINARY:
         length, at = _unsigned(data, at)
         if at + length > len(data):
-            raise ValueError("Thrift ends too early")
+            raise DamagedParquet("Thrift ends too early")
         return bytes(data[at : at + length]), at + length
     if kind == STRUCT:
         return _struct(data, at, depth + 1, left)
@@ -93,9 +97,9 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int, left: list[
         return data[at], at + 1
     if kind == DOUBLE:
         if at + 8 > len(data):
-            raise ValueError("Thrift ends too early")
+            raise DamagedParquet("Thrift ends too early")
         return bytes(data[at : at + 8]), at + 8
-    raise ValueError(f"Thrift kind {kind} does not occur in Parquet")
+    raise DamagedParquet(f"Thrift kind {kind} does not occur in Parquet")
 
 
 def _list(data: bytes | memoryview, at: int, depth: int, left: list[int]) -> tuple[Any, int]:
@@ -105,7 +109,7 @@ def _list(data: bytes | memoryview, at: int, depth: int, left: list[int]) -> tup
     if length == 15:
         length, at = _unsigned(data, at)
     if length > len(data) - at:
-        raise ValueError("Thrift ends too early")
+        raise DamagedParquet("Thrift ends too early")
     _count(left, length)
     values = []
     for _ in range(length):
@@ -126,7 +130,7 @@ def _unsigned(data: bytes | memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         shift += 7
         if value >> 64 or (byte > 127 and shift > 63):
-            raise ValueError("Thrift holds a number of more than 64 bits")
+            raise DamagedParquet("Thrift holds a number of more than 64 bits")
         if byte < 128:
             return value, at
 

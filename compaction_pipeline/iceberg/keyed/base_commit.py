@@ -32,8 +32,8 @@ from compaction_pipeline.core.tables.keyed.partition_paths import key_of
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.formats.puffin import puffin_of
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.keyed.puffin import puffin_of
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, read_numbers, read_sequences, read_times, refuse_lost
 from compaction_pipeline.iceberg.keyed.stores import files_of, load_known_stores
 from compaction_pipeline.iceberg.listing import files_under

@@ -25,8 +25,8 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     sequences_by_spec,
 )
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_fields
+from compaction_pipeline.formats.puffin import DamagedPuffin, blobs_of
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.keyed.puffin import blobs_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct, partition_types
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
@@ -107,7 +107,7 @@ def read_times(metadata: TableMetadata, io: FileIO) -> dict[str, int]:
     for snapshot in ancestors(metadata):
         if snapshot.summary is not None and TIME_FLAG in snapshot.summary.additional_properties:
             paths = [file.statistics_path for file in metadata.statistics if file.snapshot_id == snapshot.snapshot_id]
-            payloads = [payload for path in paths for payload in blobs_of(_content(io, path), TIME_BLOB, path)]
+            payloads = [payload for path in paths for payload in blobs_in(io, path, TIME_BLOB)]
             return numbers_of_blob(payloads[0]) if len(payloads) == 1 else {}
     return numbers_of_properties(metadata.properties, times=True)
 
@@ -131,7 +131,7 @@ def _payload(name: str, snapshot: Snapshot, statistics: Sequence[StatisticsFile]
     if len(files) != 1:
         raise _lost(name, snapshot, f"{len(files)} statistics files of the snapshot have a blob {SEQUENCE_BLOB!r}, but one must")
     path = files[0].statistics_path
-    payloads = blobs_of(_content(io, path), SEQUENCE_BLOB, path)
+    payloads = blobs_in(io, path, SEQUENCE_BLOB)
     if len(payloads) != 1:
         raise _lost(name, snapshot, f"its statistics file {path} has {len(payloads)} such blobs, but must have one")
     return payloads[0]
@@ -150,6 +150,15 @@ def _lost(name: str, snapshot: Snapshot, why: str) -> TableRefused:
         f"table {name}: snapshot {snapshot.snapshot_id} of the base store says '{SEQUENCE_FLAG}', but {why}; "
         "which changes are already in the base store is unknown. Roll the table back to a snapshot with its statistics file"
     )
+
+
+def blobs_in(io: FileIO, path: str, kind: str) -> list[bytes]:
+    """The payloads of the blobs of this type in a statistics file. Raises TableRefused for a file that cannot be read."""
+    content = _content(io, path)
+    try:
+        return blobs_of(content, kind)
+    except DamagedPuffin as error:
+        raise TableRefused(f"statistics file {path} cannot be read: {error}; restore it") from error
 
 
 @looked_at_twice

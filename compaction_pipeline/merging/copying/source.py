@@ -19,7 +19,7 @@ from compaction_pipeline.formats.arrow_fields import field_id
 from compaction_pipeline.formats.file_io.ranges import RangedFile
 from compaction_pipeline.formats.parquet.chunks import Template
 from compaction_pipeline.formats.parquet.footer import MAGIC, Chunk, Footer, Group, checked_pages, checked_start, proven_pages
-from compaction_pipeline.formats.parquet.thrift import field
+from compaction_pipeline.formats.parquet.thrift import DamagedParquet, field
 from compaction_pipeline.merging.reading.file_access import in_words
 from compaction_pipeline.merging.reading.read import OpenFile
 
@@ -77,10 +77,8 @@ class CopySource:
     def of(cls, opened: OpenFile, template: Template, ids: Sequence[int]) -> CopySource | None:
         """None if nothing of the file can be copied. `ids` are the field ids of the output's top-level columns."""
         stream = ByteStream(opened.source, opened.path)
-        try:
-            footer = stream.footer()
-        except ValueError:
-            # PyArrow will read the file, or say what is wrong with it.
+        footer = stream.footer()
+        if footer is None:
             return None
         metadata = opened.parquet.metadata
         if (
@@ -137,7 +135,7 @@ class CopySource:
             for top in range(len(self._columns)):
                 for chunk in self.chunks(group, top):
                     checked_start(chunk, self._stream.read(chunk.start, min(_HEADER_BYTES, chunk.length)))
-        except ValueError:
+        except DamagedParquet:
             return False
         return True
 
@@ -152,7 +150,7 @@ class CopySource:
         found: dict[int, list[tuple[Chunk, memoryview, int]]] = {}
         for top in columns:
             pairs = [(chunk, data[chunk.start, chunk.length]) for chunk in self.chunks(group, top)]
-            with suppress(ValueError):
+            with suppress(DamagedParquet):
                 found[top] = [(chunk, view, checked_pages(chunk, view)) for chunk, view in pairs]
         return found
 
@@ -220,16 +218,19 @@ class ByteStream:
             end = max(end if len(joined) > 1 else 0, start + length)
         return found
 
-    def footer(self) -> Footer:
-        """The footer of the file. Raises ValueError if there is none that can be used."""
+    def footer(self) -> Footer | None:
+        """The footer of the file; None if it is not one to copy by. PyArrow will then read the file, or say what is wrong with it."""
         if self.size < 12:
-            raise ValueError("too small for a Parquet file")
+            return None
         tail = self.read(max(self.size - _TAIL_BYTES, 0), min(self.size, _TAIL_BYTES))
         length = int.from_bytes(tail[-8:-4], "little")
         if tail[-4:] != MAGIC or length + 12 > self.size:
-            raise ValueError("no plain Parquet footer")
+            return None
         if length > _SMALL_FOOTER_BYTES and _FOOTER_SHARE * length > self.size:
-            raise ValueError("reading the footer takes more than half as long as decoding the rows")
-        if length + 8 <= len(tail):
-            return Footer.of(bytes(tail[len(tail) - 8 - length : -8]))
-        return Footer.of(bytes(self.read(self.size - 8 - length, length)))
+            # Reading the footer would take more than half as long as decoding the rows.
+            return None
+        whole = tail[len(tail) - 8 - length : -8] if length + 8 <= len(tail) else self.read(self.size - 8 - length, length)
+        try:
+            return Footer.of(bytes(whole))
+        except DamagedParquet:
+            return None

@@ -27,7 +27,7 @@ from compaction_pipeline.formats.file_io.local_files import Tail
 from compaction_pipeline.formats.parquet.footer import MAGIC, Footer
 from compaction_pipeline.formats.parquet.footer_metadata import FooterMetadata
 from compaction_pipeline.formats.parquet.leaves import Leaf, leaves
-from compaction_pipeline.formats.parquet.thrift import TooManyValues, field
+from compaction_pipeline.formats.parquet.thrift import DamagedParquet, TooManyValues, field
 from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD, TRANSACTION_FIELD
 from compaction_pipeline.merging.reading.file_access import FileAccess
@@ -148,6 +148,9 @@ def _described_by_footer(output: OutputFile, files: FileAccess, kind: _Kind) -> 
             f"the footer of its output {output.path} holds more than {MOST_FOOTER_VALUES} values: "
             "set 'write.parquet.row-group-size-bytes' of the table to a larger value, or 'self-optimizing.target-size' to a smaller one"
         ) from error
+    except DamagedParquet as error:
+        # The text stays as operators know it.
+        problem, described = f"it cannot be read (ValueError: {error})", None
     except Exception as error:
         # A footer that no rule foresaw may raise anything, in any library that reads it.
         problem, described = f"it cannot be read ({type(error).__name__}: {error})", None

@@ -9,7 +9,6 @@ statistic is that of the values.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +19,7 @@ from pyiceberg.schema import Schema
 
 from compaction_pipeline.formats.parquet.chunks import CREATED_BY, LeafColumn, Template, decoded_bound, footer_of
 from compaction_pipeline.formats.parquet.footer import FIXED, MAGIC, Chunk, Column, Footer
-from compaction_pipeline.formats.parquet.thrift import BINARY, FALSE, I16, I32, I64, LIST, SET, STRUCT, TRUE, Struct, field
+from compaction_pipeline.formats.parquet.thrift import BINARY, FALSE, I16, I32, I64, LIST, SET, STRUCT, TRUE, DamagedParquet, Struct, field
 from compaction_pipeline.merging.reading.evolution import arrow_schema, schema_of
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
@@ -180,7 +179,7 @@ def _problem_of_bounds(statistics: Struct, leaf: LeafColumn, length: int | None)
     found = [field(statistics, number) for number in (6, 5) if number in statistics]
     try:
         values = [decoded_bound(leaf, each) for each in found]
-    except (ValueError, struct.error):
+    except DamagedParquet:
         return "it has a bound that is no value of its type"
     if leaf.physical == FIXED and any(len(each) != length for each in found):
         return "it has a bound that is no value of its type"

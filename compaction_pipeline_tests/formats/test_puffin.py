@@ -1,4 +1,4 @@
-"""Statistics files of keyed tables: written, read, and refused when they are damaged."""
+"""Puffin files: written, read, and refused when they are damaged."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.iceberg.keyed.puffin import blobs_of, puffin_of
+from compaction_pipeline.formats.puffin import DamagedPuffin, blobs_of, puffin_of
 
 # The file that Amoro wrote for its example table.
 AMORO = (
@@ -21,7 +20,7 @@ AMORO = (
 
 
 def test_a_file_of_amoro_is_read_and_written_again_byte_for_byte() -> None:
-    blobs = [(kind, blobs_of(AMORO, kind, "x")[0]) for kind in ("optimized-sequence", "base-optimized-time")]
+    blobs = [(kind, blobs_of(AMORO, kind)[0]) for kind in ("optimized-sequence", "base-optimized-time")]
     assert blobs == [("optimized-sequence", b'{"":10}'), ("base-optimized-time", b'{"":1795252398524}')]
     written = puffin_of(blobs, 1243367034002048086, 3)
     assert written.content == AMORO
@@ -33,7 +32,7 @@ def test_a_file_of_amoro_is_read_and_written_again_byte_for_byte() -> None:
 def test_what_is_written_is_read_again(blobs: list[tuple[str, bytes]], snapshot: int) -> None:
     content = puffin_of(blobs, snapshot, 1).content
     for kind in ("a", "b", "ß"):
-        assert blobs_of(content, kind, "x") == [payload for name, payload in blobs if name == kind]
+        assert blobs_of(content, kind) == [payload for name, payload in blobs if name == kind]
 
 
 def with_footer(footer: bytes, flags: int = 0) -> bytes:
@@ -50,9 +49,9 @@ def of_blob(**changes: object) -> bytes:
      of_blob(length=3), of_blob(offset=3), of_blob(offset=-2), of_blob(length=-1), of_blob(**{"compression-codec": "zstd"})],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_is_refused(content: bytes) -> None:
-    with pytest.raises(TableRefused, match=r"statistics file s3://lake/x\.puffin cannot be read"):
-        blobs_of(content, "a", "s3://lake/x.puffin")
+    with pytest.raises(DamagedPuffin):
+        blobs_of(content, "a")
 
 
 def test_a_blob_without_compression_is_read() -> None:
-    assert blobs_of(of_blob(), "a", "x") == [b"{}"]
+    assert blobs_of(of_blob(), "a") == [b"{}"]

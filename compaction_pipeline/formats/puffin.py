@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compaction_pipeline.core.errors import TableRefused
-
 _MAGIC = b"PFA1"
 _TAIL = struct.Struct("<iI4s")
 """The end of the file: the length of the footer's JSON, the flags, and the magic bytes."""
 _COMPRESSED_FOOTER = 1
+
+
+class DamagedPuffin(ValueError):
+    """Bytes are not a Puffin file, or one that this version does not read."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ def puffin_of(blobs: Sequence[tuple[str, bytes]], snapshot_id: int, sequence_num
     return PuffinFile(bytes(content + end), len(end), tuple({key: place[key] for key in known} for place in places))
 
 
-def blobs_of(content: bytes, kind: str, path: str) -> list[bytes]:
-    """The payloads of the blobs of this type. `path` is for messages. Raises TableRefused for a file that cannot be read."""
+def blobs_of(content: bytes, kind: str) -> list[bytes]:
+    """The payloads of the blobs of this type, in a file of these bytes. Raises DamagedPuffin for a file that cannot be read."""
     try:
         length, flags, magic = _TAIL.unpack(content[-_TAIL.size :])
         start = len(content) - _TAIL.size - length
@@ -54,7 +56,7 @@ def blobs_of(content: bytes, kind: str, path: str) -> list[bytes]:
         blobs = [blob for blob in json.loads(content[start : start + length])["blobs"] if blob["type"] == kind]
         return [_payload(content[: start - 4], blob) for blob in blobs]
     except (ValueError, KeyError, TypeError, struct.error) as error:
-        raise TableRefused(f"statistics file {path} cannot be read: {error}; restore it") from error
+        raise DamagedPuffin(str(error)) from error
 
 
 def _payload(content: bytes, blob: Mapping[str, Any]) -> bytes:
