@@ -1,6 +1,6 @@
 """Reads and writes Puffin files with small, uncompressed blobs, as Amoro's statistics files are (the Puffin spec of Apache Iceberg).
 
-PyIceberg reads only Puffin files with deletion vectors, and writes none.
+PyIceberg 0.12 writes none, and its reader gives a shorter payload for a blob that ends behind the file. Here such a file is DamagedPuffin.
 """
 
 from __future__ import annotations
