@@ -81,7 +81,8 @@ test: $(STAMP) ## run every stage in this order, also after one that failed
 	if [ -n "$$failed" ]; then echo "make test: these stages failed:$$failed" >&2; exit 1; fi; \
 	echo "make test: every stage passed"
 
-check: $(STAMP) ## the loop: ruff, mypy, import-linter, and the tests that mirror what changed since BASE=HEAD
+check: $(STAMP) ## the loop: ruff, mypy, import-linter, subjects of commits, and the tests that mirror what changed since BASE=HEAD
+	@$(BIN)/python .ci/commit_subjects $(BASE)
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "ruff format would change files: run '$(BIN)/ruff format .'" >&2; exit 1; }
 	@$(BIN)/mypy

@@ -1,8 +1,8 @@
-"""The assets. Sensors and runs materialize three of them: `delta_files`, `table_health` and `table_figures`. A person launches the other
-two: `compacted_files` and `compaction_records`.
+"""The assets: those that sensors and runs materialize, and those that a person launches.
 
-Their functions only translate: partition keys into nodes, and outcomes into events. A node gets its own event at the moment when it is
-committed. So it stays green even if the run crashes later, or another node fails.
+`delta_files`, `table_health` and `table_figures` are materialized. `compacted_files` and `compaction_records` are launched. Their functions
+only translate: partition keys into nodes, and outcomes into events. A node gets its own event at the moment when it is committed. So it
+stays green even if the run crashes later, or another node fails.
 """
 
 # This module has no `from __future__ import annotations`. Dagster cannot resolve the annotation of a config parameter that is a string.

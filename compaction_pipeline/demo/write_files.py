@@ -1,5 +1,7 @@
-"""Writes one Parquet file at a time, for the demo, tests and benchmarks. Merges never use this; the kernel in `merging/` writes their
-files."""
+"""Writes one Parquet file at a time, for the demo, tests and benchmarks.
+
+Merges never use this; the kernel in `merging/` writes their files.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Does the work of the sensors where no Dagster runs: it keeps the queue going, lists catalogs, refreshes, plans and commits tables, and
-cleans up.
+"""Does the work of the sensors where no Dagster runs.
 
-Several servers may run on one state database. The work has two parts with a lease each, because a server may leave the tables to Dagster
-and keep only the queue. The holder of a lease does its part; another server takes over when it is silent. Sensors of Dagster may work
-beside them, because each table has leases of its own.
+It keeps the queue going, lists catalogs, refreshes, plans and commits tables, and cleans up. Several servers may run on one state database.
+The work has two parts with a lease each, because a server may leave the tables to Dagster and keep only the queue. The holder of a lease
+does its part; another server takes over when it is silent. Sensors of Dagster may work beside them, because each table has leases of its
+own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Checks that a Spark on other machines answers, before a session is started. Spark itself tries for minutes, and its error is pages of
-Java.
+"""Checks that a Spark on other machines answers, before a session is started.
 
+Spark itself tries for minutes, and its error is pages of Java.
 `check_master` only opens a connection, and needs no JVM. `check_answers` asks the master in Spark's own protocol, in the JVM of the driver.
 """
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from compaction_pipeline_tests import faults_page
 from compaction_pipeline_tests.real_services.fault_proxy import Drop, Hang, Lost, Status, Truncate
 from compaction_pipeline_tests.real_services.faulted_compaction import Fault, Scene, Seen, course
 from compaction_pipeline_tests.real_services.lake import ServedLake
@@ -172,20 +173,21 @@ FAULTS: Mapping[str, Sequence[Fault]] = {
 
 WRITING = bool(os.environ.get("COMPACTION_TEST_WRITE_DOCS"))
 """True when the tests write the page, false when they compare it."""
-SEEN: dict[str, str] = {}
+SEEN: dict[str, tuple[str, ...]] = {}
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=f"{group}: {fault.name}") for group in FAULTS for fault in FAULTS[group]])
 def test_a_fault_changes_no_row(fault: Fault, tmp_path: Path, s3: S3Server, rest_catalog: RestCatalogServer) -> None:
     with ServedLake(tmp_path, s3, rest_catalog) as lake:
-        SEEN[fault.name] = row_of(fault, course(Scene(lake), fault))
+        SEEN[fault.name] = cells_of(fault, course(Scene(lake), fault))
     if not WRITING:
-        assert SEEN[fault.name] == rows_of_page().get(fault.name), f"{PAGE.name} differs; {HOW}"
+        assert SEEN[fault.name] == faults_page.read(PAGE.read_text()).get(fault.name), f"{PAGE.name} differs; {HOW}"
 
 
 def test_the_page_lists_every_fault_once() -> None:
-    rows = {**rows_of_page(), **SEEN}
-    page = "\n".join([_HEAD, *(line for group in FAULTS for line in ("", f"## {group}", "", *table_of(FAULTS[group], rows)))]) + "\n"
+    unseen = {fault.name: (fault.name, "not seen yet", "", "", "", "", "") for group in FAULTS.values() for fault in group}
+    groups = {group: [fault.name for fault in faults] for group, faults in FAULTS.items()}
+    page = faults_page.written(_HEAD, groups, {**unseen, **faults_page.read(PAGE.read_text()), **SEEN})
     if WRITING:
         PAGE.write_text(page)
     assert PAGE.read_text() == page, HOW
@@ -194,30 +196,12 @@ def test_the_page_lists_every_fault_once() -> None:
 HOW = "write the page with COMPACTION_TEST_WRITE_DOCS=1, read the difference and commit it"
 
 
-def rows_of_page() -> Mapping[str, str]:
-    """The rows of the page, by the name of the fault."""
-    return {line.split(" | ")[0].removeprefix("| "): line for line in PAGE.read_text().splitlines() if line.startswith("| ")}
-
-
-def table_of(faults: Sequence[Fault], rows: Mapping[str, str]) -> list[str]:
-    return [
-        _COLUMNS,
-        "| --- " * (_COLUMNS.count("|") - 1) + "|",
-        *(rows.get(fault.name, f"| {fault.name} | not seen yet |") for fault in faults),
-    ]
-
-
-def row_of(fault: Fault, seen: Seen) -> str:
-    """A row of the page, in Markdown."""
+def cells_of(fault: Fault, seen: Seen) -> tuple[str, ...]:
+    """The cells of a row of the page, in Markdown and in full."""
     code = f"{seen.exit_code}, {seen.reason_code}"
-    cells = [fault.name, code, seen.reason, seen.state, seen.left, seen.again, seen.left_at_last]
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    cells = (fault.name, code, seen.reason, seen.state, seen.left, seen.again, seen.left_at_last)
+    return tuple(cell.replace("|", "\\|") for cell in cells)
 
-
-_COLUMNS = (
-    "| fault | exit code, `reason_code` | what `compact` says | the table's state meanwhile | unlisted files left "
-    "| `compact` an hour later | left a day later |"
-)
 
 _HEAD = """# Faults, what you see of them, and what they leave behind
 
@@ -227,4 +211,5 @@ table is on a real S3 and in Iceberg's own REST catalog, and a proxy in front of
 every case all rows were exactly as before**: after the fault, after the next run and after upkeep.
 
 *Unlisted files* are files in the table's folder that no snapshot lists; no reader sees them. PORT, ID, UUID, TIME and N replace
-values that differ from run to run. [Operations](operations.md) explains exit codes and reasons."""
+values that differ from run to run. A number in parentheses stands for one of the [messages](#the-messages).
+[Operations](operations.md) explains exit codes and reasons."""

@@ -1,4 +1,4 @@
-"""The ports of insight.
+"""What use cases need to show how everything stands: a reader of tables, and a history of files.
 
 `TableReader` reads what services have written about tables and nodes. `HistoryStore` keeps a history of files, and comparisons of tables
 with their records.

@@ -1,4 +1,4 @@
-"""Resource groups.
+"""Resource groups: what starts the optimizers of a queue, when the queue is full, and who may still insert.
 
 The tasks of a group's tables wait in one queue. The group says how many may wait, in which order they run, and what starts the optimizers
 that run them.

@@ -1,4 +1,4 @@
-"""Optimizers: long-running workers that take tasks of one group."""
+"""Optimizers, which are long-running workers that take tasks of one group: their states, and when silence means that one is lost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A large object as a seekable file with few requests. The bytes that are needed next are fetched ahead, and close ranges are fetched
-together."""
+"""A large object as a seekable file with few requests.
+
+The bytes that are needed next are fetched ahead, and close ranges are fetched together.
+"""
 
 from __future__ import annotations
 

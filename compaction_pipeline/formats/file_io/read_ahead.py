@@ -1,5 +1,7 @@
-"""Reads the small files of one task whole, once, before they are asked for. So the task waits for many answers of the store at the same
-time."""
+"""Reads the small files of one task whole, once, before they are asked for.
+
+So the task waits for many answers of the store at the same time.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Parquet footers (parquet.thrift: `FileMetaData`) in the form that copying column chunks needs. PyArrow neither reads nor writes this
-form.
+"""Parquet footers (parquet.thrift: `FileMetaData`) in the form that copying column chunks needs.
 
-A footer may be wrong about the place and the sizes of a chunk; `Chunk.problem` and `checked_pages` check them. Pages are copied only if
-their writer's own checksum proves them. So a damaged page fails the task of its file, and does not become part of a new file. Columns are
-told apart by field ids, not by names.
+PyArrow neither reads nor writes this form. A footer may be wrong about the place and the sizes of a chunk; `Chunk.problem` and
+`checked_pages` check them. Pages are copied only if their writer's own checksum proves them. So a damaged page fails the task of its file,
+and does not become part of a new file. Columns are told apart by field ids, not by names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opens the registered catalogs with PyIceberg, and keeps them open.
+"""Opens the registered catalogs with PyIceberg and keeps them open, lists and loads their tables, and says when a table is gone.
 
 A catalog is opened again when its properties change. Nothing is created: a database file that does not exist is an error.
 """

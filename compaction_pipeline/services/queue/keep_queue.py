@@ -1,5 +1,4 @@
-"""Keeps the queue going: takes tasks from dead and from endless attempts, puts tasks back that failed a while ago, and moves tasks whose
-table changed its group.
+"""Keeps the queue going: frees tasks of dead and endless attempts, puts back what failed a while ago, and moves tasks to a new group.
 
 Every step is one compare-and-set in the store, so any number of processes may do this at the same time.
 """

@@ -1,4 +1,4 @@
-"""Removes old records and tasks, leftover files of attempts, and the state of dropped tables, so that nothing grows for ever.
+"""Decides when a leftover file may be deleted, and removes it with old records, old tasks and the state of dropped tables.
 
 A leftover is a file on storage that an attempt or a commit wrote and no snapshot needs. A file is removed only when all of this holds:
 
