@@ -150,7 +150,7 @@ def _fails(name: str, change: Callable[[Segment], Segment], tasks: Sequence[Comp
         add(self, change(segment) if still_whole and still_whole.pop() else segment)
 
     with patch.object(Assembler, "add", broken):
-        (result,) = InProcessMergeEngine().merge(tasks, layout, {})
+        (result,) = InProcessMergeEngine().merge([each.merge_input(layout) for each in tasks], {})
     files = list(Path(layout.properties["write.data.path"]).rglob("*.parquet"))
     if result.error is None or files or still_whole:
         raise SystemExit(f"{name} was not caught: {result}, files left: {files}")

@@ -22,9 +22,9 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Merge
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -241,15 +241,14 @@ class GeneratedTable:
         self, number: int, inputs: Sequence[LiveFile], index: DeleteIndex, layout: TableLayout, memory_bytes: int, target_bytes: int
     ) -> CompactionTask:
         deletes = {delete.path: delete for file in inputs for delete in index.of(file)}
-        work = TaskWork(
-            inputs[0].node,
-            CompactionType.MAJOR,
-            TaskAction.MERGE,
-            tuple(inputs),
-            tuple(deletes.values()),
-            inputs[0].spec_id,
-            target_bytes,
-            target_bytes // 8,
+        work = Merge(
+            node=inputs[0].node,
+            type=CompactionType.MAJOR,
+            inputs=tuple(inputs),
+            deletes=tuple(deletes.values()),
+            output_spec_id=inputs[0].spec_id,
+            target_size_bytes=target_bytes,
+            fragment_size_bytes=target_bytes // 8,
         )
         return CompactionTask(
             task_id=f"task-{number}",
@@ -281,7 +280,7 @@ class GeneratedTable:
 
 def merged(engine: MergeEngine, tasks: Sequence[CompactionTask], layout: TableLayout) -> list[MergeResult]:
     """The results of a merge. Ends the benchmark when a task failed."""
-    results = list(engine.merge(tasks, layout, {}))
+    results = list(engine.merge([each.merge_input(layout) for each in tasks], {}))
     for result in results:
         if result.error is not None:
             raise SystemExit(result.error)

@@ -143,7 +143,7 @@ def _merge_into(opened: Warehouse, before: int) -> None:
 
 
 def _ours(engine: MergeEngine, tasks: Sequence[CompactionTask], layout: TableLayout) -> None:
-    for result in engine.merge(tasks, layout, {}):
+    for result in engine.merge([each.merge_input(layout) for each in tasks], {}):
         if result.error is not None:
             raise SystemExit(result.error)
 

@@ -116,7 +116,7 @@ def _logged(opened: Warehouse, tasks: Sequence[CompactionTask], *, is_delete: bo
 
 
 def _ours(engine: MergeEngine, tasks: Sequence[CompactionTask], layout: TableLayout, peaks: list[int]) -> None:
-    for result in engine.merge(tasks, layout, {}):
+    for result in engine.merge([each.merge_input(layout) for each in tasks], {}):
         if result.error is not None:
             raise SystemExit(result.error)
         peaks.append(result.peak_memory_bytes)

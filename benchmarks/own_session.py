@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 
@@ -34,8 +34,8 @@ class OwnSession:
         """The id of the process that holds the session."""
         return self._process.submit(os.getpid).result()
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        yield from self._process.submit(_merge, tasks, layout, file_io).result()
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        yield from self._process.submit(_merge, tasks, file_io).result()
 
     def close(self) -> None:
         self._process.submit(_stop).result()
@@ -54,8 +54,8 @@ def _ready() -> None:
     _engines[0].ready()
 
 
-def _merge(tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> list[MergeResult]:
-    return list(_engines[0].merge(tasks, layout, file_io))
+def _merge(tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> list[MergeResult]:
+    return list(_engines[0].merge(tasks, file_io))
 
 
 def _stop() -> None:

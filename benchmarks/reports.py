@@ -90,7 +90,7 @@ class _Case:
 
     def judge(self, outputs: list[OutputFile], file_io: dict[str, str]) -> None:
         result = MergeResult(self._task.task_id, self._task.current_attempt_id, tuple(outputs))
-        described = describe(self._task, result, self._layout, file_io)
+        described = describe(self._task.merge_input(self._layout), result, file_io)
         if not all(output.value_counts for output in described.outputs):
             raise SystemExit("a footer told nothing")
 

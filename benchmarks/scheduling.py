@@ -49,9 +49,9 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Merge
 from compaction_pipeline.demo.processes import Processes, stop_on_signals
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.settings import Settings
@@ -161,7 +161,15 @@ class _Queue:
         files = tuple(
             LiveFile(f"{folder}/{number}-{each}.parquet", FileContent.DATA, 0, (), FILE_BYTES, TASK_ROWS // 4, 1) for each in range(4)
         )
-        work = TaskWork(TableNode(0, ()), CompactionType.MINOR, TaskAction.MERGE, files, (), 0, 128 << 20, 16 << 20)
+        work = Merge(
+            node=TableNode(0, ()),
+            type=CompactionType.MINOR,
+            inputs=files,
+            deletes=(),
+            output_spec_id=0,
+            target_size_bytes=128 << 20,
+            fragment_size_bytes=16 << 20,
+        )
         now = _now()
         task_id = TaskId(f"task-{number:08}")
         return CompactionTask(task_id, "plan", table, uuid, 1, 1, 0, "default", number % 3, 4, 1 << 30, now, work, waiting_since=now)

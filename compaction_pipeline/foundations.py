@@ -21,13 +21,14 @@ from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import Containers, MergeEngine
+from compaction_pipeline.core.queue.ports import Containers
 from compaction_pipeline.core.tables.ports import ChangeRates, KeyReader, TableScan
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 
 if TYPE_CHECKING:
-    from compaction_pipeline.core.queue.task import CompactionTask
-    from compaction_pipeline.core.tables.table import TableLayout
+    from compaction_pipeline.core.work.merge_input import MergeInput
     from compaction_pipeline.core.work.result import MergeResult
+    from compaction_pipeline.core.work.work import Work
     from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
     from compaction_pipeline.settings import Settings
     from compaction_pipeline.spark.engine import Sessions
@@ -146,7 +147,7 @@ class Foundations:
 
     @cached_property
     def _committer(self) -> Committer:
-        from compaction_pipeline.iceberg.commit import IcebergCommitter
+        from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 
         return IcebergCommitter(self._catalogs, on_step=self.on_step)
 
@@ -218,17 +219,17 @@ class Foundations:
         home = self.settings.home.expanduser().absolute()
         return HostContainers(file and file.expanduser(), home, lambda: self.server_url, lambda: self.find_java().path)
 
-    def _judge(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+    def _judge(self, task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> MergeResult:
         """Judge the report of a merge (`Judge`)."""
         from compaction_pipeline.merging.reported.judge import judge
 
-        return judge(task, result, layout, file_io)
+        return judge(task, result, file_io)
 
-    def _verify_rows(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | None:
+    def _verify_rows(self, task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> str | None:
         """Compare the rows of a report with those of its task, in a process of its own (`Verify`)."""
         from compaction_pipeline.merging.process import MergeProcess
 
-        return MergeProcess().verify(task, result, layout, file_io)
+        return MergeProcess().verify(task, result, file_io)
 
     def check_containers(self) -> None:
         """Raise ConfigError when the file of containers cannot be read, or when something in it is wrong."""

@@ -17,8 +17,9 @@ from compaction_pipeline.core.tables.node import Partition, PartitionValue, Tabl
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline_tests.works import task_work
 
 KB = 1000
 TABLE = TableIdentifier("lake", ("shop",), "orders")
@@ -142,7 +143,7 @@ def planned(
     return plan(files, in_use or InUse(), rules or properties(), request or PlanRequest(), history or NodeHistory(), budget, now)
 
 
-def task(task_id: str = "t1", *, work: TaskWork | None = None, **changes: object) -> CompactionTask:
+def task(task_id: str = "t1", *, work: Work | None = None, **changes: object) -> CompactionTask:
     """A Pending task that merges two files."""
     inputs = (data("a"), data("b"))
     values: dict[str, object] = {
@@ -158,7 +159,7 @@ def task(task_id: str = "t1", *, work: TaskWork | None = None, **changes: object
         "max_attempts": 4,
         "memory_bytes": 1 << 30,
         "created_at": NOW,
-        "work": work or TaskWork(node(), CompactionType.MINOR, TaskAction.MERGE, inputs, (), 0, 1000 * KB, 125 * KB),
+        "work": work or task_work(node(), CompactionType.MINOR, TaskAction.MERGE, inputs, (), 0, 1000 * KB, 125 * KB),
         "status": TaskStatus.PENDING,
         **changes,
     }

@@ -66,7 +66,7 @@ def test_each_way_to_ask_for_the_kind_of_a_task_counts_once(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "return TaskWork(action=TaskAction.MERGE)",
+        "return task_work(action=TaskAction.MERGE)",
         "return Merge(1)",
         "return task.work.reads",
         "return task is None",

@@ -25,9 +25,9 @@ from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.application import APPLICATION_PATTERN, LONGEST_APPLICATION
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, MOST_OF_ONE_TOKEN, SILENCE, Registration
-from compaction_pipeline.core.queue.report import REQUIRED
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
+from compaction_pipeline.core.work.report import REQUIRED
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers

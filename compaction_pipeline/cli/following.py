@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from compaction_pipeline.cli.output import Output
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.ids import RecordId, TaskId
+from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text

@@ -29,7 +29,7 @@ Each message names the object, the key, the value and the rule, and says what to
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 
 class ErrorCode(str, Enum):
@@ -186,3 +186,8 @@ class RacesLost(StorageUnavailable):
     """Another writer was faster each time that a commit was tried. Certainly nothing was committed."""
 
     code = ErrorCode.RACES_LOST
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Fail when code is reached that mypy has proved to be out of reach. `typing` has this function from Python 3.11 on."""
+    raise AssertionError(f"{type(value).__name__} {value!r} was not expected here; report this as a fault of the program")

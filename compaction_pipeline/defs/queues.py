@@ -15,7 +15,7 @@ import dagster as dg
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.queue.optimizer import Optimizer
-from compaction_pipeline.core.queue.queue_work import MergedWork, QueueWork
+from compaction_pipeline.core.queue.queue_work import MergedTotals, QueueWork
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.markdown import fitting, plain, wrapped
@@ -221,8 +221,8 @@ def _optimizer_row(optimizer: Optimizer, queues: Queues) -> dict[str, str | int 
     }
 
 
-def _merged(optimizer: Optimizer, queues: Queues) -> MergedWork:
-    return queues.merged.get(optimizer.optimizer_id, MergedWork())
+def _merged(optimizer: Optimizer, queues: Queues) -> MergedTotals:
+    return queues.merged.get(optimizer.optimizer_id, MergedTotals())
 
 
 def _moment(at: datetime) -> str:

@@ -13,13 +13,13 @@ from datetime import timedelta
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import NOTHING_TO_DO, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.checks.every_check import CheckResult
 from compaction_pipeline.core.insight.compaction import Compaction as Compacted
+from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus

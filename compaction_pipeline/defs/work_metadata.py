@@ -14,7 +14,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.insight.node_change import FileGroup, before_and_after
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.defs.markdown import wrapped
 from compaction_pipeline.defs.metadata import megabytes, table_of
 from compaction_pipeline.defs.names import Names
@@ -149,7 +149,7 @@ def nothing_merged(node: str, table: str, reason: str) -> dict[str, dg.MetadataV
     }
 
 
-def planned_tasks(tasks: Sequence[TaskWork]) -> dg.MetadataValue:
+def planned_tasks(tasks: Sequence[Work]) -> dg.MetadataValue:
     """The tasks of a plan that a dry run shows."""
     return table_of(
         [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pyiceberg.io import FileIO
 
-from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
+from compaction_pipeline.core.tables.kinds import CHANGE_STORE_IO
 
 _PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -18,32 +19,47 @@ from compaction_pipeline.iceberg.opened_paths import opened_name
 from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_ids
 
 
-class HeadReader:
-    """Reads live files and entries, and keeps them by the path of their manifest."""
+@dataclass
+class KnownManifests:
+    """What one commit has read of manifests, by their paths: the newest list of them, their live files, and their live entries."""
 
-    def __init__(self, io: FileIO) -> None:
+    listed: dict[str, Sequence[ManifestFile]] = field(default_factory=dict)
+    files: dict[str, tuple[LiveFile, ...]] = field(default_factory=dict)
+    entries: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)
+
+
+class HeadReader:
+    """Reads live files and entries with the FileIO of one attempt, and reads nothing again that an earlier attempt has read."""
+
+    def __init__(self, io: FileIO, known: KnownManifests | None = None) -> None:
         self._io = io
-        self._files: dict[str, tuple[LiveFile, ...]] = {}
-        self._entries: dict[str, Sequence[ManifestEntry]] = {}
+        self._known = known or KnownManifests()
+
+    def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
+        """The manifests of a snapshot."""
+        if snapshot.manifest_list not in self._known.listed:
+            self._known.listed = {snapshot.manifest_list: manifests_of(snapshot, self._io)}
+        return self._known.listed[snapshot.manifest_list]
 
     def live_files(self, metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[LiveFile, ...]:
         """Every live file of a snapshot. Raises TableRefused for a file that we do not compact."""
         if snapshot is None:
             return ()
-        manifests = manifests_of(snapshot, self._io)
+        manifests = self.manifests(snapshot)
         # Manifests that the head no longer lists would only take memory.
         current = {manifest.manifest_path for manifest in manifests}
-        self._files = {path: files for path, files in self._files.items() if path in current}
+        files = {path: files for path, files in self._known.files.items() if path in current}
+        self._known.files = files
         for manifest in manifests:
-            if manifest.manifest_path not in self._files:
-                self._files[manifest.manifest_path] = tuple(read_live_files(self._io, metadata, manifest))
-        return tuple(file for manifest in manifests for file in self._files[manifest.manifest_path])
+            if manifest.manifest_path not in files:
+                files[manifest.manifest_path] = tuple(read_live_files(self._io, metadata, manifest))
+        return tuple(file for manifest in manifests for file in files[manifest.manifest_path])
 
     def entries(self, manifest: ManifestFile) -> Sequence[ManifestEntry]:
         """The live entries of a manifest, with everything that a rewrite must carry over."""
-        if manifest.manifest_path not in self._entries:
-            self._entries[manifest.manifest_path] = read_entries(self._io, manifest)
-        return self._entries[manifest.manifest_path]
+        if manifest.manifest_path not in self._known.entries:
+            self._known.entries[manifest.manifest_path] = read_entries(self._io, manifest)
+        return self._known.entries[manifest.manifest_path]
 
 
 def head_layout(metadata: TableMetadata) -> HeadLayout:

@@ -12,14 +12,15 @@ from compaction_pipeline.core.commit.ports import Look
 from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
-from compaction_pipeline.core.tables.keyed.stores import is_keyed, is_store
+from compaction_pipeline.core.tables.kinds import is_keyed, is_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.commit.attempts import head_id
+from compaction_pipeline.iceberg.commit.landing import metadata_files, parents_of_attempts
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import listed_metadata, listed_paths
-from compaction_pipeline.iceberg.keyed.base_commit import statistics_files
+from compaction_pipeline.iceberg.keyed.statistics import statistics_files
 from compaction_pipeline.iceberg.keyed.stores import load_known_stores
-from compaction_pipeline.iceberg.landing import head_id, metadata_files, parents_of_attempts
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.opened_paths import opened_name, opens_what_it_says
 from compaction_pipeline.iceberg.rewrite_files import delete_quietly

@@ -12,11 +12,11 @@ from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 
 class PositionDeletePaths:
-    """Answers `paths_in` for one commit. It opens each file at most once, and reads it row group by row group."""
+    """Answers `paths_in` for one attempt. It reads each file row group by row group, unless `known` says what an earlier attempt read."""
 
-    def __init__(self, io: FileIO) -> None:
+    def __init__(self, io: FileIO, known: dict[str, frozenset[str] | None]) -> None:
         self._io = io
-        self._known: dict[str, frozenset[str] | None] = {}
+        self._known = known
 
     def __call__(self, delete: LiveFile) -> frozenset[str] | None:
         """The paths that the file names. None if the file is gone."""

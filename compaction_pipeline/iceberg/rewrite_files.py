@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 from uuid import uuid4
@@ -45,8 +46,9 @@ from pyiceberg.table.update import (
 )
 
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.iceberg.manifests.entries import CarriedFile, ManifestWriter, entry_of, read_entries
-from compaction_pipeline.iceberg.manifests.lists import read_manifests, write_manifests
+from compaction_pipeline.iceberg.head_reader import HeadReader
+from compaction_pipeline.iceberg.manifests.entries import CarriedFile, ManifestWriter, entry_of
+from compaction_pipeline.iceberg.manifests.lists import write_manifests
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 
 _ENTRIES_PER_MANIFEST = 20_000
@@ -117,8 +119,8 @@ def name_in(file_name: str) -> str | None:
 class Transaction:
     """Snapshots of main on top of one loaded table. They are committed together or not at all, in one try.
 
-    `name` becomes part of the names of written files. `entries` reads the live entries of a manifest; it may keep them, because manifests
-    never change. `on_step` is called before and after each file is written, and before and after the swap.
+    `name` becomes part of the names of written files. `reader` is what has read the head for this commit; it keeps what it
+    has read. `on_step` is called before and after each file is written, and before and after the swap.
     """
 
     def __init__(
@@ -127,16 +129,18 @@ class Transaction:
         *,
         name: str | None = None,
         attempt: int = 0,
-        entries: Callable[[ManifestFile], Sequence[ManifestEntry]] | None = None,
+        reader: HeadReader | None = None,
         on_step: Callable[[CommitStep], None] = lambda step: None,
     ) -> None:
         self._table = table
+        head = table.metadata.snapshot_by_name(MAIN_BRANCH)
+        self.parent_id: int | None = head.snapshot_id if head else None
         self._name = name or str(uuid4())
         self._attempt = attempt
         # Two processes may commit one record, each as its first attempt, if one was thought dead. The token keeps them from overwriting or
         # deleting each other's manifests, which may be live.
         self._token = uuid4().hex[:8]
-        self._entries = entries or (lambda manifest: read_entries(table.io, manifest))
+        self._reader = reader or HeadReader(table.io)
         self._on_step = on_step
         self._updates: tuple[TableUpdate, ...] = ()
         self._statistics: dict[str, None] = {}
@@ -145,6 +149,11 @@ class Transaction:
         self._moved: dict[str, str] = {}
         self.staged: list[StagedSnapshot] = []
         self.metadata: TableMetadata = table.metadata
+
+    @property
+    def table(self) -> Table:
+        """The table that the snapshots are built on; `parent_id` is what main was then, None for a table without a snapshot."""
+        return self._table
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -163,6 +172,15 @@ class Transaction:
         self._updates += staged.updates
         self.metadata = update_table_metadata(self.metadata, staged.updates)
         return staged
+
+    @contextmanager
+    def dropped_on_failure(self) -> Iterator[None]:
+        """Delete every file written so far when the block fails: no table names them."""
+        try:
+            yield
+        except Exception:
+            delete_quietly(self._table.io, self.written)
+            raise
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table together with the staged snapshots."""
@@ -252,7 +270,7 @@ class Transaction:
             )
         for manifest in touched:
             paths = going_from[manifest.manifest_path]
-            for entry in self._entries(manifest):
+            for entry in self._reader.entries(manifest):
                 going = entry.data_file.file_path in paths
                 # A removed file stays visible as DELETED with our snapshot id, so that a row delta that began before this commit fails.
                 groups[manifest.content, manifest.partition_spec_id].append(
@@ -299,7 +317,7 @@ class Transaction:
     def _manifests_of(self, parent: Snapshot | None) -> Sequence[ManifestFile]:
         if self.staged:
             return self.staged[-1].manifests
-        return read_manifests(self._table.io, parent) if parent else ()
+        return self._reader.manifests(parent) if parent else ()
 
 
 def _main_at(snapshot_id: int, metadata: TableMetadata) -> SetSnapshotRefUpdate:

@@ -77,7 +77,7 @@ def unpartitioned_spec_ids(metadata: TableMetadata) -> frozenset[int]:
 
 def refusal_of_contents(metadata: TableMetadata) -> str | None:
     """Why we neither compact this table nor merge changes into it, as far as its metadata tells. Avro, ORC and encrypted files are found in
-    the manifests; `refusal_of_part` in `iceberg/keyed/without_key.py` says which tables are part of a keyed one."""
+    the manifests; `refusal_of_part` in `iceberg/plain_tables.py` says which tables are part of a keyed one."""
     properties: Mapping[str, str] = metadata.properties
     if metadata.format_version > 2:
         return f"format version is {metadata.format_version} but must be 1 or 2: this version does not write newer formats"

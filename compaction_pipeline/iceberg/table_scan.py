@@ -17,7 +17,7 @@ from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
-from compaction_pipeline.core.tables.keyed.stores import is_keyed, says_no_key
+from compaction_pipeline.core.tables.kinds import is_keyed, says_no_key
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -26,9 +26,9 @@ from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests, kept_manifests
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
-from compaction_pipeline.iceberg.keyed.without_key import refusal_of_part
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.partition_filter import partition_filter
+from compaction_pipeline.iceberg.plain_tables import refusal_of_part
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of, refusal_of_contents
 
 _UNKNOWN = ""

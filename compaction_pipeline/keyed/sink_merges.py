@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import CommitConflict, CompactionError, MergeFailed, RacesLost, TableRefused
 from compaction_pipeline.core.ids import AttemptId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
-from compaction_pipeline.foundations import utc_now
+from compaction_pipeline.core.work.work import RewriteChanges
 from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
@@ -27,8 +25,8 @@ from compaction_pipeline.merging.reported.judge import judge
 log = logging.getLogger(__name__)
 
 Nodes = Sequence[tuple[TableNode, Sequence[LiveFile]]]
-MergeTasks = Callable[[Sequence[CompactionTask], TableLayout, Mapping[str, str], Mapping[str, bytes]], Sequence[MergeResult]]
-"""Does one attempt of each task, with whole input files by path. It may raise when nobody knows how the attempts ended."""
+MergeTasks = Callable[[Sequence[MergeInput[RewriteChanges]], Mapping[str, str], Mapping[str, bytes]], Sequence[MergeResult]]
+"""Carries out each piece of work, with whole input files by path. It may raise when nobody knows how the attempts ended."""
 
 
 @dataclass
@@ -65,7 +63,7 @@ class SinkMerges:
             stores = self.load()
             tasks = [self._task(stores, node, files) for node, files in nodes]
             file_io = _file_io(stores)
-            results = self.merge_tasks(tasks, stores.layout, file_io, held)
+            results = self.merge_tasks(tasks, file_io, held)
         except Exception as error:
             # This is the boundary of the sink's thread. Nothing is lost: readers have the small files.
             self._leave([file for _, files in nodes for file in files], error)
@@ -75,7 +73,7 @@ class SinkMerges:
             try:
                 if result.error is not None:
                     raise MergeFailed(result.error)
-                merged.append((files, judge(task, result, stores.layout, file_io).outputs))
+                merged.append((files, judge(task, result, file_io).outputs))
             except CompactionError as error:
                 self._leave(files, error)
         if not merged:
@@ -92,36 +90,18 @@ class SinkMerges:
                     self._drop(stores, one[1])
                     self._leave(one[0], conflict)
 
-    def _task(self, stores: KeyedStores, node: TableNode, files: Sequence[LiveFile]) -> CompactionTask:
-        properties, now = self.properties, utc_now()
-        work = TaskWork(
-            node,
-            CompactionType.MINOR,
-            TaskAction.REWRITE_CHANGES,
-            tuple(files),
-            (),
-            node.spec_id,
-            properties.task_size_bytes,
-            properties.fragment_size_bytes,
+    def _task(self, stores: KeyedStores, node: TableNode, files: Sequence[LiveFile]) -> MergeInput[RewriteChanges]:
+        properties = self.properties
+        work = RewriteChanges(
+            node=node,
+            type=CompactionType.MINOR,
+            inputs=tuple(files),
+            output_spec_id=node.spec_id,
+            target_size_bytes=properties.task_size_bytes,
+            fragment_size_bytes=properties.fragment_size_bytes,
         )
-        return CompactionTask(
-            task_id=TaskId(f"sink-{secrets.token_hex(8)}"),
-            plan_id="sink",
-            table=TableIdentifier("sink", (), stores.name),
-            table_uuid=str(stores.base.metadata.table_uuid),
-            snapshot_id=0,
-            sequence_number=0,
-            schema_id=stores.change.metadata.current_schema_id,
-            queue="sink",
-            priority=0,
-            max_attempts=1,
-            memory_bytes=self.memory_bytes,
-            created_at=now,
-            work=work,
-            status=TaskStatus.EXECUTING,
-            attempt=1,
-            attempt_id=AttemptId("a1"),
-        )
+        schema_id = stores.change.metadata.current_schema_id
+        return MergeInput(TaskId(f"sink-{secrets.token_hex(8)}"), AttemptId("a1"), work, stores.layout, schema_id, self.memory_bytes)
 
     def _replace(self, stores: KeyedStores, merged: Sequence[tuple[Sequence[LiveFile], Sequence[OutputFile]]]) -> None:
         """Commit merges. Raises CommitConflict when a file of one of them is no longer as it was."""

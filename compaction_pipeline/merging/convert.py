@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.output_names import OutputNames
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Convert
 from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
@@ -88,14 +89,16 @@ def position_rows(path: str, positions: NDArray[np.int64]) -> Any:
     return pa.RecordBatch.from_arrays([paths, pa.array(positions, pa.int64())], schema=_ARROW)
 
 
-def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
+def convert_deletes(task: MergeInput[Convert], files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
     """Convert the delete files that `work.converts` names.
 
     The digests and `rows_written` of the result are of positions. `rows_read` counts rows of the data files.
     """
-    work = task.work
+    work, shape = task.work, TableShape.of(task.layout)
     reader = DataReader(files, shape, task.memory_bytes)
-    deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared, frozenset(work.converts))
+    paths = frozenset(work.converts)
+    converted = [delete for delete in work.deletes if delete.path in paths]
+    deletes = TaskDeletes(work.inputs, converted, shape, reader, task.memory_bytes, shared)
     writer = PositionDeleteWriter(files, shape.layout.properties)
     matched = RowDigest()
     outputs: list[OutputFile] = []
@@ -117,7 +120,7 @@ def convert_deletes(task: CompactionTask, shape: TableShape, files: FileAccess, 
             outputs.append(writer.write(path, file, np.concatenate(found)))
     return MergeResult(
         task.task_id,
-        task.current_attempt_id,
+        task.attempt_id,
         tuple(outputs),
         rows_read,
         gone.by_position,

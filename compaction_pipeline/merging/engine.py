@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
 
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
 from compaction_pipeline.merging.kernel import merge_task
 
@@ -22,20 +22,20 @@ class InProcessMergeEngine:
     def __init__(self) -> None:
         self._canceled: dict[AttemptId, Event] = {}
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
 
     def ready(self) -> None:
         """Do nothing: this process is always ready."""
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         shared = SharedDeletes()
         for task in tasks:
-            canceled = self._canceled[task.current_attempt_id] = Event()
+            canceled = self._canceled[task.attempt_id] = Event()
             try:
-                result = merge_task(task, layout, file_io, shared, sleep=_until(canceled), canceled=canceled.is_set)
+                result = merge_task(task, file_io, shared, sleep=_until(canceled), canceled=canceled.is_set)
             finally:
-                del self._canceled[task.current_attempt_id]
+                del self._canceled[task.attempt_id]
             yield result
 
     def cancel(self, attempt_id: AttemptId) -> None:

@@ -1,4 +1,4 @@
-"""Merges the files of one CompactionTask. It runs in a Python worker of Spark, or in this process.
+"""Carries out one MergeInput. It runs in a Python worker of Spark, or in this process.
 
 - MERGE reads the inputs in the plan's schema, leaves out the rows that the task's deletes delete, and writes the rest as new files.
 - CONVERT writes position-delete files for the rows that some of the deletes delete.
@@ -20,13 +20,13 @@ from dataclasses import replace
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.errors import DigestMismatch, FileGone, MergeDenied, MergeFailed, MergeRefused
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.errors import DigestMismatch, FileGone, MergeDenied, MergeFailed, MergeRefused, assert_never
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.output_names import OutputNames
-from compaction_pipeline.core.tables.table import TableLayout, data_folder
-from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
 from compaction_pipeline.formats.parquet.footer import DamagedPages
 from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.convert import convert_deletes
@@ -44,7 +44,7 @@ from compaction_pipeline.merging.memory import PeakMemory, tight_allocation
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.patience import patiently
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
-from compaction_pipeline.merging.route import RowRouter
+from compaction_pipeline.merging.route import RowRouter, common_partition
 from compaction_pipeline.merging.writing.parquet_options import filters_of
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter
@@ -58,8 +58,7 @@ _END_REASONS: Mapping[type[MergeFailed], EndReason] = {
 
 
 def merge_task(
-    task: CompactionTask,
-    layout: TableLayout,
+    task: MergeInput[Work],
     file_io: Mapping[str, str],
     shared: SharedDeletes | None = None,
     *,
@@ -77,11 +76,11 @@ def merge_task(
     shared = shared if shared is not None else SharedDeletes()
     before = shared.nbytes
     memory = PeakMemory()
-    change_location = layout.keyed.change.location if layout.keyed is not None else None
-    files = FileAccess(file_io, layout.location, task.memory_bytes, change_location, canceled, held=held)
+    layout = task.layout
+    files = FileAccess(file_io, layout.location, task.memory_bytes, layout.change_location, canceled, held=held)
     try:
         with tight_allocation(task.memory_bytes):
-            result = patiently(lambda: _merged(task, layout, files, shared), files, sleep)
+            result = patiently(lambda: _merged(task, files, shared), files, sleep)
     except MergeFailed as failure:
         result = _failed(task, str(failure), _END_REASONS.get(type(failure), EndReason.FAILED))
     except MemoryError as error:
@@ -102,49 +101,51 @@ def merge_task(
     return replace(result, duration_ms=duration_ms, peak_memory_bytes=peak_bytes)
 
 
-def _failed(task: CompactionTask, reason: str, end_reason: EndReason = EndReason.FAILED) -> MergeResult:
-    return MergeResult(task.task_id, task.current_attempt_id, end_reason=end_reason, error=reason)
+def _failed(task: MergeInput[Work], reason: str, end_reason: EndReason = EndReason.FAILED) -> MergeResult:
+    return MergeResult(task.task_id, task.attempt_id, end_reason=end_reason, error=reason)
 
 
-def _merged(task: CompactionTask, layout: TableLayout, files: FileAccess, shared: SharedDeletes) -> MergeResult:
-    if task.work.action is TaskAction.DROP_DELETES:
-        return MergeResult(task.task_id, task.current_attempt_id)
-    shape = TableShape.of(layout)
-    names = _names(task, layout)
-    if task.work.action is TaskAction.CONVERT:
-        return checked(convert_deletes(task, shape, files, names, shared), conversion=True)
-    if task.work.action is TaskAction.TO_BASE:
-        return checked(merge_changes(task, shape, files, shared))
-    if task.work.action is TaskAction.REWRITE_CHANGES:
-        return checked(rewrite_changes(task, shape, files))
-    return _merge(task, shape, files, names, shared)
+def _merged(task: MergeInput[Work], files: FileAccess, shared: SharedDeletes) -> MergeResult:
+    work = task.work
+    match work:
+        case DropDeletes():
+            return MergeResult(task.task_id, task.attempt_id)
+        case Convert():
+            result = convert_deletes(task.of(work), files, _names(task), shared)
+        case ToBase():
+            result = merge_changes(task.of(work), files, shared)
+        case RewriteChanges():
+            result = rewrite_changes(task.of(work), files)
+        case Merge():
+            result = _merge(task.of(work), files, _names(task), shared)
+        case _:
+            assert_never(work)
+    return checked(result, work)
 
 
-def _names(task: CompactionTask, layout: TableLayout) -> OutputNames:
-    folder = data_folder(layout.location, layout.properties)
+def _names(task: MergeInput[Work]) -> OutputNames:
+    folder = data_folder(task.layout.location, task.layout.properties)
     # The suffix is random per execution: Spark may run a task twice, and only files named in the accepted result are used.
-    return OutputNames(folder, f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}")
+    return OutputNames(folder, f"{task.file_prefix}{secrets.token_hex(4)}")
 
 
-def _merge(task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
+def _merge(task: MergeInput[Merge], files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
     try:
-        return _merge_inputs(task, shape, files, names, shared, copies=True)
+        return _merge_inputs(task, files, names, shared, copies=True)
     except DamagedPages:
         # Decode every row instead. This names the damaged file, or shows that only a checksum is wrong.
         files.delete_written()
-        return _merge_inputs(task, shape, files, names, shared, copies=False)
+        return _merge_inputs(task, files, names, shared, copies=False)
 
 
-def _merge_inputs(
-    task: CompactionTask, shape: TableShape, files: FileAccess, names: OutputNames, shared: SharedDeletes, *, copies: bool
-) -> MergeResult:
-    work = task.work
+def _merge_inputs(task: MergeInput[Merge], files: FileAccess, names: OutputNames, shared: SharedDeletes, *, copies: bool) -> MergeResult:
+    work, shape = task.work, TableShape.of(task.layout)
     schema = shape.schema_of_plan(task.schema_id)
     reader = DataReader(files, shape, task.memory_bytes)
-    deletes = TaskDeletes(work, shape, reader, task.memory_bytes, shared)
+    deletes = TaskDeletes(work.inputs, work.deletes, shape, reader, task.memory_bytes, shared)
     rows_expected = sum(file.record_count for file in work.inputs)
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01))
-    router = RowRouter(task, shape, schema)
+    router = RowRouter(task, shape, schema, common_partition(work))
     sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
     # A bloom filter is made of values. A table that asks for one has its rows decoded and encoded; no bytes are copied.
     copied = router.passes_through and not filters_of(shape.layout.properties, leaves(schema))
@@ -167,7 +168,7 @@ def _with_required(schema: Schema, ids: frozenset[int]) -> Schema:
 
 
 def _merge_rows(
-    task: CompactionTask,
+    task: MergeInput[Merge],
     shape: TableShape,
     files: FileAccess,
     names: OutputNames,
@@ -224,21 +225,17 @@ def _merge_rows(
 
 
 def _result(
-    task: CompactionTask, outputs: tuple[OutputFile, ...], rows_read: int, deleted: DeletedRows, read: Digest, written: Digest
+    task: MergeInput[Merge], outputs: tuple[OutputFile, ...], rows_read: int, deleted: DeletedRows, read: Digest, written: Digest
 ) -> MergeResult:
     rows = sum(output.record_count for output in outputs)
     by_position, by_equality = deleted.by_position, deleted.by_equality
-    return checked(MergeResult(task.task_id, task.current_attempt_id, outputs, rows_read, by_position, by_equality, rows, read, written))
+    return MergeResult(task.task_id, task.attempt_id, outputs, rows_read, by_position, by_equality, rows, read, written)
 
 
-def checked(result: MergeResult, *, conversion: bool = False) -> MergeResult:
-    """The result itself, or a failed result if the output is not right.
-
-    A merge must have written exactly the rows that were kept, but for those that stay in their files. A `conversion` must have written
-    exactly the positions of the deleted rows.
-    """
-    deleted = result.rows_deleted_by_position + result.rows_deleted_by_equality
-    expected = deleted if conversion else result.rows_read - deleted - result.rows_kept
+def checked(result: MergeResult, work: Work) -> MergeResult:
+    """The result itself, or a failed result if the output is not right: not exactly as many rows as the law of this work demands, or not
+    the rows that were read."""
+    expected = work.rows_to_write(result)
     if expected != result.rows_written or result.rows_written != result.digest_written.rows:
         counts = (
             f"{result.rows_read} rows read, {result.rows_deleted_by_position} deleted by position, "
@@ -247,12 +244,11 @@ def checked(result: MergeResult, *, conversion: bool = False) -> MergeResult:
         )
         return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of this attempt is used")
     if result.digest_read != result.digest_written:
-        what = "the positions" if conversion else "the rows"
         return replace(
             result,
             outputs=(),
             end_reason=EndReason.DIGEST_MISMATCH,
-            error=f"{what} written are not {what} read: digest {result.digest_read} read, {result.digest_written} written; "
+            error=f"{work.counts} written are not {work.counts} read: digest {result.digest_read} read, {result.digest_written} written; "
             "nothing of this attempt is used",
         )
     return result

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.kernel import merge_task
 
 _NICE = 5
@@ -48,7 +48,7 @@ class MergeProcess:
         self._running: _Running | None = None
 
     def merge(
-        self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str], held: Mapping[str, bytes] | None = None
+        self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str], held: Mapping[str, bytes] | None = None
     ) -> list[MergeResult]:
         """Do one attempt of each task, one after the other, and return the results in the order of the tasks.
 
@@ -56,16 +56,16 @@ class MergeProcess:
 
         Raises MergeFailed when the process cannot be started, or dies. Nobody knows then what it has written.
         """
-        results: list[MergeResult] = self._ask(_merge_all, tasks, layout, file_io, held or {})
+        results: list[MergeResult] = self._ask(_merge_all, tasks, file_io, held or {})
         return results
 
-    def verify(self, task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | None:
+    def verify(self, task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> str | None:
         """Return why the rows of a report cannot be true (`verify_rows`). The process ends then, because it has read another's files.
 
         Raises MergeFailed when nobody can tell, also when the process dies.
         """
         try:
-            answer: str | MergeFailed | None = self._ask(_verify, task, result, layout, file_io)
+            answer: str | MergeFailed | None = self._ask(_verify, task, result, file_io)
         finally:
             self.close()
         if isinstance(answer, MergeFailed):
@@ -120,13 +120,11 @@ def _start() -> _Running:
     return _Running(process, process.stdin, os.fdopen(answers, "rb"))
 
 
-def _merge_all(
-    tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str], held: Mapping[str, bytes]
-) -> list[MergeResult]:
-    return [merge_task(task, layout, file_io, held=held) for task in tasks]
+def _merge_all(tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str], held: Mapping[str, bytes]) -> list[MergeResult]:
+    return [merge_task(task, file_io, held=held) for task in tasks]
 
 
-def _verify(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | MergeFailed | None:
+def _verify(task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> str | MergeFailed | None:
     from compaction_pipeline.merging.reported.verify import verify_rows
 
     # A few bytes of a Parquet file may stand for gigabytes of rows. The libraries reserve much more address space than they use.
@@ -136,7 +134,7 @@ def _verify(task: CompactionTask, result: MergeResult, layout: TableLayout, file
         # A file may also keep a reader busy for ever, and only one report is compared at a time.
         resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_SECONDS, _MOST_CPU_SECONDS))
     try:
-        return verify_rows(task, result, layout, file_io)
+        return verify_rows(task, result, file_io)
     except MergeFailed as failure:
         return MergeFailed(str(failure))
 

@@ -14,9 +14,10 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import VoidTransform
 
 from compaction_pipeline.core.errors import MergeFailed
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_input import MergeInput
+from compaction_pipeline.core.work.work import Merge, ToBase
 from compaction_pipeline.merging.ordering import Sorter, sort_keys
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.read import TableShape
@@ -34,9 +35,10 @@ class RowWriter(Protocol):
 class RowRouter:
     """Routes the rows of one task."""
 
-    def __init__(self, task: CompactionTask, shape: TableShape, schema: Schema) -> None:
+    def __init__(self, task: MergeInput[Merge | ToBase], shape: TableShape, schema: Schema, partition: Partition | None) -> None:
+        """`partition` is the one partition of all rows. None when each row tells its own."""
         work = task.work
-        self._partition = _common_partition(task)
+        self._partition = partition
         self._split = None if self._partition is not None else PartitionSplit(shape.specs[work.output_spec_id], shape, schema)
         self._order_id = shape.layout.default_sort_order_id
         order = sort_order(shape)
@@ -87,13 +89,10 @@ class RowRouter:
             writer.write(partition, rows)
 
 
-def _common_partition(task: CompactionTask) -> Partition | None:
+def common_partition(work: Merge) -> Partition | None:
     """The one partition of all inputs, if they have the partition spec of the output. None otherwise: the rows are then split."""
-    if task.work.changes is not None:
-        # All files of a task that merges changes are in its partition. It may have no data file of the base store.
-        return task.work.node.partition
-    partitions = {(file.spec_id, file.partition) for file in task.work.inputs}
-    if len(partitions) == 1 and next(iter(partitions))[0] == task.work.output_spec_id:
+    partitions = {(file.spec_id, file.partition) for file in work.inputs}
+    if len(partitions) == 1 and next(iter(partitions))[0] == work.output_spec_id:
         return next(iter(partitions))[1]
     return None
 

@@ -1,4 +1,4 @@
-"""The merge engine of a process that starts a Spark of its own only when that is worth it (`core/queue/small_tasks.py`)."""
+"""The merge engine of a process that starts a Spark of its own only when that is worth it (`core/work/small_tasks.py`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import timedelta
 from threading import Lock
 
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.ports import MergeEngine
-from compaction_pipeline.core.queue.small_tasks import is_small, starts_spark
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_engine import MergeEngine
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.small_tasks import is_small, starts_spark
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 _LONGEST_TURN_SECONDS = 30
@@ -37,7 +37,7 @@ class SmallFirstEngine:
         self._turn = Lock()
         self._spent = 0.0
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         if self._spark is not None or self._runs():
             # Spark merges everything then. Should its session die, it is started again before the next poll.
             return task is None
@@ -49,13 +49,13 @@ class SmallFirstEngine:
             engine.ready()
             self._spark = engine
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         for task in tasks:
-            result = self._merged_here(task, layout, file_io) if self._spark is None and is_small(task.work) else None
+            result = self._merged_here(task, file_io) if self._spark is None and is_small(task.work) else None
             if result is not None:
                 yield result
             else:
-                yield from self._on_spark().merge([task], layout, file_io)
+                yield from self._on_spark().merge([task], file_io)
 
     def _on_spark(self) -> MergeEngine:
         """The engine on Spark. Its session starts with its first merge, if nobody has made it ready."""
@@ -63,13 +63,13 @@ class SmallFirstEngine:
             self._spark = self._spark or self._make_spark()
             return self._spark
 
-    def _merged_here(self, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult | None:
+    def _merged_here(self, task: MergeInput[Work], file_io: Mapping[str, str]) -> MergeResult | None:
         """Merge a task in this process. None when the merge before it hangs."""
         if not self._turn.acquire(timeout=_LONGEST_TURN_SECONDS):
             return None
         began = self._seconds()
         try:
-            [result] = self._here.merge([task], layout, file_io)
+            [result] = self._here.merge([task], file_io)
             return result
         finally:
             self._spent += self._seconds() - began

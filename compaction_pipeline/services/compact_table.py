@@ -12,12 +12,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.compaction import Compaction
+from compaction_pipeline.core.insight.listener import SILENT, CompactionListener
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from compaction_pipeline.core.commit.listener import SILENT, CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.listener import SILENT, CompactionListener
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock, LeaseStore
 from compaction_pipeline.core.planning.conflict_rounds import Requests, after_conflict, in_rounds

@@ -20,9 +20,9 @@ from pydantic import TypeAdapter
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.spark.session_kind import is_connect
 from compaction_pipeline.spark.worker import shared_deletes, tidy_up_after_task
@@ -59,20 +59,20 @@ class SparkMergeEngine:
         self._sessions = sessions
         self._parallel = parallel
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
 
     def ready(self) -> None:
         """Start the session, or find it running."""
         self._sessions.session()
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         if not tasks:
             return
         try:
             session = self._sessions.session()
             if len(tasks) == 1:
-                yield self._run(session, tasks[0], layout, dict(file_io))
+                yield self._run(session, tasks[0], dict(file_io))
                 return
             threads = min(len(tasks), self._parallel or self._sessions.slots())
         except CompactionError as error:
@@ -81,16 +81,16 @@ class SparkMergeEngine:
             return
         pool = ThreadPoolExecutor(threads, thread_name_prefix="merge")
         try:
-            for future in as_completed([pool.submit(self._run, session, task, layout, dict(file_io)) for task in tasks]):
+            for future in as_completed([pool.submit(self._run, session, task, dict(file_io)) for task in tasks]):
                 yield future.result()
         finally:
             # A caller that stops listening (its lease is lost, or it was interrupted) does not want further tasks to start.
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, session: Any, task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+    def _run(self, session: Any, task: MergeInput[Work], file_io: Mapping[str, str]) -> MergeResult:
         try:
-            with _tagged(session, _tag(task.current_attempt_id)):
-                rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, layout, file_io), _RESULT_SCHEMA).collect()
+            with _tagged(session, _tag(task.attempt_id)):
+                rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, file_io), _RESULT_SCHEMA).collect()
             return _RESULT.validate_json(rows[0][0])
         except Exception as error:
             # A worker crashed, the JVM is gone, or Spark refused the plan. Any error fails this task alone.
@@ -128,21 +128,21 @@ def _tagged(session: Any, tag: str) -> Iterator[None]:
         (session.removeTag if context is None else context.removeJobTag)(tag)
 
 
-def _shipped(task: CompactionTask, layout: TableLayout, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _shipped(task: MergeInput[Work], file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function that runs in the Spark task. Its closure holds everything that the task needs."""
 
     def merge(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             if batch.num_rows:
-                result = merge_task(task, layout, file_io, shared_deletes())
+                result = merge_task(task, file_io, shared_deletes())
                 yield pa.RecordBatch.from_pydict({"result": [_RESULT.dump_json(result).decode()]})
         tidy_up_after_task()
 
     return merge
 
 
-def _failed(task: CompactionTask, reason: str) -> MergeResult:
-    return MergeResult(task.task_id, task.current_attempt_id, error=reason)
+def _failed(task: MergeInput[Work], reason: str) -> MergeResult:
+    return MergeResult(task.task_id, task.attempt_id, error=reason)
 
 
 def _spark_reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, false, func, select
 
-from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.storage import schema
@@ -67,7 +67,7 @@ class SqlQueueReader:
                 works[row.queue] = replace(works.get(row.queue, QueueWork(row.queue)), refused_reports=row.reports)
         return works
 
-    def merged_by(self, since: datetime) -> Mapping[str, MergedWork]:
+    def merged_by(self, since: datetime) -> Mapping[str, MergedTotals]:
         # A task forgets its owner when it is merged, and its attempts do not.
         query = (
             select(_attempt.owner, func.count().label("tasks"), func.sum(_task.input_bytes).label("size"))
@@ -76,7 +76,7 @@ class SqlQueueReader:
             .group_by(_attempt.owner)
         )
         with reading(self._engine) as connection:
-            return {row.owner: MergedWork(row.tasks, int(row.size)) for row in connection.execute(query)}
+            return {row.owner: MergedTotals(row.tasks, int(row.size)) for row in connection.execute(query)}
 
     def ended(self, after: datetime, until: datetime) -> EndedWork:
         attempts = (

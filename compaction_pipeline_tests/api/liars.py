@@ -145,7 +145,7 @@ def fewer(report: Report) -> None:
 
 def merged(assignment: Assignment) -> Report:
     """The true report of an attempt, as JSON."""
-    [result] = InProcessMergeEngine().merge([assignment.task], assignment.layout, assignment.file_io)
+    [result] = InProcessMergeEngine().merge([assignment.merge_input], assignment.file_io)
     assert result.error is None, result.error
     return as_report(result)
 

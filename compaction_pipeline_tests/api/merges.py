@@ -27,6 +27,6 @@ def merged(assignment: Any) -> Any:
     from compaction_pipeline.core.queue.assignment import Assignment
 
     taken = TypeAdapter(Assignment).validate_python(through_json(dict, assignment))
-    [result] = InProcessMergeEngine().merge([taken.task], taken.layout, taken.file_io)
+    [result] = InProcessMergeEngine().merge([taken.merge_input], taken.file_io)
     assert result.error is None
     return as_report(result)

@@ -22,10 +22,8 @@ from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.formats.parquet.thrift import BINARY, DOUBLE, I32, I64, LIST, STRUCT, Struct
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reported.describe import MOST_FOOTER_VALUES
-from compaction_pipeline.merging.reported.judge import judge
 from compaction_pipeline_tests.api.liars import (
     ID,
     KEY,
@@ -59,6 +57,7 @@ from compaction_pipeline_tests.api.tampered import (
 )
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.merging.files import Table, long
+from compaction_pipeline_tests.works import judge, merge_task
 
 TAGS = 7
 """The column of lists, whose elements have the id `TAG`."""

@@ -22,7 +22,6 @@ from pyiceberg.typedef import Record
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAttempt
 from compaction_pipeline.core.queue.assignment import Assignment
-from compaction_pipeline.core.queue.report import metrics_problem
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.core.work.result import EndReason, MergeResult
@@ -66,6 +65,7 @@ from compaction_pipeline_tests.api.liars import (
 from compaction_pipeline_tests.api.served import REGISTRATION, Served
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.through_json import through_json
+from compaction_pipeline_tests.works import metrics_problem
 
 PATHS: Mapping[str, Lie] = {
     "a query": at(lambda path: f"{path}?x=1"),
@@ -246,7 +246,7 @@ def test_every_lie_is_refused_and_harms_nothing(door: Door, table: LakeTable) ->
 
 def test_metrics_that_no_file_can_have_are_refused(served: Served, table: LakeTable) -> None:
     taken = OwnProcess(served).take()
-    [result] = InProcessMergeEngine().merge([taken.task], taken.layout, taken.file_io)
+    [result] = InProcessMergeEngine().merge([taken.merge_input], taken.file_io)
     assert metrics_problem(taken.task, result, taken.layout) is None
     adapter = TypeAdapter(MergeResult)
     for name, lie in METRICS.items():
@@ -258,7 +258,7 @@ def test_metrics_that_no_file_can_have_are_refused(served: Served, table: LakeTa
 def test_what_a_worker_of_this_program_says_of_a_footer_is_not_looked_at(served: Served, table: LakeTable) -> None:
     door = OwnProcess(served)
     taken = door.take()
-    [result] = InProcessMergeEngine().merge([taken.task], taken.layout, taken.file_io)
+    [result] = InProcessMergeEngine().merge([taken.merge_input], taken.file_io)
     false = replace(result.outputs[0], column_sizes={}, value_counts={2**40: -1}, lower_bounds={ID: "05" + "00" * 7}, split_offsets=(3, 2))
     served.house.services.serve_tasks.complete(taken.task, replace(result, outputs=(false,)))
     stored = served.house.services.stores.tasks.task(taken.task.task_id).result

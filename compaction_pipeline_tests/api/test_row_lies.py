@@ -27,8 +27,6 @@ from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.formats.parquet.footer import INT64
 from compaction_pipeline.formats.parquet.footer_metadata import _Statistics
 from compaction_pipeline.merging.reading.evolution import arrow_schema
-from compaction_pipeline.merging.reported.judge import judge
-from compaction_pipeline.merging.reported.verify import verify_rows
 from compaction_pipeline.merging.writing.metrics import footer_bytes
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 from compaction_pipeline_tests.api.liars import (
@@ -50,6 +48,7 @@ from compaction_pipeline_tests.api.liars import (
 from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.api.tampered import ONLY_PAGES_SHOW, rewritten, tampered
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.works import judge, verify_rows
 
 Rows = Callable[[Any], Any]
 

@@ -11,9 +11,9 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.output_names import partition_folder
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import Digest, MergeResult
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests import builders
+from compaction_pipeline_tests.works import task_work
 
 LEASE = timedelta(seconds=60)
 
@@ -31,7 +31,7 @@ def example(
     """A Pending task that merges `files`, or else two files that no other task has. Each has `inputs_kb` kB; small is ≤ 100 kB."""
     inputs = tuple(builders.data(path, inputs_kb) for path in files or (f"{task_id}-a", f"{task_id}-b"))
     deletes = (builders.equality(f"{task_id}-d"),)
-    work = TaskWork(node or builders.node(), kind, TaskAction.MERGE, inputs, deletes, 0, 10**6, 10**5, group=group)
+    work = task_work(node or builders.node(), kind, TaskAction.MERGE, inputs, deletes, 0, 10**6, 10**5, group=group)
     return builders.task(task_id, work=work, **changes)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
-from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
@@ -73,11 +73,11 @@ def test_merged_tasks_are_counted_by_who_merged_them(stores: Stores) -> None:
     stores.tasks.complete(failed(stores.tasks.task("failed")), NOW)
     for name in ("late", "elsewhere"):
         stores.tasks.complete(prepared(stores.tasks.task(name)), LATER)
-    assert stores.queues.merged_by(NOW) == {"me": MergedWork(2, 2 * size), "you": MergedWork(1, size)}
-    assert stores.queues.merged_by(LATER) == {"me": MergedWork(1, size), "you": MergedWork(1, size)}
+    assert stores.queues.merged_by(NOW) == {"me": MergedTotals(2, 2 * size), "you": MergedTotals(1, size)}
+    assert stores.queues.merged_by(LATER) == {"me": MergedTotals(1, size), "you": MergedTotals(1, size)}
     stores.tasks.claim(TABLE, "r1", ["late"])
     stores.tasks.commit(["late"], LATER)
-    assert stores.queues.merged_by(LATER)["me"] == MergedWork(1, size), "a commit does not end the account of the merge"
+    assert stores.queues.merged_by(LATER)["me"] == MergedTotals(1, size), "a commit does not end the account of the merge"
 
 
 def test_paused_tasks_do_not_count_as_waiting(stores: Stores) -> None:

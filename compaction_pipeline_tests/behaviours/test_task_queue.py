@@ -14,11 +14,13 @@ from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.credentials import MOST_EXPIRIES
 from compaction_pipeline.core.queue.ports import TaskQueue
-from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.index import TableIndex
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.merge_input import MergeInput
+from compaction_pipeline.core.work.report import report_problem
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
 from compaction_pipeline.services.queue.verify_reports import VerifyReports
@@ -67,9 +69,9 @@ def away(*arguments: object, **named: object) -> None:
     raise StorageUnavailable("the state database did not answer")
 
 
-def by_its_rules_alone(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+def by_its_rules_alone(task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> MergeResult:
     """Judge a report whose files nobody has written."""
-    problem = report_problem(task, result, layout)
+    problem = report_problem(task, result)
     if problem is not None:
         raise MergeRefused(problem)
     return result

@@ -20,6 +20,7 @@ from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, data, node
+from compaction_pipeline_tests.works import as_kind
 
 LATER = NOW + timedelta(seconds=30)
 EXPIRED = NOW + LEASE
@@ -47,7 +48,7 @@ def test_a_task_comes_back_as_it_was_inserted(stores: Stores) -> None:
 def test_a_task_that_merges_changes_comes_back_as_it_was_inserted(stores: Stores) -> None:
     span = ChangeSpan((data("ins", seq=9),), (data("del", seq=8),), None, 9, 2**62, ("t1-a",), 3)
     task = example("t1", group="g", kind=CompactionType.MAJOR)
-    task = replace(task, work=replace(task.work, action=TaskAction.TO_BASE, changes=span))
+    task = replace(task, work=as_kind(task.work, TaskAction.TO_BASE, changes=span))
     assert stores.tasks.insert([task, example("t2")], [], NOW)
     found = stores.tasks.task("t1")
     assert found == task

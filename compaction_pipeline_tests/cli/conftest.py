@@ -22,10 +22,10 @@ from pyiceberg.types import IntegerType, LongType, NestedField
 from typer.testing import CliRunner, Result
 
 from compaction_pipeline.cli.main import app
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
@@ -59,8 +59,8 @@ class Desk:
         actions = [action]
 
         class Engine(InProcessMergeEngine):
-            def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-                results = list(super().merge(tasks, layout, file_io))
+            def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+                results = list(super().merge(tasks, file_io))
                 if actions:
                     actions.pop()()
                 yield from results

@@ -18,7 +18,7 @@ import pytest
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 from compaction_pipeline_tests.cli.records import KEYS

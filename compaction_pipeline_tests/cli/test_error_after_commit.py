@@ -10,7 +10,7 @@ from pyiceberg.expressions import EqualTo
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk

@@ -34,7 +34,7 @@ from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.defs.runs import is_followed
 from compaction_pipeline.foundations import utc_now
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.settings import Settings

@@ -18,7 +18,7 @@ from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.table import SnapshotSummary, TableHead, TableIdentifier, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline_tests.works import task_work
 
 NOW = datetime(2026, 1, 8, 12, tzinfo=timezone.utc)
 ORDERS = TableIdentifier("lake", ("shop",), "orders")
@@ -68,7 +68,7 @@ def task(
     table: TableIdentifier = ORDERS,
     target: int = 128 * MIB,
 ) -> CompactionTask:
-    work = TaskWork(day(number), CompactionType.MINOR, TaskAction.MERGE, (live_file(number),) * 3, (), 1, target, target // 8)
+    work = task_work(day(number), CompactionType.MINOR, TaskAction.MERGE, (live_file(number),) * 3, (), 1, target, target // 8)
     result = MergeResult(task_id, "a1", tuple(outputs), 300, 10, 5, 285, duration_ms=1500)
     return CompactionTask(
         task_id,

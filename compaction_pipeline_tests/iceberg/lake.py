@@ -29,16 +29,16 @@ from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
 from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline_tests.reference_reader import located_rows, reference_rows
+from compaction_pipeline_tests.works import task_work
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()), identifier_field_ids=[1])
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -231,7 +231,7 @@ class LakeTable:
         spec_id = chosen[0].spec_id if chosen and output_spec_id is None else output_spec_id or 0
         outputs = self._outputs(action, chosen, head, task_id, spec_id) if merged else ()
         assert head.snapshot_id is not None
-        work = TaskWork(
+        work = task_work(
             node=chosen[0].node if chosen else files[0].node,
             type=CompactionType.MINOR,
             action=action,

@@ -15,7 +15,7 @@ from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, T
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.formats.file_io.s3_stores import DEFAULT_LIMITS
 from compaction_pipeline.iceberg.catalogs import Catalog
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 

@@ -18,7 +18,7 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import Lake
 

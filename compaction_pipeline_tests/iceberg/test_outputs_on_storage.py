@@ -35,7 +35,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
-from compaction_pipeline.iceberg import task_outputs
+from compaction_pipeline.iceberg.commit import outputs as task_outputs
 from compaction_pipeline.iceberg.opened_paths import check_no_link, opened_name, opens_elsewhere
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 

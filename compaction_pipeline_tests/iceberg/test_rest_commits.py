@@ -20,7 +20,7 @@ from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs import rest_catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedAdapter, BoundedRestCatalog, RequestLimits
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.rest_catalog import Call, Fault, RestServer, done_but, rest_server, status
 

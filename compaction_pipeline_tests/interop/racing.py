@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compaction_pipeline.core.insight.compaction import Compaction
-from compaction_pipeline.core.queue.ports import MergeEngine
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_engine import MergeEngine
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.interop.warehouse import Compactions
 
 Say = Callable[[str], None]
@@ -70,14 +70,14 @@ class Lagging:
         self._seconds = seconds
         self._merges = itertools.count()
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return self._engine.must_start(task)
 
     def ready(self) -> None:
         self._engine.ready()
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        yield from self._engine.merge(tasks, layout, file_io)
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        yield from self._engine.merge(tasks, file_io)
         if next(self._merges) % 2 == 0:
             seen, deadline = {self._head()}, time.monotonic() + self._seconds
             while len(seen) <= self._commits and time.monotonic() < deadline:

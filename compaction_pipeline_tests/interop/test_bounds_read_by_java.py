@@ -16,8 +16,8 @@ from pyiceberg.types import DoubleType, LongType, NestedField, UUIDType
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.interop.java import Java, Register
+from compaction_pipeline_tests.works import merge_task
 
 pytestmark = pytest.mark.interop
 

@@ -34,10 +34,10 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.interop.java import Java, Register
 from compaction_pipeline_tests.interop.types import TYPES
+from compaction_pipeline_tests.works import merge_task
 
 pytestmark = pytest.mark.interop
 

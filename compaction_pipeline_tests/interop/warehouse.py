@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.iceberg.catalogs import load_catalog
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices

@@ -27,10 +27,10 @@ from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.work import ChangeSpan, Work
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.keyed.sequences import read_numbers, read_sequences
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
 from compaction_pipeline.iceberg.scan import unpartitioned_spec_ids
@@ -38,6 +38,7 @@ from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.interop.amoro_reader import optimized_sequences
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, positions_file
 from compaction_pipeline_tests.reference_reader import LocatedRow, Row, located_rows, metadata_of
+from compaction_pipeline_tests.works import task_work
 
 TABLE = TableIdentifier("lake", ("db",), "t")
 _LAST = 2**63 - 1
@@ -109,7 +110,7 @@ class BaseCommits(ChangeLog):
         applied = {delete.path: delete for file in inputs for delete in index.of(file)}
         span = replace(span, inserts=inserts, deletes=deletes, marked=tuple(file.path for file in inputs if file.path in span.marked))
         converts = tuple(path for path, delete in applied.items() if delete.referenced_data_file in span.marked)
-        work = TaskWork(
+        work = task_work(
             node, CompactionType.MAJOR, TaskAction.TO_BASE, inputs, tuple(applied.values()), 0, 1 << 27, 1 << 24,
             group=group, changes=span, converts=converts,
         )  # fmt: skip
@@ -123,7 +124,7 @@ class BaseCommits(ChangeLog):
             result=MergeResult(task_id, "a1", outputs, rows_written=rows),
         )  # fmt: skip
 
-    def _merged(self, task_id: str, work: TaskWork, span: ChangeSpan) -> tuple[OutputFile, ...]:
+    def _merged(self, task_id: str, work: Work, span: ChangeSpan) -> tuple[OutputFile, ...]:
         """The files that a kernel would write: each living row of the rewritten inputs and of the inserts, and the marked positions."""
         newest: dict[int, tuple[int, int]] = {}
         for file in span.deletes:

@@ -21,12 +21,12 @@ from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline.iceberg.keyed.sequences import fields_of_spec, read_sequences
 from compaction_pipeline.iceberg.keyed.stores import load_stores
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog
+from compaction_pipeline_tests.works import merge_task, task_work
 
 MIB = 1024 * 1024
 
@@ -77,7 +77,7 @@ def task_of(
     native = tuple(file for file in base if not file.is_data)
     converts = tuple(delete.path for delete in native if delete.referenced_data_file in span.marked)
     spec = log.base.spec().spec_id
-    work = TaskWork(
+    work = task_work(
         TableNode(spec, partition, tree),
         choices.type,
         TaskAction.TO_BASE,

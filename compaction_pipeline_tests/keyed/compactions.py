@@ -22,18 +22,16 @@ from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.properties import TableProperties, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.work import TaskWork, written_layout
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
-from compaction_pipeline.merging.kernel import merge_task
-from compaction_pipeline.merging.reported.judge import judge
-from compaction_pipeline.merging.reported.verify import verify_rows
 from compaction_pipeline_tests.builders import task as task_builder
+from compaction_pipeline_tests.works import judge, merge_task, verify_rows
 
 MIB = 1024 * 1024
 
@@ -79,7 +77,7 @@ class Compactions:
         assert repr(found) == repr(read_keyed_files(stores))
         return found
 
-    def _tasks(self, stores: KeyedStores, works: Sequence[TaskWork]) -> list[CompactionTask]:
+    def _tasks(self, stores: KeyedStores, works: Sequence[Work]) -> list[CompactionTask]:
         snapshot = stores.base.current_snapshot()
         plan_id = f"p{next(self._numbers)}"
         return [
@@ -90,7 +88,7 @@ class Compactions:
                 table_uuid=str(stores.base.metadata.table_uuid),
                 snapshot_id=snapshot.snapshot_id if snapshot is not None else 0,
                 sequence_number=(snapshot.sequence_number or 0) if snapshot is not None else 0,
-                schema_id=written_layout(work.action, stores.layout).schema_id,
+                schema_id=work.written_layout(stores.layout).schema_id,
                 memory_bytes=256 * MIB,
                 created_at=datetime.now(timezone.utc),
                 work=replace(work, group=f"{plan_id}/{work.group}" if work.group else ""),

@@ -16,12 +16,11 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import KeyedLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import load_stores
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog
+from compaction_pipeline_tests.works import merge_task, task_work
 
 MIB = 1024 * 1024
 
@@ -29,7 +28,9 @@ MIB = 1024 * 1024
 def task_of(log: ChangeLog, files: Sequence[LiveFile], memory_bytes: int = 256 * MIB, target_bytes: int = 128 * MIB) -> CompactionTask:
     """A task that merges these change files of one node."""
     node = TableNode(files[0].spec_id, files[0].partition, change_file(files[0].path, 1).node)
-    work = TaskWork(node, CompactionType.MINOR, TaskAction.REWRITE_CHANGES, tuple(files), (), node.spec_id, target_bytes, target_bytes // 8)
+    work = task_work(
+        node, CompactionType.MINOR, TaskAction.REWRITE_CHANGES, tuple(files), (), node.spec_id, target_bytes, target_bytes // 8
+    )
     metadata = log.change.refresh().metadata
     return task_builder(
         "plan7-00003",

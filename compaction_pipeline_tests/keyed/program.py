@@ -103,7 +103,7 @@ def merge_planned(program: Program) -> None:
     while services.serve_tasks.waits(None):
         assignment = services.serve_tasks.poll("worker", None)
         assert isinstance(assignment, Assignment)
-        (result,) = InProcessMergeEngine().merge([assignment.task], assignment.layout, assignment.file_io)
+        (result,) = InProcessMergeEngine().merge([assignment.merge_input], assignment.file_io)
         assert result.error is None
         services.serve_tasks.complete(assignment.task, result)
 

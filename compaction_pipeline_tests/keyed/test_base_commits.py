@@ -30,12 +30,13 @@ from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, SnapshotChange, Transaction
 from compaction_pipeline_tests.keyed.base_commits import TABLE, BaseCommits, span_of, with_span
 from compaction_pipeline_tests.keyed.change_logs import row
 from compaction_pipeline_tests.reference_reader import Row
 from compaction_pipeline_tests.rest_catalog import rest_server
+from compaction_pipeline_tests.works import as_kind
 
 OTHER = (PartitionValue("region", "string", "mars"),)
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"), spec_id=0)
@@ -600,7 +601,7 @@ def test_the_name_of_an_output_says_nothing_wrong(log: BaseCommits, name: str, s
 def test_tasks_of_other_actions_are_left_out(log: BaseCommits) -> None:
     filled(log)
     (task,) = log.plan()
-    merge = replace(task, task_id="m1", work=replace(task.work, action=TaskAction.MERGE, changes=None))
+    merge = replace(task, task_id="m1", work=as_kind(task.work, TaskAction.MERGE))
     outcome = log.commit_tasks(task, merge)
     assert (outcome.committed, list(outcome.conflicts)) == ((task.task_id,), ["m1"])
     with pytest.raises(TableRefused, match="keyed"):
@@ -620,7 +621,6 @@ def test_a_plain_table_takes_no_changes(log: BaseCommits) -> None:
     ("spoil", "says"),
     [
         (lambda task: with_span(task, up_to=-1), "from None to -1"),
-        (lambda task: replace(task, work=replace(task.work, changes=None)), "its plan names none"),
         (lambda task: replace(task, work=replace(task.work, output_spec_id=1)), "partition spec"),
         (lambda task: replace(task, work=replace(task.work, node=replace(task.work.node, spec_id=1))), "planned for partition spec 1"),
         (

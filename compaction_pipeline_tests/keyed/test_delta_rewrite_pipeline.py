@@ -187,7 +187,7 @@ def test_a_commit_to_the_change_store_without_an_answer_is_settled(
 
     with monkeypatch.context() as patched:
         patched.setattr(Transaction, "commit", lost)
-        patched.setattr("compaction_pipeline.iceberg.commit.has_landed", raising(StorageUnavailable("no look")))
+        patched.setattr("compaction_pipeline.iceberg.commit.compaction.has_landed", raising(StorageUnavailable("no look")))
         record = program.services.commit_tables.commit(TABLE).record
     assert record is not None
     assert record.status is RecordStatus.UNKNOWN

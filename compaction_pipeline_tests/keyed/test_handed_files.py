@@ -104,7 +104,7 @@ class OnStore:
         try:
             for number, (node, files) in enumerate(nodes):
                 task = replace(merges._task(stores, node, files), task_id=TaskId(f"t{number}"))
-                result = merge_task(task, stores.layout, _file_io(stores), held=held, sleep=lambda seconds: None)
+                result = merge_task(task, _file_io(stores), held=held, sleep=lambda seconds: None)
                 assert result.error is None, result.error
                 outputs += [self.object(output.path) for output in result.outputs]
         finally:

@@ -23,15 +23,15 @@ from pyiceberg.table.snapshots import Operation
 from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost, StorageUnavailable, TableRefused
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.changes import Batch
 from compaction_pipeline.core.tables.keyed.file_names import change_file
 from compaction_pipeline.core.tables.keyed.small_files import HELD_UNTIL_KEY, SmallFiles, held_until
 from compaction_pipeline.core.tables.properties import resolve_properties
-from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import RewriteChanges
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.keyed import MergingSink
@@ -335,11 +335,9 @@ def program(tmp_path: Path) -> Program:
     return Program(tmp_path, delta_rewrite=True, upsert=True)
 
 
-def merge_here(
-    tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str], held: Mapping[str, bytes]
-) -> list[MergeResult]:
+def merge_here(tasks: Sequence[MergeInput[RewriteChanges]], file_io: Mapping[str, str], held: Mapping[str, bytes]) -> list[MergeResult]:
     assert not held, "files on a local disk are not handed over"
-    return [merge_task(task, layout, file_io) for task in tasks]
+    return [merge_task(task, file_io) for task in tasks]
 
 
 class Driver:

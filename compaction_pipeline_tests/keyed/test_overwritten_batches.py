@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pyiceberg.types import StringType
 
 from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost, TableRefused
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.commit.attempts import RetryPolicy
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 from compaction_pipeline.keyed import KeyedTable
@@ -139,7 +141,7 @@ def test_an_overwrite_that_always_loses_leaves_no_file(keyed: Overwritten, monke
     def lose(commit: Callable[[], None]) -> None:
         raise CommitFailedException("another was faster")
 
-    monkeypatch.setattr("compaction_pipeline.iceberg.keyed.write_commits._ATTEMPTS", 2)
+    monkeypatch.setattr(RetryPolicy, "WRITER", replace(RetryPolicy.WRITER, retries=1))
     at_base_commit(monkeypatch, lose, times=2)
     with pytest.raises(RacesLost, match="nothing was written, write it again"):
         keyed.overwrite(row(1, "new"), sink_id="a", batch=1)

@@ -81,7 +81,7 @@ class Modelled(Program):
             result = MergeResult(assignment.task.task_id, assignment.task.current_attempt_id, error="the worker fell over")
             self.services.serve_tasks.complete(assignment.task, result)
             return
-        (result,) = self.services._engine.merge([assignment.task], assignment.layout, assignment.file_io)
+        (result,) = self.services._engine.merge([assignment.merge_input], assignment.file_io)
         assert result.error is None, result.error
         self.services.serve_tasks.complete(assignment.task, result)
 

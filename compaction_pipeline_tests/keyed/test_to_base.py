@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -554,13 +553,6 @@ def test_a_column_that_only_the_change_store_has_is_not_lost(log: ChangeLog) -> 
     merged = log.commit(log.changes(1, "I", 0, [({**row(1), "extra": "e"}, 1)]))
     result = run(log, task_of(log, merged))
     assert "the change store has a column with the field id 5" in str(result.error)
-
-
-def test_a_task_without_changes_is_not_merged(log: ChangeLog) -> None:
-    merged = log.commit(log.changes(1, "I", 0, [(row(1), 1)]))
-    task = task_of(log, merged)
-    result = run(log, replace(task, work=replace(task.work, changes=None)))
-    assert "its changes or the layout of the change store are missing" in str(result.error)
 
 
 def test_buckets_that_are_no_power_of_two_are_refused(log: ChangeLog) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.tree import ROOT
@@ -16,6 +15,7 @@ from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.keyed.base_merges import Choices, layout_of_table, run, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
+from compaction_pipeline_tests.works import report_problem
 
 
 def merged(tmp_path: Path) -> tuple[CompactionTask, MergeResult, TableLayout]:

@@ -18,8 +18,7 @@ from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging import kernel
 from compaction_pipeline.merging.reading.file_access import FileAccess
-from compaction_pipeline.merging.reported.judge import judge
-from compaction_pipeline.merging.reported.verify import verify_rows
+from compaction_pipeline_tests.works import judge, verify_rows
 
 
 def without_versions(result: MergeResult) -> MergeResult:

@@ -21,11 +21,10 @@ from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.formats.parquet.footer import Footer
 from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_field, arrow_schema
+from compaction_pipeline_tests.works import merge_task, task_work
 
 MIB = 1024 * 1024
 SIMPLE = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "name", StringType(), required=False))
@@ -142,7 +141,7 @@ class Table:
         schema_id: int | None = None,
     ) -> CompactionTask:
         node = TableNode(self.inputs[0].spec_id, self.inputs[0].partition) if self.inputs else TableNode(0)
-        work = TaskWork(
+        work = task_work(
             node=node,
             type=kind,
             action=action,

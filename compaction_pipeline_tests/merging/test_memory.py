@@ -12,9 +12,9 @@ import pytest
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_field
 from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, long
+from compaction_pipeline_tests.works import merge_task
 
 BOUND = 128 * MIB
 

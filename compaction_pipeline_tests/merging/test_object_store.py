@@ -15,9 +15,9 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline_tests.merging.files import MIB, Table
 from compaction_pipeline_tests.object_store import ObjectStore, object_store
+from compaction_pipeline_tests.works import merge_task
 
 _ID = NestedField(1, "id", LongType(), required=False)
 

@@ -10,11 +10,11 @@ import pytest
 
 from compaction_pipeline.core.errors import FileGone, FileUnreadable, MergeFailed, StoreBusy
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.patience import TRIES, patiently
 from compaction_pipeline_tests.merging.files import Table
 from compaction_pipeline_tests.object_store import Fault, ObjectStore, object_store
+from compaction_pipeline_tests.works import merge_task
 
 _ADVICE = "remove its entry from the table's metadata"
 

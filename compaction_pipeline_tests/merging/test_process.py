@@ -24,7 +24,7 @@ from compaction_pipeline_tests.merging.files import Table
 from pathlib import Path
 
 process = MergeProcess()
-process.merge([], Table(Path(sys.argv[1])).layout(), {})
+process.merge([], {})
 print(process._running.process.pid, flush=True)
 time.sleep(60)
 """
@@ -44,7 +44,7 @@ def test_tasks_are_merged_one_after_the_other_and_a_failure_is_a_result(tmp_path
     good.delete_positions([(good.inputs[0].path, 0)])
     Path(bad.append([{"id": 1, "name": "a"}]).path).unlink()
     for _ in range(2):
-        merged, failed = process.merge([good.task(), bad.task()], good.layout(), {})
+        merged, failed = process.merge([good.task().merge_input(good.layout()), bad.task().merge_input(good.layout())], {})
         assert [row["id"] for row in rows_of(merged.outputs)] == [2, 3]
         assert failed.error is not None
         assert "in-1.parquet" in failed.error
@@ -60,35 +60,33 @@ def test_a_program_that_prints_does_not_disturb_the_answers(
     monkeypatch.syspath_prepend(tmp_path)
     table = Table(tmp_path)
     table.append([{"id": 1, "name": "a"}])
-    assert process.merge([table.task()], table.layout(), {})[0].error is None
+    assert process.merge([table.task().merge_input(table.layout())], {})[0].error is None
     assert "good morning" in capfd.readouterr().err
 
 
 def test_a_process_that_died_is_told_and_the_next_merge_has_a_new_one(tmp_path: Path, process: MergeProcess) -> None:
-    layout = Table(tmp_path).layout()
-    assert process.merge([], layout, {}) == []
+    assert process.merge([], {}) == []
     assert process._running is not None
     first = process._running.process
     # It takes the task and does not answer it. Then it dies.
     os.kill(first.pid, signal.SIGSTOP)
     threading.Timer(0.5, os.kill, (first.pid, signal.SIGKILL)).start()
     with pytest.raises(MergeFailed, match="the process that merges ended, or did not start: exit code -9"):
-        process.merge([], layout, {})
-    assert process.merge([], layout, {}) == []
+        process.merge([], {})
+    assert process.merge([], {}) == []
     # It may also die between two merges.
     process._running.process.kill()
     process._running.process.wait()
-    assert process.merge([], layout, {}) == []
+    assert process.merge([], {}) == []
 
 
 def test_a_process_that_cannot_start_is_told(tmp_path: Path, process: MergeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = Table(tmp_path).layout()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
     with pytest.raises(MergeFailed, match=r"did not start: \[Errno 2\] No such file or directory"):
-        process.merge([], layout, {})
+        process.merge([], {})
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(MergeFailed, match="did not start: exit code 1"):
-        process.merge([], layout, {})
+        process.merge([], {})
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -105,12 +103,11 @@ def test_the_process_ends_when_the_program_does(number: int, tmp_path: Path) -> 
 
 
 def test_ctrl_c_leaves_the_decision_to_the_program(tmp_path: Path, process: MergeProcess) -> None:
-    layout = Table(tmp_path).layout()
-    process.merge([], layout, {})
+    process.merge([], {})
     assert process._running is not None
     os.kill(process._running.process.pid, signal.SIGINT)
     pid = process._running.process.pid
-    assert process.merge([], layout, {}) == []
+    assert process.merge([], {}) == []
     assert process._running.process.pid == pid
 
 

@@ -25,10 +25,10 @@ from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.deletes import deletes, positions
 from compaction_pipeline.merging.deletes.keys import KeySet
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, KeyFiles, SharedDeletes
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.memory import PeakMemory
 from compaction_pipeline.merging.reading.read import DataReader
 from compaction_pipeline_tests.merging.files import MIB, Table, long, rows_of, text
+from compaction_pipeline_tests.works import merge_task
 
 _SCHEMA = Schema(long(1, "id"), text(2, "name"), text(3, "p"))
 _PARTITIONED = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "p"), spec_id=1)

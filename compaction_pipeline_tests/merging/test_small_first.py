@@ -12,10 +12,12 @@ import pytest
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
-from compaction_pipeline.core.queue.small_tasks import SMALL_BYTES, START
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.small_tasks import SMALL_BYTES, START
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging import small_first
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.merging.small_first import SmallFirstEngine
@@ -41,9 +43,9 @@ class Spark(InProcessMergeEngine):
         if self.error is not None:
             raise self.error
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         self.merged += [task.task_id for task in tasks]
-        yield from super().merge(tasks, layout, file_io)
+        yield from super().merge(tasks, file_io)
 
     def cancel(self, attempt_id: AttemptId) -> None:
         self.asked_to_cancel.append(attempt_id)
@@ -83,15 +85,15 @@ def test_a_small_task_needs_no_spark_and_a_large_one_starts_it_for_all_that_foll
     task, layout = small(tmp_path)
     assert not engine.must_start(None)
     assert not engine.must_start(task)
-    [result] = engine.merge([task], layout, {})
+    [result] = engine.merge([task.merge_input(layout)], {})
     assert (result.error, result.rows_written, spark.starts, spark.merged) == (None, 10, 0, [])
     assert engine.must_start(large(task))
     engine.ready()
-    [_] = engine.merge([large(task)], layout, {})
+    [_] = engine.merge([large(task).merge_input(layout)], {})
     assert (spark.starts, spark.merged) == (1, ["large"])
     assert engine.must_start(None), "a session that died is started again before a poll"
     assert not engine.must_start(task)
-    [result] = engine.merge([task], layout, {})
+    [result] = engine.merge([task.merge_input(layout)], {})
     assert (result.error, spark.merged) == (None, ["large", "small"])
 
 
@@ -99,9 +101,9 @@ def test_small_tasks_that_took_as_long_as_a_start_of_spark_start_it(tmp_path: Pa
     task, layout = small(tmp_path)
     times = iter([0.0, START.total_seconds() / 2, 100.0, 100.0 + START.total_seconds() / 2])
     engine = engine_with(Spark(), seconds=lambda: next(times))
-    list(engine.merge([task], layout, {}))
+    list(engine.merge([task.merge_input(layout)], {}))
     assert not engine.must_start(task)
-    list(engine.merge([task], layout, {}))
+    list(engine.merge([task.merge_input(layout)], {}))
     assert engine.must_start(task)
 
 
@@ -111,7 +113,7 @@ def test_a_spark_that_does_not_start_leaves_small_tasks_here(tmp_path: Path) -> 
     with pytest.raises(StorageUnavailable, match="no Java"):
         engine.ready()
     assert not engine.must_start(task)
-    assert [result.error for result in engine.merge([task], layout, {})] == [None]
+    assert [result.error for result in engine.merge([task.merge_input(layout)], {})] == [None]
 
 
 def test_a_session_of_another_part_of_the_program_is_used(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_session_of_another_part_of_the_program_is_used(tmp_path: Path) -> Non
     engine = engine_with(spark, runs=lambda: True)
     assert engine.must_start(None)
     engine.ready()
-    assert [result.error for result in engine.merge([task], layout, {})] == [None]
+    assert [result.error for result in engine.merge([task.merge_input(layout)], {})] == [None]
     assert spark.merged == ["small"]
 
 
@@ -139,7 +141,7 @@ def test_a_canceled_merge_ends_before_its_next_file_and_leaves_nothing(tmp_path:
         stored, layout = on_store(task, layout, store)
         before = set(store.objects)
         store.fault = wait
-        merge = slot.submit(lambda: list(engine.merge([stored], layout, store.properties)))
+        merge = slot.submit(lambda: list(engine.merge([stored.merge_input(layout)], store.properties)))
         assert opened.wait(LONG)
         engine.cancel(AttemptId("other-1"))
         engine.cancel(AttemptId("small-1"))
@@ -147,7 +149,7 @@ def test_a_canceled_merge_ends_before_its_next_file_and_leaves_nothing(tmp_path:
         [result] = merge.result(LONG)
         assert result.error == "the merge was canceled"
         assert set(store.objects) == before
-        [result] = engine.merge([replace(stored, attempt_id="small-2")], layout, store.properties)
+        [result] = engine.merge([replace(stored, attempt_id="small-2").merge_input(layout)], store.properties)
         assert result.error is None
 
 
@@ -163,7 +165,7 @@ def test_a_merge_that_waits_for_a_busy_store_is_canceled(tmp_path: Path) -> None
     with object_store() as store, ThreadPoolExecutor(1) as slot:
         stored, layout = on_store(task, layout, store)
         store.fault = refuse
-        merge = slot.submit(lambda: list(engine.merge([stored], layout, store.properties)))
+        merge = slot.submit(lambda: list(engine.merge([stored.merge_input(layout)], store.properties)))
         assert busy.wait(LONG)
         engine.cancel(AttemptId("small-1"))
         [result] = merge.result(LONG)
@@ -178,16 +180,16 @@ def test_one_task_at_a_time_is_merged_here_and_spark_takes_over_when_it_hangs(tm
     began, let_go = Event(), Event()
 
     class Hanging(InProcessMergeEngine):
-        def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
             began.set()
             assert let_go.wait(LONG)
-            yield from super().merge(tasks, layout, file_io)
+            yield from super().merge(tasks, file_io)
 
     engine._here = Hanging()
     with ThreadPoolExecutor(1) as slot:
-        hangs = slot.submit(lambda: list(engine.merge([first], layout, {})))
+        hangs = slot.submit(lambda: list(engine.merge([first.merge_input(layout)], {})))
         assert began.wait(LONG)
-        [result] = engine.merge([second], other_layout, {})
+        [result] = engine.merge([second.merge_input(other_layout)], {})
         assert (result.error, spark.merged) == (None, ["second"])
         let_go.set()
         assert [result.error for result in hangs.result(LONG)] == [None]

@@ -21,7 +21,6 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.planner import plan
 from compaction_pipeline.core.queue.open_work import InUse
-from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.live_files import TableFiles
@@ -29,8 +28,9 @@ from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.sort_order import order_of_full
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline.iceberg.table_scan import IcebergScan
 from compaction_pipeline_tests.reference_reader import local_path

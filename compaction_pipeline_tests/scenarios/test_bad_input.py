@@ -26,9 +26,9 @@ from typer.testing import CliRunner
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue import small_tasks
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.merging import engine as merge_engine
@@ -131,10 +131,10 @@ def around_merges(
     actions = [(before, after)]
 
     class Engine(InProcessMergeEngine):
-        def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
             first, last = actions.pop() if actions else (lambda: None, lambda: None)
             first()
-            results = list(super().merge(tasks, layout, file_io))
+            results = list(super().merge(tasks, file_io))
             last()
             yield from results
 

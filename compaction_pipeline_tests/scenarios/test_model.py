@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, Phase, note, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings

@@ -102,7 +102,7 @@ def test_merges_run_on_the_session_that_a_project_started_on_the_cluster(tmp_pat
     for start in (0, 5):
         table.append([{"id": start + index, "name": "x"} for index in range(5)])
     task, layout = table.task(), table.layout()
-    [here] = InProcessMergeEngine().merge([task], layout, {})
+    [here] = InProcessMergeEngine().merge([task.merge_input(layout)], {})
     began = tmp_path / "began"
     config = {"spark.master": cluster, "spark.app.name": "a team's", "spark.ui.enabled": "false", "spark.executor.memory": "512m"}
     found = seen(config, task, layout, tmp_path, endless_io(tmp_path, began), began)

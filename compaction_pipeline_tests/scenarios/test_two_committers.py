@@ -13,7 +13,7 @@ from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.iceberg.commit import IcebergCommitter
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows

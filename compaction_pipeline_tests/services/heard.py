@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 
 
@@ -20,13 +22,13 @@ class Between:
         self._actions = list(actions)
         self._engine = InProcessMergeEngine()
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        results = list(self._engine.merge(tasks, layout, file_io))
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        results = list(self._engine.merge(tasks, file_io))
         if self._actions:
             self._actions.pop(0)()
         yield from results
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
 
     def ready(self) -> None: ...

@@ -15,11 +15,13 @@ from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.index import Reading
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.builders import indexed
@@ -44,8 +46,8 @@ class Away(Broken):
         if self._times < 0:
             raise self._error
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        return self._engine.merge(tasks, layout, file_io)
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        return self._engine.merge(tasks, file_io)
 
 
 def interrupt() -> None:

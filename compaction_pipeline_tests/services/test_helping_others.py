@@ -8,12 +8,14 @@ from datetime import timedelta
 from threading import Event
 
 from compaction_pipeline.core.planning.plan import PlanRequest
-from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_engine import MergeEngine
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.heard import Between, Heard
@@ -24,23 +26,28 @@ NODE = PlanRequest(nodes=frozenset({TableNode(0)}))
 FORCED = PlanRequest(types=(CompactionType.MINOR,), nodes=frozenset({TableNode(0)}), force=True)
 
 
+def _name(task: MergeInput[Work]) -> str:
+    """The name of the table that is merged."""
+    return task.layout.location.rpartition("/")[2]
+
+
 class Waiting:
     """An engine whose merges of the table `mine` end only after a merge of another table has ended."""
 
     def __init__(self) -> None:
         self._other_ended = Event()
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
 
     def ready(self) -> None: ...
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         (task,) = tasks
-        if task.table.name == "mine":
+        if _name(task) == "mine":
             assert self._other_ended.wait(LONG)
-        results = list(InProcessMergeEngine().merge(tasks, layout, file_io))
-        if task.table.name != "mine":
+        results = list(InProcessMergeEngine().merge(tasks, file_io))
+        if _name(task) != "mine":
             self._other_ended.set()
         yield from results
 
@@ -54,9 +61,9 @@ class InOrder(Between):
         super().__init__(*actions)
         self.merged: list[str] = []
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        self.merged.append(tasks[0].table.name)
-        return super().merge(tasks, layout, file_io)
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        self.merged.append(_name(tasks[0]))
+        return super().merge(tasks, file_io)
 
 
 def mine_and_other(house: House, engine: MergeEngine | None = None, slots: int = 1) -> tuple[LakeTable, CompactionTask]:
@@ -111,13 +118,13 @@ def test_a_failure_of_another_s_task_is_no_failure_of_the_named_nodes(house: Hou
     other_failed = Event()
 
     class FailsOther(InProcessMergeEngine):
-        def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-            if tasks[0].table.name == "mine":
+        def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+            if _name(tasks[0]) == "mine":
                 assert other_failed.wait(LONG)
-                yield from super().merge(tasks, layout, file_io)
+                yield from super().merge(tasks, file_io)
             else:
                 other_failed.set()
-                yield MergeResult(tasks[0].task_id, tasks[0].current_attempt_id, error="footer unreadable")
+                yield MergeResult(tasks[0].task_id, tasks[0].attempt_id, error="footer unreadable")
 
     mine, other = mine_and_other(house, FailsOther(), slots=2)
     request = {mine.identifier: NODE}

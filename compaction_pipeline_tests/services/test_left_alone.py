@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.insight.checks.judgement import Severity
+from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier

@@ -56,10 +56,10 @@ def _main(config: str, given: str, home: str, endless: str, began: str) -> dict[
         session.addArtifacts(endless, pyfile=True)
     else:
         session.sparkContext.addPyFile(endless)
-    [result] = engine.merge([task], layout, {})
+    [result] = engine.merge([task.merge_input(layout)], {})
     stuck = replace(task, attempt_id=AttemptId("stuck"))
     with ThreadPoolExecutor(1) as slot:
-        merge = slot.submit(lambda: list(engine.merge([stuck], layout, {"py-io-impl": "endless_io.Endless"})))
+        merge = slot.submit(lambda: list(engine.merge([stuck.merge_input(layout)], {"py-io-impl": "endless_io.Endless"})))
         while not Path(began).exists():
             assert not merge.done(), merge.result()
         engine.cancel(AttemptId("another"))
@@ -87,7 +87,7 @@ def _merged_on_own(remote: str, task: CompactionTask, layout: TableLayout, home:
     """The result on a session that the settings name, on the same server. It is stopped afterwards, and no other session is."""
     sessions = SparkSessions(SparkSettings(remote=remote, home=home))
     try:
-        return next(SparkMergeEngine(sessions).merge([task], layout, {}))
+        return next(SparkMergeEngine(sessions).merge([task.merge_input(layout)], {}))
     finally:
         sessions.stop()
 

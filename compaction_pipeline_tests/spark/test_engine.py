@@ -77,7 +77,7 @@ class _Refusing(SparkSessions):
 )
 def test_a_long_error_of_spark_becomes_its_one_line_that_matters(tmp_path: Path, said: str, reason: str) -> None:
     table = _table(tmp_path)
-    [result] = SparkMergeEngine(_Refusing(said)).merge([table.task()], table.layout(), {})
+    [result] = SparkMergeEngine(_Refusing(said)).merge([table.task().merge_input(table.layout())], {})
     assert result.error == f"Spark could not run the task: {reason}"
 
 
@@ -126,8 +126,8 @@ def test_a_worker_that_dies_fails_its_own_task_only(tmp_path: Path, sessions: Sp
     session = sessions.session()
     session.sparkContext.addPyFile(str(killer))
     engine = SparkMergeEngine(sessions)
-    [died] = list(engine.merge(tasks[:1], table.layout(), {"py-io-impl": "killer_io.Killer"}))
-    [lived] = list(engine.merge(tasks[1:], table.layout(), {}))
+    [died] = list(engine.merge([each.merge_input(table.layout()) for each in tasks[:1]], {"py-io-impl": "killer_io.Killer"}))
+    [lived] = list(engine.merge([each.merge_input(table.layout()) for each in tasks[1:]], {}))
     assert "worker died" in (died.error or "")
     assert lived.error is None
 
@@ -140,11 +140,11 @@ def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tm
     sessions.session().sparkContext.addPyFile(str(endless_io(tmp_path, began)))
     engine = SparkMergeEngine(sessions)
     with ThreadPoolExecutor(1) as slot:
-        merge = slot.submit(lambda: list(engine.merge([stuck], table.layout(), {"py-io-impl": "endless_io.Endless"})))
+        merge = slot.submit(lambda: list(engine.merge([stuck.merge_input(table.layout())], {"py-io-impl": "endless_io.Endless"})))
         while not began.exists():
             assert not merge.done(), merge.result()
         engine.cancel(AttemptId("other-1"))
-        [merged] = engine.merge([other], table.layout(), {})
+        [merged] = engine.merge([other.merge_input(table.layout())], {})
         assert merged.error is None
         assert not merge.done()
         engine.cancel(AttemptId("stuck-1"))
@@ -153,7 +153,7 @@ def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tm
     # Only when its process is gone too can Spark give the core to another task.
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int(began.read_text())).wait(timeout=300)
-    assert [result.error for result in engine.merge([other], table.layout(), {})] == [None]
+    assert [result.error for result in engine.merge([other.merge_input(table.layout())], {})] == [None]
 
 
 @pytest.mark.spark
@@ -163,7 +163,7 @@ def test_changes_of_a_keyed_table_are_merged_on_spark_as_in_this_process(tmp_pat
     log.commit_base(large, small)
     merged = log.commit(log.changes(1, "I", 0, [(row(5), 1)]), log.changes(1, "ED", 0, [(row(2), 2), (row(3), 3)]))
     task = task_of(log, merged, choices=Choices(marked=[large.path]))
-    [result] = list(SparkMergeEngine(sessions).merge([task], layout_of_table(log), {}))
+    [result] = list(SparkMergeEngine(sessions).merge([task.merge_input(layout_of_table(log))], {}))
     here = run(log, task)
     assert result.error is None
     assert figures(result) == figures(here)
@@ -178,7 +178,7 @@ def test_no_secret_stands_in_a_plan_or_in_the_event_log(tmp_path: Path, sessions
     table = _table(tmp_path)
     secret = "s3cr3t-t0ken-value"
     engine = SparkMergeEngine(sessions)
-    [result] = list(engine.merge([table.task()], table.layout(), {"s3.secret-access-key": secret}))
+    [result] = list(engine.merge([table.task().merge_input(table.layout())], {"s3.secret-access-key": secret}))
     assert result.error is None
     folder = Path(sessions.settings.extra["spark.eventLog.dir"].removeprefix("file://"))
     texts = [path.read_text() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc")]

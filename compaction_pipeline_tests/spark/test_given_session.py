@@ -170,7 +170,7 @@ def test_spark_connect_merges_cancels_and_lives_on_whether_it_was_given_or_is_ou
     for start in (0, 5):
         table.append([{"id": start + index, "name": "x"} for index in range(5)])
     task, layout = table.task(), table.layout()
-    [here] = InProcessMergeEngine().merge([task], layout, {})
+    [here] = InProcessMergeEngine().merge([task.merge_input(layout)], {})
     began = tmp_path / "began"
     found = seen({"spark.remote": connect_server}, task, layout, tmp_path, endless_io(tmp_path, began), began)
     assert (found["error"], found["rows"], found["digest"]) == (None, here.rows_written, str(here.digest_written))

@@ -11,21 +11,29 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from compaction_pipeline.core.commit.candidates import Candidates
 from compaction_pipeline.core.commit.dangling_deletes import Converted, dangling_deletes
-from compaction_pipeline.core.commit.decision import CommitDecision
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles, HeadLayout
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, change_file
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, path_of
 from compaction_pipeline.core.tables.node import Partition
-from compaction_pipeline.core.work.kinds import TaskAction
-from compaction_pipeline.core.work.work import ChangeSpan
+from compaction_pipeline.core.work.merged import MergedWork, by_kind
+from compaction_pipeline.core.work.work import ChangeSpan, ToBase, Work
 
-TaskGroup = tuple[CompactionTask, ...]
+TaskGroup = tuple[MergedWork[ToBase], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BaseDecision:
+    """The merges of changes that are committed, the reason for each task that is left out, and the delete files that the snapshot drops."""
+
+    survivors: Sequence[MergedWork[ToBase]]
+    conflicts: Mapping[TaskId, str]
+    dropped: Sequence[LiveFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +55,34 @@ class KeyedHead:
     paths_of: Callable[[int], frozenset[str] | None]
 
 
-def task_groups(tasks: Iterable[CompactionTask]) -> Sequence[TaskGroup]:
+def task_groups(tasks: Iterable[MergedWork[Work]]) -> Sequence[TaskGroup]:
     """The TO_BASE tasks by task group. A task without a group is a group of its own."""
-    groups: dict[tuple[str, str, TaskId], list[CompactionTask]] = defaultdict(list)
-    for task in tasks:
-        if task.work.action is TaskAction.TO_BASE:
-            groups[task.plan_id, task.work.group, TaskId("") if task.work.group else task.task_id].append(task)
+    groups: dict[tuple[str, str, TaskId], list[MergedWork[ToBase]]] = defaultdict(list)
+    for task in by_kind(tasks).to_base:
+        groups[task.plan_id, task.work.group, TaskId("") if task.work.group else task.task_id].append(task)
     return [tuple(group) for group in groups.values()]
 
 
-def with_their_groups(tasks: Sequence[CompactionTask], found: Collection[TaskId]) -> tuple[TaskId, ...]:
+def with_their_groups(tasks: Sequence[MergedWork[Work]], found: Collection[TaskId]) -> tuple[TaskId, ...]:
     """These tasks, and all tasks of the same task groups, in the order of `tasks`."""
     whole = {task.task_id for group in task_groups(tasks) if any(task.task_id in found for task in group) for task in group}
     return tuple(task.task_id for task in tasks if task.task_id in found or task.task_id in whole)
 
 
-def decide_to_base(
-    tasks: Sequence[CompactionTask],
-    unfit: Mapping[TaskId, str],
-    head: HeadFiles,
-    keyed: KeyedHead,
-    outputs_of: OutputsOf,
-    paths_in: PathsIn,
-) -> CommitDecision:
-    """Validate the tasks, salvage the partitions without a conflict, and find the delete files that can be dropped.
-
-    `unfit` has the reasons of tasks whose outputs do not fit the head; `outputs_of` is not asked for these.
-    """
+def decide_to_base(candidates: Candidates, head: HeadFiles, keyed: KeyedHead, paths_in: PathsIn) -> BaseDecision:
+    """Validate the tasks, salvage the partitions without a conflict, and find the delete files that can be dropped."""
+    tasks, unfit, outputs_of = candidates.tasks, candidates.unfit, candidates.outputs_of
+    groups = task_groups(tasks)
     conflicts = {
         task.task_id: f"a {task.work.action.value} task would not keep the optimized sequence of a keyed table's base store; plan it again"
-        for task in tasks
-        if task.work.action is not TaskAction.TO_BASE
+        for task in candidates.others_than(task for group in groups for task in group)
     }
     live: dict[Partition, list[LiveFile]] = defaultdict(list)
     for file in head.data.by_path.values():
         live[file.partition].append(file)
     rules = _GroupRules(keyed, live, head.layout)
-    merged: list[CompactionTask] = []
-    for group in task_groups(tasks):
+    merged: list[MergedWork[ToBase]] = []
+    for group in groups:
         reasons = {task.task_id: unfit[task.task_id] for task in group if task.task_id in unfit}
         whole = rules.reason(group)
         if not reasons and whole is None:
@@ -100,10 +98,10 @@ def decide_to_base(
     readable = frozenset(delete.path for task in tasks for delete in task.work.deletes)
     single = [delete for path, delete in head.deletes.items() if path not in head.duplicate_deletes]
     gone = dangling_deletes(single, data, paths_in, readable, _converted(merged)) if merged else ()
-    return CommitDecision((), (), (), conflicts, (), gone, tuple(merged))
+    return BaseDecision(merged, conflicts, gone)
 
 
-def _converted(merged: Sequence[CompactionTask]) -> Converted:
+def _converted(merged: Sequence[MergedWork[ToBase]]) -> Converted:
     """The position deletes of marked files whose rows new position deletes have, each with its data file.
 
     A new one also has a row that was not deleted before, and no two of the old ones have one row. So it is larger than all old ones
@@ -143,8 +141,6 @@ class _GroupRules:
     def reason(self, group: TaskGroup) -> str | None:
         """Why the group may not be committed, as far as its plan and the two stores tell; None when it may."""
         changes = group[0].work.changes
-        if changes is None:
-            return "it merges changes, but its plan names none"
         return (
             self._broken_plan(group, changes)
             or self._moved_sequence(group, changes)
@@ -159,7 +155,6 @@ class _GroupRules:
         reasons: dict[TaskId, str] = {}
         for task in group:
             changes = task.work.changes
-            assert changes is not None
             for output in outputs_of(task):
                 if output.partition != task.work.node.partition or output.spec_id != self._keyed.spec_id:
                     reasons[task.task_id] = f"its output {output.path} is of another partition than its task"
@@ -186,9 +181,7 @@ class _GroupRules:
         node = group[0].work.node
         if node.spec_id != self._keyed.spec_id or any(task.work.output_spec_id != self._keyed.spec_id for task in group):
             return f"it was planned for partition spec {node.spec_id}, but the base store writes spec {self._keyed.spec_id} now"
-        read = [
-            file for task in group for span in [task.work.changes] if span for file in (*task.work.inputs, *span.inserts, *span.deletes)
-        ]
+        read = [file for task in group for file in (*task.work.inputs, *task.work.change_files)]
         stray = next((file.path for file in read if file.partition != node.partition), None)
         return None if stray is None else f"its file {stray} is of another partition than its task"
 
@@ -255,7 +248,7 @@ class _GroupRules:
 
         A file that came after the plan may hold rows which a reader deletes by changes of the group. These changes end with the commit.
         """
-        spans = [task.work.changes for task in group if task.work.changes is not None]
+        spans = [task.work.changes for task in group]
         deletes = [change_file(file.path, file.data_sequence_number) for span in spans for file in span.deletes]
         inputs = {file.path for task in group for file in task.work.inputs}
         reached = []
@@ -275,9 +268,7 @@ def _has_changes(group: TaskGroup) -> bool:
     return any(task.work.change_files for task in group)
 
 
-def _said(task: CompactionTask) -> object:
+def _said(task: MergedWork[ToBase]) -> object:
     work, changes = task.work, task.work.changes
-    if changes is None:
-        return None
     span = changes.above, changes.up_to, changes.change_snapshot_id, changes.tasks
     return span, task.snapshot_id, task.sequence_number, task.schema_id, work.node.spec_id, work.node.partition

@@ -16,32 +16,26 @@ from compaction_pipeline.core.commit.dangling_deletes import dangling_deletes, i
 from compaction_pipeline.core.commit.head import DataIndex, HeadFiles
 from compaction_pipeline.core.commit.validation import OutputsOf, PathsIn, validate
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.merged import MergedWork, by_kind
+from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, Work
 
 
 @dataclass(frozen=True, slots=True)
 class CommitDecision:
-    """The tasks that are committed, by action; the reason for each task that is left out; and the delete files that each snapshot drops.
+    """The tasks that are committed, by kind; the reason for each task that is left out; and the delete files that each snapshot drops."""
 
-    `to_base` are TO_BASE tasks, and `rewrites` are REWRITE_CHANGES tasks. A commit has tasks of one of the two actions, or tasks of other
-    actions, but never several of these.
-    """
-
-    merges: tuple[CompactionTask, ...]
-    drops: tuple[CompactionTask, ...]
-    conversions: tuple[CompactionTask, ...]
+    merges: Sequence[MergedWork[Merge]]
+    drops: Sequence[MergedWork[DropDeletes]]
+    conversions: Sequence[MergedWork[Convert]]
     conflicts: Mapping[TaskId, str]
-    dropped_by_replace: tuple[LiveFile, ...]
-    dropped_by_overwrite: tuple[LiveFile, ...]
-    to_base: tuple[CompactionTask, ...] = ()
-    rewrites: tuple[CompactionTask, ...] = ()
+    dropped_by_replace: Sequence[LiveFile]
+    dropped_by_overwrite: Sequence[LiveFile]
 
     @property
-    def survivors(self) -> tuple[CompactionTask, ...]:
+    def survivors(self) -> Sequence[MergedWork[Work]]:
         """Every task that is committed."""
-        return (*self.merges, *self.drops, *self.conversions, *self.to_base, *self.rewrites)
+        return (*self.merges, *self.drops, *self.conversions)
 
     @property
     def replaces(self) -> bool:
@@ -49,13 +43,11 @@ class CommitDecision:
         return bool(self.merges or self.drops)
 
 
-def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> CommitDecision:
+def decide(tasks: Sequence[MergedWork[Work]], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> CommitDecision:
     """Validate the tasks, salvage those without a conflict, and find the delete files that each snapshot can drop."""
     conflicts = dict(validate(tasks, head, outputs_of, paths_in))
-    valid = [task for task in tasks if task.task_id not in conflicts]
-    merges = [task for task in valid if task.work.action is TaskAction.MERGE]
-    drops = [task for task in valid if task.work.action is TaskAction.DROP_DELETES]
-    conversions = [task for task in valid if task.work.action is TaskAction.CONVERT]
+    valid = by_kind(task for task in tasks if task.task_id not in conflicts)
+    merges, drops, conversions = valid.merges, list(valid.drops), list(valid.conversions)
     removed = {file.path for task in merges for file in task.work.inputs}
     data = DataIndex(
         [
@@ -88,10 +80,10 @@ def decide(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outputs
         candidates = list(left.values()) if not (merges or drops) else [left[path] for path in converted if path in left]
         candidates = [delete for delete in candidates if delete.path not in head.duplicate_deletes]
         gone_later = dangling_deletes(candidates, data, paths_in, readable, converted)
-    return CommitDecision(tuple(merges), tuple(drops), tuple(conversions), conflicts, gone, gone_later)
+    return CommitDecision(merges, tuple(drops), tuple(conversions), conflicts, gone, gone_later)
 
 
-def _converted(conversions: Sequence[CompactionTask]) -> Mapping[str, frozenset[str]]:
+def _converted(conversions: Sequence[MergedWork[Convert]]) -> Mapping[str, frozenset[str]]:
     """Return, for the path of each converted delete file, the data files that get new position deletes in its place."""
     paths: dict[str, set[str]] = defaultdict(set)
     for task in conversions:
@@ -101,13 +93,13 @@ def _converted(conversions: Sequence[CompactionTask]) -> Mapping[str, frozenset[
 
 
 def _releasing(
-    conversions: list[CompactionTask],
+    conversions: list[MergedWork[Convert]],
     deletes: Mapping[str, LiveFile],
     data: DataIndex,
     paths_in: PathsIn,
     readable: frozenset[str],
     conflicts: dict[TaskId, str],
-) -> list[CompactionTask]:
+) -> list[MergedWork[Convert]]:
     """Return the conversions whose delete files can all be dropped once they are committed, and put the others among `conflicts`.
 
     A conversion whose delete file stays would only add a file. When a conversion is left out, its data files still need their

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 
 class CommitState(str, Enum):
@@ -59,14 +60,14 @@ class Look:
 class Committer(Protocol):
     """Commits Prepared tasks of one table by the rules in `iceberg/CONTRACT.md`. The caller holds the table's commit lease."""
 
-    def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+    def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[MergedWork[Work]]) -> CommitOutcome:
         """Commit the tasks. Each attempt validates them again and leaves out those that conflict.
 
         Raises NotFoundError when the table is gone, TableRefused when the table is not supported, and StorageUnavailable or one of its
         subclasses when certainly nothing was committed.
         """
 
-    def settle(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+    def settle(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[MergedWork[Work]]) -> CommitOutcome:
         """Find out from the table how an earlier commit of this record ended. Nothing is written.
 
         The outcome is UNKNOWN only while the commit may still land (see "Outcomes" in `iceberg/CONTRACT.md`).

@@ -8,10 +8,11 @@ from datetime import datetime
 from enum import Enum
 
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_change_text, count_text
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merged import MergedWork, by_kind
+from compaction_pipeline.core.work.work import Work
 
 RECORD_ID_PROPERTY = "compaction-pipeline.record-id"
 """The key in a snapshot's summary that holds the record id of the commit that made it."""
@@ -73,9 +74,9 @@ class CommitFigures:
         return text
 
 
-def with_changes(figures: CommitFigures, committed: Iterable[CompactionTask]) -> CommitFigures:
+def with_changes(figures: CommitFigures, committed: Iterable[MergedWork[Work]]) -> CommitFigures:
     """Return figures that also count the change files of these tasks, each once."""
-    spans = [task.work.changes for task in committed if task.work.changes is not None]
+    spans = [task.work.changes for task in by_kind(committed).to_base]
     inserts = {file.path: file.file_size_bytes for span in spans for file in span.inserts}
     deletes = {file.path: file.file_size_bytes for span in spans for file in span.deletes}
     size = sum(inserts.values()) + sum(deletes.values())
@@ -164,7 +165,7 @@ class CompactionRecord:
 
 
 def opened(
-    record_id: RecordId, table: TableIdentifier, tasks: Sequence[CompactionTask], node_keys: Iterable[str], now: datetime
+    record_id: RecordId, table: TableIdentifier, tasks: Sequence[MergedWork[Work]], node_keys: Iterable[str], now: datetime
 ) -> CompactionRecord:
     """Return the record of a commit of these tasks that begins now. `node_keys` are the keys of their nodes."""
     return CompactionRecord(
@@ -180,7 +181,7 @@ def opened(
     )
 
 
-def timed(record: CompactionRecord, tasks: Iterable[CompactionTask], now: datetime) -> CompactionRecord:
+def timed(record: CompactionRecord, tasks: Iterable[MergedWork[Work]], now: datetime) -> CompactionRecord:
     """Return the record with the durations of its tasks and of its commit, which ends now."""
     tasks = tuple(tasks)
     return replace(

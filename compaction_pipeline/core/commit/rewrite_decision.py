@@ -7,24 +7,27 @@ changes into the base store, keeps its meaning, because each row keeps its place
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from compaction_pipeline.core.commit.decision import CommitDecision
+from compaction_pipeline.core.commit.candidates import Candidates
 from compaction_pipeline.core.commit.head import HeadFiles
-from compaction_pipeline.core.commit.validation import OutputsOf
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFile, KeyedFileType, change_file
-from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.merged import MergedWork, by_kind
+from compaction_pipeline.core.work.work import RewriteChanges, Work
 
 
-def rewrites_changes(tasks: Sequence[CompactionTask]) -> bool:
-    """Whether these tasks are to be committed to the change store of a keyed table."""
-    return any(task.work.action is TaskAction.REWRITE_CHANGES for task in tasks)
+@dataclass(frozen=True, slots=True)
+class RewriteDecision:
+    """The merges of change files that are committed, and the reason for each task that is left out."""
+
+    survivors: Sequence[MergedWork[RewriteChanges]]
+    conflicts: Mapping[TaskId, str]
 
 
-def by_store(prepared: Iterable[CompactionTask], task_ids: Collection[TaskId] | None) -> Sequence[Sequence[TaskId]]:
+def by_store(prepared: Iterable[MergedWork[Work]], task_ids: Collection[TaskId] | None) -> Sequence[Sequence[TaskId]]:
     """Return which tasks each commit takes, of those in `task_ids`; None means all. There is one commit at least, which may have none.
 
     A commit names its tasks. A task that is merged meanwhile may be of the other store, so it waits for the next time.
@@ -33,41 +36,41 @@ def by_store(prepared: Iterable[CompactionTask], task_ids: Collection[TaskId] | 
     base store, and readers skip these changes from then on.
     """
     asked = [task for task in prepared if task_ids is None or task.task_id in task_ids]
-    rewrites = [task.task_id for task in asked if task.work.action is TaskAction.REWRITE_CHANGES]
-    others = [task.task_id for task in asked if task.work.action is not TaskAction.REWRITE_CHANGES]
+    rewrites = [task.task_id for task in by_kind(asked).rewrites]
+    others = [task.task_id for task in asked if task.task_id not in set(rewrites)]
     return [ids for ids in (rewrites, others) if ids] or [[]]
 
 
-def decide_rewrites(tasks: Sequence[CompactionTask], unfit: Mapping[TaskId, str], head: HeadFiles, outputs_of: OutputsOf) -> CommitDecision:
-    """Validate the tasks, and salvage those without a conflict. `head` has the live files of the change store.
-
-    `unfit` has the reasons of tasks whose outputs do not fit the head; `outputs_of` is not asked for these.
-    """
-    conflicts: dict[TaskId, str] = {}
+def decide_rewrites(candidates: Candidates, head: HeadFiles) -> RewriteDecision:
+    """Validate the tasks, and salvage those without a conflict. `head` has the live files of the change store."""
+    rewrites = by_kind(candidates.tasks).rewrites
+    conflicts = {
+        task.task_id: candidates.unfit.get(task.task_id)
+        or f"a {task.work.action.value} task changes the table itself, and this commit changes its change store; plan it again"
+        for task in candidates.others_than(rewrites)
+    }
     taken: dict[str, TaskId] = {}
-    rewrites = []
-    for task in tasks:
-        reason = unfit.get(task.task_id) or _reason(task, head, outputs_of)
+    survivors = []
+    for task in rewrites:
+        reason = candidates.unfit.get(task.task_id) or _reason(task, head, candidates)
         shared = next((file.path for file in task.work.inputs if file.path in taken), None)
         if reason is None and shared is not None:
             reason = f"{shared} is an input of task {taken[shared]} too"
         if reason is None:
             taken.update((file.path, task.task_id) for file in task.work.inputs)
-            rewrites.append(task)
+            survivors.append(task)
         else:
             conflicts[task.task_id] = reason
-    return CommitDecision((), (), (), conflicts, (), (), rewrites=tuple(rewrites))
+    return RewriteDecision(survivors, conflicts)
 
 
-def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf) -> str | None:
-    if task.work.action is not TaskAction.REWRITE_CHANGES:
-        return f"a {task.work.action.value} task changes the table itself, and this commit changes its change store; plan it again"
+def _reason(task: MergedWork[RewriteChanges], head: HeadFiles, candidates: Candidates) -> str | None:
     if task.result is None or task.result.error is not None:
         return "it has no result: " + (task.result.error or "" if task.result else "it was not merged")
-    return _moved_input(task, head) or _wrong_output(task, outputs_of(task))
+    return _moved_input(task, head) or _wrong_output(task, candidates.outputs_of(task))
 
 
-def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
+def _moved_input(task: MergedWork[RewriteChanges], head: HeadFiles) -> str | None:
     """Each input is live once, with the sequence number that it had. Otherwise its rows would be there twice, or lost."""
     for file in task.work.inputs:
         live = head.data.by_path.get(file.path)
@@ -83,7 +86,7 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
     return None
 
 
-def _wrong_output(task: CompactionTask, outputs: Sequence[LiveFile]) -> str | None:
+def _wrong_output(task: MergedWork[RewriteChanges], outputs: Sequence[LiveFile]) -> str | None:
     """Deletes and rows meet by partition, node and type, so a merged file says the same of itself as those that it replaces."""
     work = task.work
     rows = dict.fromkeys((KeyedFileType.INSERT, KeyedFileType.EQUALITY_DELETE), 0)

@@ -10,19 +10,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from compaction_pipeline.core.commit.head import Bucket, HeadFiles, bucket_of, is_global, is_partition_scoped, within_bounds
+from compaction_pipeline.core.errors import assert_never
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
-from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.expected import expected_of
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
 
 PathsIn = Callable[[LiveFile], "frozenset[str] | None"]
 """Returns the paths of the data files that a position-delete file names; None when the delete file is gone and cannot be read."""
 
-OutputsOf = Callable[[CompactionTask], Sequence[LiveFile]]
+OutputsOf = Callable[[MergedWork[Work]], Sequence[LiveFile]]
 """Returns a task's outputs as the commit would add them: with their sequence numbers, and the partition values of the head."""
 
 
-def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> Mapping[TaskId, str]:
+def validate(tasks: Sequence[MergedWork[Work]], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> Mapping[TaskId, str]:
     """Return the reason, by task id, of each task that may not be committed. Any subset of the other tasks may be committed."""
     conflicts: dict[TaskId, str] = {}
     taken: dict[str, str] = {}
@@ -39,36 +41,43 @@ def validate(tasks: Sequence[CompactionTask], head: HeadFiles, outputs_of: Outpu
     return conflicts
 
 
-def _reason(task: CompactionTask, head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> str | None:
+def _reason(task: MergedWork[Work], head: HeadFiles, outputs_of: OutputsOf, paths_in: PathsIn) -> str | None:
     """Return why a task may not be committed; None when it may."""
-    if task.work.action is TaskAction.DROP_DELETES:
-        return None
-    reason = _unfit_result(task) or _moved_input(task, head) or _duplicate_delete(task, head) or _lost_delete(task, head, paths_in)
-    if reason is None and task.work.action in (TaskAction.MERGE, TaskAction.TO_BASE):
-        # A file that stays is the same file, so deletes that were added meanwhile still apply to it.
-        reason = _new_delete(task, head, [output for output in outputs_of(task) if output.is_data], paths_in)
-    return reason
+    work = task.work
+    match work:
+        case DropDeletes():
+            # The commit decides about its delete files once it knows what else goes in.
+            return None
+        case Convert() | RewriteChanges():
+            # A file that stays is the same file, so deletes that were added meanwhile still apply to it.
+            return _unfit(task, head, paths_in)
+        case Merge() | ToBase():
+            data = [output for output in outputs_of(task) if output.is_data] if (reason := _unfit(task, head, paths_in)) is None else []
+            return reason or _new_delete(task, head, data, paths_in)
+        case _:
+            return assert_never(work)
 
 
-def _unfit_result(task: CompactionTask) -> str | None:
+def _unfit(task: MergedWork[Work], head: HeadFiles, paths_in: PathsIn) -> str | None:
+    """Return why the result, the inputs or the deletes of a task do not fit the head; None when they do."""
+    return _unfit_result(task) or _moved_input(task, head) or _duplicate_delete(task, head) or _lost_delete(task, head, paths_in)
+
+
+def _unfit_result(task: MergedWork[Work]) -> str | None:
     """Return why the result of a task cannot be what its work asked for; None when it can."""
     if task.result is None or task.result.error is not None:
         return "it has no result: " + (task.result.error or "" if task.result else "it was not merged")
-    merges_changes = task.work.action is TaskAction.TO_BASE
-    counted = [output for output in task.result.outputs if output.content is FileContent.DATA or not merges_changes]
-    written = sum(output.record_count for output in counted)
+    written = sum(output.record_count for output in task.work.counted(task.result.outputs))
     if written != task.result.rows_written:
         return f"its outputs hold {written} rows but its merge wrote {task.result.rows_written}"
-    replaced = {file.path for file in task.work.rewritten}
-    inputs = {file.path: file for file in task.work.inputs if file.path not in replaced}
+    contents = expected_of(task.work).contents
+    staying = {file.path: file for file in task.work.staying}
     for output in task.result.outputs:
-        if merges_changes and output.content is FileContent.DATA:
+        if output.content is FileContent.DATA and FileContent.DATA in contents:
             continue
-        if task.work.action is TaskAction.MERGE:
-            if output.content is not FileContent.DATA:
-                return f"its output {output.path} holds {output.content.value} but a merge writes data files"
-            continue
-        data = inputs.get(output.referenced_data_file or "")
+        if FileContent.POSITION_DELETES not in contents:
+            return f"its output {output.path} holds {output.content.value} but a merge writes data files"
+        data = staying.get(output.referenced_data_file or "")
         if output.content is not FileContent.POSITION_DELETES or data is None:
             return f"its output {output.path} is not a position-delete file of one of its inputs that stay"
         if output.spec_id != data.spec_id:
@@ -76,7 +85,7 @@ def _unfit_result(task: CompactionTask) -> str | None:
     return None
 
 
-def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
+def _moved_input(task: MergedWork[Work], head: HeadFiles) -> str | None:
     """Rule 1: every input is live with the data sequence number that the plan saw."""
     replaced = {file.path for file in task.work.rewritten}
     for file in task.work.inputs:
@@ -97,7 +106,7 @@ def _moved_input(task: CompactionTask, head: HeadFiles) -> str | None:
     return None
 
 
-def _duplicate_delete(task: CompactionTask, head: HeadFiles) -> str | None:
+def _duplicate_delete(task: MergedWork[Work], head: HeadFiles) -> str | None:
     """Every delete file that the task applied must be live once: of two copies, the path does not tell which one was applied."""
     paths = [delete.path for delete in task.work.deletes]
     duplicate = next((path for path in paths if path in head.duplicate_deletes), None)
@@ -106,7 +115,7 @@ def _duplicate_delete(task: CompactionTask, head: HeadFiles) -> str | None:
     return None if duplicate is None else f"it applied delete file {duplicate}, which is live more than once"
 
 
-def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> str | None:
+def _lost_delete(task: MergedWork[Work], head: HeadFiles, paths_in: PathsIn) -> str | None:
     """Rule 3: every delete that the task applied is still live."""
     for delete in task.work.deletes:
         live = head.deletes.get(delete.path)
@@ -120,7 +129,7 @@ def _lost_delete(task: CompactionTask, head: HeadFiles, paths_in: PathsIn) -> st
     return None
 
 
-def _new_delete(task: CompactionTask, head: HeadFiles, outputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
+def _new_delete(task: MergedWork[Work], head: HeadFiles, outputs: Sequence[LiveFile], paths_in: PathsIn) -> str | None:
     """Rules 2, 4 and 5: with the outputs in place of the inputs, each delete of the head still deletes the same rows."""
     applied = {delete.path for delete in task.work.deletes}
     inputs = [head.data.by_path[file.path] for file in task.work.rewritten]
@@ -194,13 +203,13 @@ class _EqualityReach:
         return () if span is None else (span,)
 
 
-def _new_equality(task: CompactionTask, head: HeadFiles, delete: LiveFile, inputs: _EqualityReach, outputs: _EqualityReach) -> str | None:
+def _new_equality(task: MergedWork[Work], head: HeadFiles, delete: LiveFile, inputs: _EqualityReach, outputs: _EqualityReach) -> str | None:
     """Rules 4 and 5, about an equality delete that the task did not apply.
 
     When it reaches an input, it must be newer than the plan and reach all outputs. When it reaches an output, it must reach all inputs.
     """
     everywhere = is_global(delete, head.layout)
-    if task.work.action is TaskAction.TO_BASE and (inputs.any_of(delete, everywhere) or outputs.any_of(delete, everywhere)):
+    if task.work.merged_place is not None and (inputs.any_of(delete, everywhere) or outputs.any_of(delete, everywhere)):
         # The outputs also hold rows of the change store, which the delete does not reach there.
         return f"it did not apply delete file {delete.path}, which would delete rows of the changes too once they are in the base store"
     if inputs.any_of(delete, everywhere):

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.table_commits import TableCommits
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.words import count_text, duration_text
 
 _SHORT = timedelta(seconds=1)
@@ -15,17 +14,17 @@ _SHORT = timedelta(seconds=1)
 
 
 def waited_for(
-    tasks: Iterable[CompactionTask],
+    merged_at: Iterable[datetime],
     begins_at: datetime,
     commits: TableCommits,
     interval: timedelta,
     before: Sequence[CompactionRecord],
     at_once: bool,
 ) -> str:
-    """Say what the commit of these tasks waited for, by what is known of the table's commits. `before` begins with the newest record."""
+    """Say what a commit of these merges waited for, by what is known of the table's commits. `before` begins with the newest record."""
     last = commits.last_committed_at
     return wait_text(
-        (task.prepared_at for task in tasks if task.prepared_at is not None),
+        merged_at,
         begins_at,
         interval_ends_at=last + interval if last is not None else None,
         pause_ends_at=commits.retry_at,

@@ -18,7 +18,7 @@ from compaction_pipeline.core.insight.open_tasks import open_tasks_text, waits_f
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Reading
-from compaction_pipeline.core.tables.keyed.stores import is_change_store
+from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import asset_key_of, properties_or_defaults
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier

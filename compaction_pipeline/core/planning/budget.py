@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
+from typing import TypeVar
 
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReasonCode
 from compaction_pipeline.core.planning.plan import Budget
@@ -17,8 +18,10 @@ from compaction_pipeline.core.queue.quota import entitled_slots
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import Work
+
+W = TypeVar("W", bound=Work)
 
 TASKS_PER_SLOT = 4
 """A table may have this many tasks of full size for each slot that it is entitled to, so that no slot waits for the next plan."""
@@ -64,24 +67,15 @@ def is_held_back(verdict: NodeVerdict) -> bool:
     return verdict.reason.code is PlanReasonCode.FILES_IN_USE and verdict.type is not None
 
 
-def gain(work: TaskWork) -> int:
-    """Return an estimate: how many fewer files a reader opens after the task. A delete file counts in every task that applies it."""
-    if work.action in (TaskAction.MERGE, TaskAction.REWRITE_CHANGES):
-        return len(work.inputs) - work.predicted_files + len(work.deletes)
-    if work.changes is not None:
-        return len(work.inputs) - work.predicted_files + len(work.deletes) + len(work.changes.inserts) + len(work.changes.deletes)
-    return len(work.converts)
-
-
-def node_gains(tasks: Iterable[TaskWork]) -> dict[TableNode, int]:
+def node_gains(tasks: Iterable[Work]) -> dict[TableNode, int]:
     """Return the sum of the gains of each node's tasks."""
     gains: dict[TableNode, int] = {}
     for work in tasks:
-        gains[work.node] = gains.get(work.node, 0) + gain(work)
+        gains[work.node] = gains.get(work.node, 0) + work.gain
     return gains
 
 
-def limit_in_words(budget: Budget, planned: Sequence[TaskWork], left_out: Sequence[TaskWork]) -> tuple[PlanReasonCode, str]:
+def limit_in_words(budget: Budget, planned: Sequence[Work], left_out: Sequence[Work]) -> tuple[PlanReasonCode, str]:
     """Return the limit that keeps the tasks of a node out of a plan. `planned` are the plan's tasks."""
     if budget.task_slots <= 0:
         return PlanReasonCode.OVER_BUDGET, "the table's tasks use up its quota"
@@ -100,7 +94,7 @@ def limit_in_words(budget: Budget, planned: Sequence[TaskWork], left_out: Sequen
     return PlanReasonCode.OVER_BUDGET, text
 
 
-def within_budget(tasks: Sequence[TaskWork], budget: Budget, gains: Mapping[TableNode, int]) -> list[TaskWork]:
+def within_budget(tasks: Sequence[W], budget: Budget, gains: Mapping[TableNode, int]) -> list[W]:
     """Return the tasks that fit into the budget; those of the nodes with the highest gain are taken first.
 
     A node that is not in `gains` has the gain 0. The first task or group is taken even when it alone exceeds the table's quota, because
@@ -112,8 +106,8 @@ def within_budget(tasks: Sequence[TaskWork], budget: Budget, gains: Mapping[Tabl
     places = budget.room.free if budget.room is not None else len(tasks)
     if len(tasks) <= min(budget.task_slots, places) and sum(work.input_bytes for work in tasks) <= budget.input_bytes:
         return list(tasks)
-    ordered = sorted(_units(tasks), key=lambda unit: (-max(gains.get(work.node, 0) for work in unit), -sum(gain(work) for work in unit)))
-    taken: list[TaskWork] = []
+    ordered = sorted(_units(tasks), key=lambda unit: (-max(gains.get(work.node, 0) for work in unit), -sum(work.gain for work in unit)))
+    taken: list[W] = []
     slots, size = budget.task_slots, budget.input_bytes
     for unit in ordered:
         unit_bytes = sum(work.input_bytes for work in unit)
@@ -128,12 +122,12 @@ def within_budget(tasks: Sequence[TaskWork], budget: Budget, gains: Mapping[Tabl
     return taken
 
 
-def _units(tasks: Sequence[TaskWork]) -> list[list[TaskWork]]:
+def _units(tasks: Sequence[W]) -> list[list[W]]:
     """The tasks that are taken together or not at all: those of a conversion group, and those of the FULL of a node.
 
     A FULL in two parts would count as done after the first one.
     """
-    units: dict[object, list[TaskWork]] = {}
+    units: dict[object, list[W]] = {}
     for number, work in enumerate(tasks):
         alone: object = work.node if work.type is CompactionType.FULL else number
         units.setdefault(work.group or alone, []).append(work)

@@ -30,8 +30,8 @@ from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, fi
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import Convert, Merge, PlainWork
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 _FORCED = "a person asked for this work, so no threshold counts"
@@ -96,7 +96,7 @@ class PlannedPart:
 
     # ---- choosing ----------------------------------------------------------------------------------------------------
 
-    def chosen(self) -> tuple[dict[TableNode, NodeDecision], list[TaskWork]]:
+    def chosen(self) -> tuple[dict[TableNode, NodeDecision], list[PlainWork]]:
         """Return the decision about each node, and the tasks.
 
         The files of a node's Pending tasks are planned again only when the new tasks also take files that are in no task yet. Each round
@@ -160,7 +160,7 @@ class PlannedPart:
                 stay |= set() if self._triggers(view)[1].due else that_cannot_grow(view, tasks)
         return self.in_use.without_replacing(stay) if stay else self.in_use
 
-    def _nothing_new(self, tasks: Sequence[TaskWork]) -> set[TableNode]:
+    def _nothing_new(self, tasks: Sequence[PlainWork]) -> set[TableNode]:
         """Return the nodes whose tasks take only files of Pending tasks."""
         waiting: set[TableNode] = set()
         fresh: set[TableNode] = set()
@@ -262,9 +262,9 @@ class PlannedPart:
 
     # ---- tasks -------------------------------------------------------------------------------------------------------
 
-    def _tasks(self, decisions: Mapping[TableNode, NodeDecision], conversions: Conversions) -> list[TaskWork]:
+    def _tasks(self, decisions: Mapping[TableNode, NodeDecision], conversions: Conversions) -> list[PlainWork]:
         """Return the tasks of all merge bins, then those of fragments that are merged alone, then the conversions."""
-        tasks = []
+        tasks: list[PlainWork] = []
         for node, decision in decisions.items():
             for index, each in enumerate(decision.bins):
                 tasks.append(self._merge(node, decision, each, conversions.group_of(node, index)))
@@ -273,10 +273,9 @@ class PlannedPart:
         for conversion in conversions.conversions:
             inputs = conversion.inputs
             tasks.append(
-                TaskWork(
+                Convert(
                     node=conversion.node,
                     type=decisions[conversion.node].type or _MINOR,
-                    action=TaskAction.CONVERT,
                     inputs=inputs,
                     deletes=self.reach.of_all(conversion.node, inputs),
                     output_spec_id=conversion.node.spec_id,
@@ -289,12 +288,11 @@ class PlannedPart:
             )
         return tasks
 
-    def _merge(self, node: TableNode, decision: NodeDecision, each: MergeBin, group: str) -> TaskWork:
+    def _merge(self, node: TableNode, decision: NodeDecision, each: MergeBin, group: str) -> Merge:
         target = self.properties.target_size_bytes
-        return TaskWork(
+        return Merge(
             node=node,
             type=decision.type or _MINOR,
-            action=TaskAction.MERGE,
             inputs=each.inputs,
             deletes=self.reach.of_all(node, each.inputs),
             output_spec_id=node.spec_id if decision.output_spec_id is None else decision.output_spec_id,
@@ -308,7 +306,9 @@ class PlannedPart:
 
     # ---- reasons -----------------------------------------------------------------------------------------------------
 
-    def _explain(self, decisions: Mapping[TableNode, NodeDecision], tasks: Sequence[TaskWork], views: Mapping[TableNode, NodeView]) -> None:
+    def _explain(
+        self, decisions: Mapping[TableNode, NodeDecision], tasks: Sequence[PlainWork], views: Mapping[TableNode, NodeView]
+    ) -> None:
         """Give each decision its final reason code and text, now that the tasks are known."""
         working = {work.node: work for work in tasks}
         for node, decision in decisions.items():

@@ -11,7 +11,7 @@ from compaction_pipeline.core.queue.group import QueueRoom
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CompactionPlan:
     while the queue has no room for the rest.
     """
 
-    tasks: tuple[TaskWork, ...]
+    tasks: tuple[Work, ...]
     reason: PlanReason
     verdicts: tuple[NodeVerdict, ...] = ()
     replaces: tuple[TaskId, ...] = ()

@@ -27,8 +27,8 @@ from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text, duration_text
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import DropDeletes, PlainWork
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 _EMPTY_TABLE = CompactionPlan((), PlanReason(PlanReasonCode.EMPTY_TABLE, "the table has no files"))
@@ -76,7 +76,7 @@ class Planning:
         self._history, self._budget, self._now = history, budget, now
         self._decisions: dict[TableNode, NodeDecision] = {}
         self._metrics: dict[TableNode, NodeMetrics] = {}
-        self._tasks: list[TaskWork] = []
+        self._tasks: list[PlainWork] = []
         self._gains: dict[TableNode, int] = {}
         # A prediction needs all files of the nodes with tasks. It also needs every node's dangling delete files: any commit drops them.
         self._files: dict[TableNode, Sequence[LiveFile]] = {}
@@ -146,7 +146,7 @@ class Planning:
             cut=frozenset() if held else self._cut(tasks, planned),
         )
 
-    def _predicted(self, part: PlannedPart | None, planned: tuple[TaskWork, ...]) -> tuple[int, int, int]:
+    def _predicted(self, part: PlannedPart | None, planned: tuple[PlainWork, ...]) -> tuple[int, int, int]:
         """Return the numbers of data files and of delete files in the table after these tasks, and the bytes of both."""
         after: list[LiveFile] = []
         if part is not None and part.reach.everywhere.deletes:
@@ -167,7 +167,7 @@ class Planning:
             deletes, size = deletes - len(dropped), size - sum(file.file_size_bytes for file in dropped)
         return data, deletes, size
 
-    def _drop(self) -> list[TaskWork]:
+    def _drop(self) -> list[PlainWork]:
         """Return a task that drops the dangling delete files, when a due node gains nothing else; otherwise no task."""
         due = [
             node
@@ -179,11 +179,9 @@ class Planning:
             self._decisions[node].text += f"; {count_text(len(self._dangling[node]), 'dangling delete file')} can be dropped"
         dangling = sorted((file for files in self._dangling.values() for file in files), key=lambda file: file.path)
         return [
-            TaskWork(
+            DropDeletes(
                 node=node,
                 type=self._decisions[node].type or _FULL,
-                action=TaskAction.DROP_DELETES,
-                inputs=(),
                 # The commit decides again which delete files it drops. The list only says what the task is about.
                 deletes=tuple(dangling),
                 output_spec_id=node.spec_id,
@@ -206,7 +204,7 @@ class Planning:
                 decision.text += f"; the table was planned {ago} ago, and at least {duration_text(least)} must pass between two plans"
         return True
 
-    def _mark_cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> None:
+    def _mark_cut(self, tasks: Sequence[PlainWork], planned: Sequence[PlainWork]) -> None:
         """Mark the nodes whose tasks all exceeded the budget, or did not fit into the queue."""
         working = {work.node for work in planned}
         for node in (*self._gains, *(work.node for work in tasks)):
@@ -216,24 +214,24 @@ class Planning:
                 decision.code, limit = limit_in_words(self._budget, planned, left_out)
                 decision.text += f"; it waits: {limit}"
 
-    def _cut(self, tasks: Sequence[TaskWork], planned: Sequence[TaskWork]) -> frozenset[TableNode]:
+    def _cut(self, tasks: Sequence[PlainWork], planned: Sequence[PlainWork]) -> frozenset[TableNode]:
         """Return the nodes of which a part is planned, while the queue has no room for the rest."""
         working, taken = {work.node for work in planned}, {id(work) for work in planned}
-        left: dict[TableNode, list[TaskWork]] = {}
+        left: dict[TableNode, list[PlainWork]] = {}
         for work in tasks:
             if work.node in working and id(work) not in taken:
                 left.setdefault(work.node, []).append(work)
         full = PlanReasonCode.QUEUE_FULL
         return frozenset(node for node, rest in left.items() if limit_in_words(self._budget, planned, rest)[0] is full)
 
-    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
+    def _replaces(self, planned: Sequence[PlainWork]) -> tuple[TaskId, ...]:
         """Return the Pending tasks whose files the planned tasks take, and all Pending tasks of their groups."""
         pending, groups = self._in_use.pending, self._in_use.pending_groups
         taken = {pending[file.path] for work in planned for file in work.inputs if file.path in pending}
         named = {groups[task_id] for task_id in taken if task_id in groups}
         return tuple(sorted(taken | {task_id for task_id, group in groups.items() if group in named}))
 
-    def _summary(self, planned: Sequence[TaskWork]) -> PlanReason:
+    def _summary(self, planned: Sequence[PlainWork]) -> PlanReason:
         """Return the reason of the whole plan: what is planned, or the most important reason for planning nothing."""
         if planned:
             nodes = {work.node: None for work in planned}

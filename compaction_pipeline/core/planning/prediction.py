@@ -5,21 +5,23 @@ The figures of a plan come from this prediction. A law of planning uses it too: 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from compaction_pipeline.core.errors import assert_never
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, files_by_node
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, PlainWork
 
 _DELETE_BYTES_PER_ROW = 2
 _DELETE_FILE_BYTES = 1024
 """A position-delete file with one path compresses to about this size, plus `_DELETE_BYTES_PER_ROW` for each row."""
 
 
-def predicted(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFiles:
+def predicted(files: TableFiles, tasks: tuple[PlainWork, ...]) -> TableFiles:
     """Return the table's files after all these tasks are committed with the outputs that their plan predicts.
 
     The outputs of a merge have the rows and bytes of its inputs. When rows move to another partition spec, their new partitions are not
@@ -27,21 +29,33 @@ def predicted(files: TableFiles, tasks: tuple[TaskWork, ...]) -> TableFiles:
     """
     if not tasks:
         return files
-    merged = {file.path for work in tasks if work.action is TaskAction.MERGE for file in work.inputs}
+    merges: list[tuple[int, Merge]] = []
+    conversions: list[Convert] = []
+    for number, work in enumerate(tasks):
+        match work:
+            case Merge():
+                merges.append((number, work))
+            case Convert():
+                conversions.append(work)
+            case DropDeletes():
+                pass
+            case _:
+                assert_never(work)
+    merged = {file.path for work in tasks for file in work.rewritten}
     converted = {path for work in tasks for path in work.converts}
     kept = [file for file in files.files if file.path not in merged and file.path not in converted]
     # Outputs have the plan's sequence number and new paths, so no delete of the plan's snapshot reaches them.
     dangling = {file.path for file in DeleteReach(files_by_node(kept), files.unpartitioned_spec_ids).dangling()}
-    outputs = [output for number, work in enumerate(tasks) if work.action is TaskAction.MERGE for output in _outputs(files, work, number)]
+    outputs = [output for number, work in merges for output in _outputs(files, work, number)]
     return replace(
         files,
         snapshot_id=files.snapshot_id + 1,
         sequence_number=files.sequence_number + 1,
-        files=(*(file for file in kept if file.path not in dangling), *outputs, *_position_deletes(files, tasks, converted)),
+        files=(*(file for file in kept if file.path not in dangling), *outputs, *_position_deletes(files, conversions, converted)),
     )
 
 
-def _outputs(files: TableFiles, work: TaskWork, number: int) -> list[LiveFile]:
+def _outputs(files: TableFiles, work: Merge, number: int) -> list[LiveFile]:
     """Return the outputs that one MERGE task is expected to write. `number` makes their paths unique."""
     size = -(-work.predicted_bytes // max(work.predicted_files, 1))
     rows = sum(file.record_count for file in work.inputs)
@@ -61,7 +75,7 @@ def _outputs(files: TableFiles, work: TaskWork, number: int) -> list[LiveFile]:
     ]
 
 
-def _position_deletes(files: TableFiles, tasks: tuple[TaskWork, ...], converted: set[str]) -> list[LiveFile]:
+def _position_deletes(files: TableFiles, conversions: Sequence[Convert], converted: set[str]) -> list[LiveFile]:
     """Return the position-delete files that the CONVERT tasks are expected to write, one for each of their inputs."""
     if not converted:
         return []
@@ -71,12 +85,10 @@ def _position_deletes(files: TableFiles, tasks: tuple[TaskWork, ...], converted:
     table_rows = sum(file.record_count for group in nodes.values() for file in group.data)
     spread = sum(1 for group in nodes.values() if group.data) > 1
     written = []
-    for node in {work.node: None for work in tasks if work.action is TaskAction.CONVERT}:
+    for node in {work.node: None for work in conversions}:
         deleted = deleted_rows(node, nodes[node].data, reach, spread, table_rows, count_same_sequence=False)
-        for work in tasks:
-            if work.node != node or work.action is not TaskAction.CONVERT:
-                continue
-            for data in work.inputs:
+        for work in conversions:
+            for data in work.inputs if work.node == node else ():
                 rows = int(deleted.get(data.path, 0.0))
                 written.append(
                     LiveFile(

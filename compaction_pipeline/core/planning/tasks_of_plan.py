@@ -12,7 +12,6 @@ from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.attempts import max_attempts
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.work.work import written_layout
 
 
 def tasks_of_plan(
@@ -34,7 +33,7 @@ def tasks_of_plan(
             table_uuid=read.loaded.table_uuid,
             snapshot_id=read.snapshot_id,
             sequence_number=read.sequence_number,
-            schema_id=written_layout(work.action, read.loaded.layout).schema_id,
+            schema_id=work.written_layout(read.loaded.layout).schema_id,
             queue=properties.group,
             priority=properties.priority + ahead,
             max_attempts=max_attempts(properties),

@@ -19,7 +19,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.words import duration_text
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.kinds import CompactionType
 
 
 def why_kept(
@@ -92,7 +92,7 @@ def _is_valid(task: CompactionTask, view: NodeView) -> bool:
     planned = {delete.path for delete in work.deletes}
     if not planned <= reaching.keys():
         return False
-    if work.action is not TaskAction.MERGE:
+    if not work.rewritten:
         # The inputs of a conversion stay, so deletes that came later still apply to them.
         return True
     # Outputs get the sequence number of the plan. So a later equality delete of the same partition spec applies to them too, and no other.

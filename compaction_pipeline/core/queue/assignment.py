@@ -10,7 +10,9 @@ from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.credentials import credentials_end
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,11 @@ class Assignment:
     def attempt_id(self) -> AttemptId:
         """The attempt that the worker makes now."""
         return self.task.current_attempt_id
+
+    @property
+    def merge_input(self) -> MergeInput[Work]:
+        """What the worker's engine merges."""
+        return self.task.merge_input(self.layout)
 
     @property
     def credentials_end_at(self) -> datetime | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
+from compaction_pipeline.core.tables.kinds import CHANGE_STORE_IO
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 
 ENOUGH_LEFT = timedelta(minutes=15)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -12,40 +12,11 @@ from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import GroupHolders, QueueRoom, ResourceGroup
 from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
-from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-
-
-class MergeEngine(Protocol):
-    """Merges the files of tasks. It never touches a table's metadata."""
-
-    def must_start(self, task: CompactionTask | None) -> bool:
-        """Return whether `ready` must be called before this task is merged; without a task, before any task is polled."""
-
-    def ready(self) -> None:
-        """Start the engine, or find it running. A worker calls it when `must_start` says so, and no task loses an attempt when it fails.
-
-        Raises ConfigError when the engine can never start with its settings, and StorageUnavailable when it does not start now.
-        """
-
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        """Merge tasks of one table, and yield one result for each task as soon as it ends, in any order.
-
-        A task that fails yields a result with `error`; it never raises. `file_io` are the FileIO properties, secrets included, that open
-        the table's files.
-        """
-
-    def cancel(self, attempt_id: AttemptId) -> None:
-        """Stop the merge of this attempt as soon as possible; its result is a failure then. Another thread waits for that result.
-
-        Nothing happens when the attempt is not being merged, or when the engine cannot stop a merge. It never raises.
-        """
-
-    def close(self) -> None:
-        """Free what the engine holds, for example a Spark session that it started."""
 
 
 class TaskQueue(Protocol):
@@ -344,7 +315,7 @@ class QueueReader(Protocol):
     def works(self, since: datetime) -> Mapping[str, QueueWork]:
         """Return the work of each queue that has any. Its figures of merges count those that ended at `since` or later."""
 
-    def merged_by(self, since: datetime) -> Mapping[str, MergedWork]:
+    def merged_by(self, since: datetime) -> Mapping[str, MergedTotals]:
         """Return what each owner merged, of the merges that ended at `since` or later. Owners that merged nothing are left out."""
 
     def ended(self, after: datetime, until: datetime) -> EndedWork:

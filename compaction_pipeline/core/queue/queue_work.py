@@ -39,7 +39,7 @@ class QueueWork:
 
 
 @dataclass(frozen=True, slots=True)
-class MergedWork:
+class MergedTotals:
     """How many tasks somebody merged, and the bytes of the data files that these tasks read."""
 
     tasks: int = 0

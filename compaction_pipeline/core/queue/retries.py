@@ -30,6 +30,6 @@ def retries(due: Iterable[CompactionTask], live_paths: Collection[str]) -> Retri
     put_back: list[TaskId] = []
     outdated: list[TaskId] = []
     for task in due:
-        is_live = task.work.is_of_keyed_table or all(file.path in live_paths for file in task.work.inputs)
+        is_live = not task.work.is_indexed or all(file.path in live_paths for file in task.work.inputs)
         (put_back if is_live else outdated).append(task.task_id)
     return Retries(tuple(put_back), tuple(outdated))

@@ -8,9 +8,10 @@ from datetime import datetime
 from enum import Enum
 
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 
 
 class TaskStatus(str, Enum):
@@ -56,7 +57,8 @@ class CompactionTask:
     max_attempts: int
     memory_bytes: int
     created_at: datetime
-    work: TaskWork
+    # The stored and sent JSON names its kind as `action`.
+    work: Work = field(metadata={"discriminator": "action"})
     status: TaskStatus = TaskStatus.PENDING
     attempt: int = 0
     attempt_id: AttemptId | None = None
@@ -107,6 +109,10 @@ class CompactionTask:
     def is_to_be_merged(self) -> bool:
         """Whether the task waits for a worker, is being merged, or waits to be tried again."""
         return self.status in (TaskStatus.PENDING, TaskStatus.EXECUTING) or self.waits_for_retry
+
+    def merge_input(self, layout: TableLayout) -> MergeInput[Work]:
+        """What the present attempt merges. `layout` is that of the task's table."""
+        return MergeInput(self.task_id, self.current_attempt_id, self.work, layout, self.schema_id, self.memory_bytes)
 
     @property
     def current_attempt_id(self) -> AttemptId:

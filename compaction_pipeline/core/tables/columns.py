@@ -108,3 +108,7 @@ def _number(kind: str, data: bytes) -> int | float:
     if isinstance(value, float) and math.isnan(value):
         raise ValueError("NaN is no bound")
     return value
+
+
+CHANGE_COLUMNS: Mapping[int, Column] = {number: Column(number, "long") for number in (OFFSET_ID, TRANSACTION_ID)}
+"""The columns that merged change files have beside those of the schema: a row's offset in its transaction, and its transaction."""

@@ -26,7 +26,7 @@ def partition_folder(folder: str, partition: Partition) -> str:
 class OutputNames:
     """Paths of the form `<folder>/<partition path>/<prefix>-<n>.parquet`. The prefix holds the attempt, the task and a random suffix.
 
-    `core.queue.reported_paths` compares the paths that a worker reports with this form.
+    `core.work.reported_paths` compares the paths that a worker reports with this form.
     """
 
     folder: str

@@ -14,7 +14,7 @@ from typing import Any
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
-from compaction_pipeline.core.tables.keyed.stores import is_keyed
+from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.property_rules import (
     AMORO_KEYS_NOT_HONOURED,
     ASSET_KEY,

@@ -95,6 +95,11 @@ class TableLayout:
     keyed: KeyedLayout | None = None
     """What a merge must know beside it when the table is the base store of a keyed table."""
 
+    @property
+    def change_location(self) -> str | None:
+        """Where the change store of a keyed table lies; None for a plain table."""
+        return self.keyed.change.location if self.keyed is not None else None
+
     def has_columns_of(self, newer: TableLayout) -> bool:
         """Whether a merge that was planned with the newer layout of the same table can be done with this one."""
         schemas, specs = self.schemas.items() >= newer.schemas.items(), self.specs.items() >= newer.specs.items()

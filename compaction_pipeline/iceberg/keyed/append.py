@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
@@ -14,14 +15,14 @@ from compaction_pipeline.core.errors import ConfigError, RacesLost
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.changes import Batch, marks_of, sinks, watermark_ms
 from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY, OVERWRITE_BEGIN_KEY
+from compaction_pipeline.iceberg.commit.attempts import LostRace, RetryPolicy, until_won
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
-from compaction_pipeline.iceberg.keyed.write_commits import commit_write, lost_race_pause
+from compaction_pipeline.iceberg.keyed.write_commits import commit_write
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 
-_ATTEMPTS = 20
 _WATERMARK = "watermark"
 """The key in a snapshot's summary that holds the watermark of the table, in milliseconds since 1970."""
 
@@ -105,17 +106,19 @@ def forget_sink(stores: KeyedStores, sink_id: str, sleep: Callable[[float], None
 
 def _forget(store: Table, sink_id: str, sleep: Callable[[float], None]) -> None:
     name = ".".join(store.name())
-    for attempt in range(_ATTEMPTS):
+
+    def attempt(number: int) -> LostRace | None:
         with translated(f"table {name}"):
             store.refresh()
             marks = [key for key in marks_of(sink_id) if key in store.properties]
-            if not marks:
-                return
-            try:
-                with store.transaction() as transaction:
-                    transaction.remove_properties(*marks)
-            except CommitFailedException:
-                lost_race_pause(attempt, sleep)
-            else:
-                return
-    raise RacesLost(f"table {name}: other writers were faster {_ATTEMPTS} times; the marks of sink {sink_id!r} stay, try it again")
+            if marks:
+                try:
+                    with store.transaction() as transaction:
+                        transaction.remove_properties(*marks)
+                except CommitFailedException:
+                    return LostRace(RetryPolicy.WRITER, number)
+        return None
+
+    lost = until_won(attempt, sleep, random.random)
+    if lost is not None:
+        raise RacesLost(f"table {name}: other writers were faster {lost.attempts} times; the marks of sink {sink_id!r} stay, try it again")

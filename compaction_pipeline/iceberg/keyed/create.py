@@ -12,7 +12,7 @@ from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.keyed.creation import PartitionColumn, check_new_table, store_properties
-from compaction_pipeline.core.tables.keyed.stores import is_store
+from compaction_pipeline.core.tables.kinds import is_store
 from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.failures import translated

@@ -26,14 +26,14 @@ from compaction_pipeline.core.tables.keyed.transactions import OVERWRITE_KEY, TR
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.words import time_text
 from compaction_pipeline.iceberg.keyed.append import watermark_summary
-from compaction_pipeline.iceberg.keyed.base_commit import STATISTICS_FLAGS, attach_statistics
 from compaction_pipeline.iceberg.keyed.change_plan import refuse_unsure
+from compaction_pipeline.iceberg.keyed.statistics import STATISTICS_FLAGS, attach_statistics
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.iceberg.keyed.write_commits import commit_write
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
-from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 
 
 class TransactionPassed(RacesLost):
@@ -91,12 +91,9 @@ def overwrite_partitions(
         about = {OVERWRITE_KEY: str(overwrite.transaction_id), **STATISTICS_FLAGS, **watermark_summary(known, marks)}
         transaction = Transaction(now.base, attempt=attempt)
         transaction.stage(SnapshotChange(Operation.OVERWRITE, added, removed, {**summary, **about}))
-        try:
+        with transaction.dropped_on_failure():
             moved = dict.fromkeys(overwrite.partitions, overwrite.transaction_id)
             attach_statistics(now.name, now.base, transaction, f"overwrite-{overwrite.transaction_id}", moved)
-        except Exception:
-            delete_quietly(now.base.io, transaction.written)
-            raise
         transaction.set_properties(marks)
         return transaction
 

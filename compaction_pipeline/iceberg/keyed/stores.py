@@ -18,7 +18,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.changes import marks_of_stores
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
-from compaction_pipeline.core.tables.keyed.stores import base_store, is_change_store
+from compaction_pipeline.core.tables.kinds import base_store, is_change_store
 from compaction_pipeline.core.tables.table import KeyedLayout, TableIdentifier, TableLayout
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs

@@ -5,76 +5,70 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from uuid import uuid4
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from compaction_pipeline.core.errors import CommitStateUnknown, RacesLost
-from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
+from compaction_pipeline.core.commit.answers import Answer
+from compaction_pipeline.core.errors import CommitStateUnknown, RacesLost, StorageUnavailable
+from compaction_pipeline.iceberg.commit.attempts import Failure, LostRace, Refused, RetryPolicy, Swap, Unknown, make_commit, snapshots_with
+from compaction_pipeline.iceberg.rewrite_files import Transaction
 
-_ATTEMPTS = 20
 _WRITE_ID = "compaction.write-id"
 """The key in a snapshot's summary by which a writer finds out whether its commit has landed."""
 
+Stage = Callable[[Mapping[str, str], int], "Transaction | None"]
+"""Stages the snapshot of one attempt. It gets what the snapshot's summary must have, and the number of the attempt, from 0."""
 
-def commit_write(
-    store: Table,
-    what: str,
-    stage: Callable[[Mapping[str, str], int], Transaction | None],
-    sleep: Callable[[float], None] = time.sleep,
-) -> Snapshot | None:
+
+def commit_write(store: Table, what: str, stage: Stage, sleep: Callable[[float], None] = time.sleep) -> Snapshot | None:
     """Commit the snapshot that `stage` makes. Returns it; None when `stage` makes none.
 
-    `stage` gets what the snapshot's summary must have, and the number of the attempt. It builds on the newest metadata, and raises when the
-    files do not fit it any more. `what` names the store in messages. A lost race is tried again. Raises RacesLost when the last try has
-    lost, and CommitStateUnknown when nothing proves whether the write was committed. Only after CommitStateUnknown may its files be live.
+    `stage` builds on the newest metadata, and raises when the files do not fit it any more. `what` names the store in messages. A lost race
+    is tried again. Raises RacesLost when the last try has lost, and CommitStateUnknown when nothing proves whether the write was committed.
+    Only after CommitStateUnknown may its files be live.
     """
-    write_id = uuid4().hex
-    for attempt in range(_ATTEMPTS):
-        transaction = stage({_WRITE_ID: write_id}, attempt)
+    ended = make_commit(_Write(store, stage, uuid4().hex), sleep, random.random)
+    if isinstance(ended, LostRace):
+        raise RacesLost(f"{what}: other writers were faster {ended.attempts} times; nothing was written, write it again")
+    if isinstance(ended, (Refused, Unknown)):
+        error = ended.failure.error
+        seen = "the table does not show it yet" if isinstance(ended, Refused) or ended.unread is None else "the table cannot be read now"
+        raise CommitStateUnknown(
+            f"{what}: the catalog's answer to a commit got lost ({type(error).__name__}: {error}), and {seen}; it may still land. "
+            "Write the batch again with the same sink_id and number: it lands once"
+        ) from error
+    return ended.done
+
+
+@dataclass(frozen=True)
+class _Write:
+    """A commit of a writer, as the loop of attempts sees it."""
+
+    store: Table
+    stage_snapshot: Stage
+    write_id: str
+
+    def stage(self, attempt: int) -> Swap[Snapshot | None] | Snapshot | None:
+        transaction = self.stage_snapshot({_WRITE_ID: self.write_id}, attempt - 1)
         if transaction is None:
             return None
+        return Swap(transaction, transaction.staged[-1].snapshot, RetryPolicy.WRITER)
+
+    def proof(self, swap: Swap[Snapshot | None], failure: Failure) -> Answer:
+        # No answer counts as a refusal. The caller keeps its files then, and the batch lands once, whatever became of this commit.
+        return Answer.LOST_RACE if isinstance(failure.error, CommitFailedException) else Answer.UNKNOWN
+
+    def reloaded(self, swap: Swap[Snapshot | None]) -> Table:
         try:
-            transaction.commit()
+            self.store.refresh()
         except Exception as error:
-            # A client may send a request twice. When the first one landed and its answer got lost, the second one loses a race against it.
-            # So after any error only the table tells.
-            is_read = _refreshed(store)
-            landed = _landed(store, write_id)
-            if landed is not None:
-                return landed
-            if not isinstance(error, CommitFailedException) or not is_read:
-                seen = "the table does not show it yet" if is_read else "the table cannot be read now"
-                raise CommitStateUnknown(
-                    f"{what}: the catalog's answer to a commit got lost ({type(error).__name__}: {error}), and {seen}; it may still land. "
-                    "Write the batch again with the same sink_id and number: it lands once"
-                ) from error
-            delete_quietly(store.io, transaction.written)
-            lost_race_pause(attempt, sleep)
-            continue
-        return transaction.staged[-1].snapshot
-    raise RacesLost(f"{what}: other writers were faster {_ATTEMPTS} times; nothing was written, write it again")
+            raise StorageUnavailable(f"the store cannot be read: {error}") from error
+        return self.store
 
-
-def lost_race_pause(attempt: int, sleep: Callable[[float], None]) -> None:
-    """Wait before the next attempt, a random time, so that two writers that met once do not meet again."""
-    sleep(random.uniform(0.01, 0.05) * (attempt + 1))
-
-
-def _refreshed(store: Table) -> bool:
-    """Load the newest metadata. Returns False when that fails, for whatever reason."""
-    with suppress(Exception):
-        store.refresh()
-        return True
-    return False
-
-
-def _landed(store: Table, write_id: str) -> Snapshot | None:
-    """The snapshot with this id; None while the table does not show it."""
-    for snapshot in store.metadata.snapshots:
-        if snapshot.summary is not None and snapshot.summary.additional_properties.get(_WRITE_ID) == write_id:
-            return snapshot
-    return None
+    def landed(self, swap: Swap[Snapshot | None], fresh: Table) -> Snapshot | None:
+        # It may be that of an earlier attempt, which was called lost and landed late.
+        return next(iter(snapshots_with(fresh.metadata, _WRITE_ID, self.write_id)), None)

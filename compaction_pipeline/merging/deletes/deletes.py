@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.formats.hash_filter import HashFilter
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.keys import KeyColumns, KeySet, KeySetBuilder, hashes_of
@@ -94,27 +93,23 @@ _Scope = tuple[tuple[int, ...], object]
 
 
 class TaskDeletes:
-    """All deletes of one task. `of` gives the masks of one input.
-
-    `only` names the delete files that count, for a conversion. By default all delete files of the task count.
-    """
+    """The deletes of one task: those of the delete files `counted`. `of` gives the masks of one of its `inputs`."""
 
     def __init__(
         self,
-        work: TaskWork,
+        inputs: Sequence[LiveFile],
+        counted: Sequence[LiveFile],
         shape: TableShape,
         reader: DataReader,
         memory_bytes: int,
         shared: SharedDeletes,
-        only: frozenset[str] | None = None,
     ) -> None:
         self._shape = shape
         self._reader = reader
         self._shared = shared
-        counted = [delete for delete in work.deletes if only is None or delete.path in only]
         index = DeleteIndex(counted, shape.layout.unpartitioned_spec_ids)
-        self._applied = {file.path: index.of(file) for file in work.inputs}
-        self._inputs = {file.path: file for file in work.inputs}
+        self._applied = {file.path: index.of(file) for file in inputs}
+        self._inputs = {file.path: file for file in inputs}
         scopes: dict[_Scope, dict[str, LiveFile]] = defaultdict(dict)
         for deletes in self._applied.values():
             for delete in deletes:
@@ -132,7 +127,7 @@ class TaskDeletes:
         known = {path for path, file in whole.items() if shared.positions(file) is not None}
         known |= {file.path for each in wanted.values() if shared.key_set(each.kind) is not None for file in each.files}
         applied = {delete.path: delete for deletes in self._applied.values() for delete in deletes if delete.path not in known}
-        reader.expect([*applied.values(), *work.inputs])
+        reader.expect([*applied.values(), *inputs])
         self._positions = deleted_positions(reader, self._inputs, self._applied, whole, shared)
         self._find_keys(wanted, asked_before, limit)
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from pyiceberg.types import NestedField
 
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, NodeRead
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.deletes import ONE_PASS_SHARE, TaskDeletes
 from compaction_pipeline.merging.deletes.keys import KeyColumns
@@ -198,8 +196,7 @@ class NodeRows:
         if not read.base:
             return
         inputs = tuple(each.file for each in read.base)
-        work = TaskWork(read.node, CompactionType.FULL, TaskAction.MERGE, inputs, read.base_deletes, read.node.spec_id, 1, 1)
-        own = TaskDeletes(work, reader.base_shape, reader.base, reader.delete_bytes, self._shared)
+        own = TaskDeletes(inputs, read.base_deletes, reader.base_shape, reader.base, reader.delete_bytes, self._shared)
         for each in read.base:
             with reader.base.open(each.file) as opened:
                 masks = own.of(each.file, opened)

@@ -33,15 +33,15 @@ from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused, TableRefused
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.keyed.creation import was_created_upsert
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType, change_file
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields
 from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import RewriteChanges
 from compaction_pipeline.merging.deletes.deleted_rows import Mask
 from compaction_pipeline.merging.deletes.deletes import ONE_PASS_SHARE
 from compaction_pipeline.merging.deletes.keys import KeyColumns
@@ -60,13 +60,13 @@ _KEY_SHARE = 0.6
 _MOST_PARTS = 4096
 
 
-def rewrite_changes(task: CompactionTask, shape: TableShape, files: FileAccess) -> MergeResult:
-    """Carry out a REWRITE_CHANGES task. `shape` is that of the base store, and its layout has the change store's.
+def rewrite_changes(task: MergeInput[RewriteChanges], files: FileAccess) -> MergeResult:
+    """Carry out a REWRITE_CHANGES task. Its layout is that of the base store, and has the change store's.
 
     Rows that are left out count as deleted by equality. The kernel checks the laws of the result. Raises MergeFailed when the task does not
     fit the table or a file cannot be read, and MergeRefused for files that must not be merged.
     """
-    keyed = shape.layout.keyed
+    keyed = task.layout.keyed
     if keyed is None:
         raise MergeFailed(f"task {task.task_id} merges change files, but the layout of the change store is missing; plan the node again")
     change = TableShape.of(keyed.change)
@@ -99,7 +99,7 @@ class _Rewrite:
 
     def __init__(
         self,
-        task: CompactionTask,
+        task: MergeInput[RewriteChanges],
         shape: TableShape,
         schema: Schema,
         key: Sequence[int],
@@ -148,7 +148,7 @@ class _Rewrite:
             raise
         return MergeResult(
             self._task.task_id,
-            self._task.current_attempt_id,
+            self._task.attempt_id,
             outputs,
             self._rows_read,
             rows_deleted_by_equality=self._rows_left_out,
@@ -271,21 +271,21 @@ def _places_of(
     return lambda: ((part.source.file.path, part.position, part.keys, len(part.lsns), part.lsns) for part in keys(sources))
 
 
-def _paths(task: CompactionTask, shape: TableShape) -> KeyedPaths:
+def _paths(task: MergeInput[RewriteChanges], shape: TableShape) -> KeyedPaths:
     # Clean-up finds a file by the ids in its name. The suffix is random per execution, because Spark may run a task twice.
-    operation = f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}"
+    operation = f"{task.file_prefix}{secrets.token_hex(4)}"
     layout, node = shape.layout, task.work.node
     fields = path_fields(layout.specs[node.spec_id], [value.type for value in node.partition])
     # The transaction 0 in a name means the data sequence number, so the file can be merged again.
     return KeyedPaths(data_folder(layout.location, layout.properties), fields, KeyedFileNames(0, 0, 0, operation))
 
 
-def _inputs_of(work: TaskWork) -> tuple[tuple[KeyedInput, ...], tuple[KeyedInput, ...]]:
+def _inputs_of(work: RewriteChanges) -> tuple[tuple[KeyedInput, ...], tuple[KeyedInput, ...]]:
     """The (insert files, delete files) of the task, checked. A file in a wrong place would cost rows without an error."""
     twice = [path for path, count in Counter(file.path for file in work.inputs).items() if count > 1]
     if twice:
         raise MergeRefused(f"change file {twice[0]} is there twice, so its rows would appear twice")
-    if work.deletes or work.changes is not None or work.output_spec_id != work.node.spec_id:
+    if work.output_spec_id != work.node.spec_id:
         raise MergeFailed("the task merges change files, but it also names other work; plan the node again")
     inserts: list[KeyedInput] = []
     deletes: list[KeyedInput] = []

@@ -37,12 +37,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from compaction_pipeline.core.errors import DigestMismatch, MergeFailed
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields
 from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import ToBase
 from compaction_pipeline.merging.convert import PositionDeleteWriter, position_rows
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows, Mask
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
@@ -62,16 +63,17 @@ _DELETE_SHARE = 0.3
 sorted and written."""
 
 
-def merge_changes(task: CompactionTask, shape: TableShape, files: FileAccess, shared: SharedDeletes) -> MergeResult:
-    """Carry out a TO_BASE task. `shape` is that of the base store, and its layout has the change store's.
+def merge_changes(task: MergeInput[ToBase], files: FileAccess, shared: SharedDeletes) -> MergeResult:
+    """Carry out a TO_BASE task. Its layout is that of the base store, and has the change store's.
 
     The kernel checks the laws of the result. Raises MergeFailed when the task does not fit the table or a file cannot be read, and
     DigestMismatch when a position delete was not written as it was found.
     """
+    shape = TableShape.of(task.layout)
     inputs = inputs_of(task, shape)
     if not inputs.read.base and not inputs.read.inserts:
         # Without rows there is nothing that a delete could delete.
-        return MergeResult(task.task_id, task.current_attempt_id)
+        return MergeResult(task.task_id, task.attempt_id)
     schema, memory = shape.schema_of_plan(task.schema_id), task.memory_bytes
     change, key, delete_bytes = TableShape.of(inputs.keyed.change), inputs.keyed.primary_key, int(memory * _DELETE_SHARE)
     reader = KeyedReader(files, shape, change, key, schema.fields, memory, delete_bytes)
@@ -89,9 +91,9 @@ def _name_of_outputs(rows: NodeRows, inputs: ToBaseInputs) -> int:
     return transaction
 
 
-def _paths(task: CompactionTask, shape: TableShape, transaction: int) -> KeyedPaths:
+def _paths(task: MergeInput[ToBase], shape: TableShape, transaction: int) -> KeyedPaths:
     # Clean-up finds a file by the ids in its name. The suffix is random per execution, because Spark may run a task twice.
-    operation = f"{task.attempt_id or 'attempt'}-{task.task_id}-{secrets.token_hex(4)}"
+    operation = f"{task.file_prefix}{secrets.token_hex(4)}"
     layout, node = shape.layout, task.work.node
     fields = path_fields(layout.specs[node.spec_id], [value.type for value in node.partition])
     return KeyedPaths(data_folder(layout.location, layout.properties), fields, KeyedFileNames(transaction, 0, 0, operation))
@@ -100,7 +102,7 @@ def _paths(task: CompactionTask, shape: TableShape, transaction: int) -> KeyedPa
 class _Merge:
     """One execution of a task: what was read, and what is written."""
 
-    def __init__(self, task: CompactionTask, shape: TableShape, files: FileAccess, inputs: ToBaseInputs, paths: KeyedPaths) -> None:
+    def __init__(self, task: MergeInput[ToBase], shape: TableShape, files: FileAccess, inputs: ToBaseInputs, paths: KeyedPaths) -> None:
         work, schema = task.work, shape.schema_of_plan(task.schema_id)
         self._task, self._inputs, self._paths = task, inputs, paths
         rewritten = [each.file for each in (*inputs.read.base, *inputs.read.inserts) if each.file.path not in inputs.marked]
@@ -109,7 +111,7 @@ class _Merge:
         self._progress = Progress(expected, max(size / max(expected, 1), 0.01))
         self._seen = SeenBatches()
         self._read = RowDigest(self._seen)
-        self._router = RowRouter(task, shape, schema)
+        self._router = RowRouter(task, shape, schema, work.node.partition)
         self._writer = DataWriter(
             files,
             schema,
@@ -157,7 +159,7 @@ class _Merge:
             )
         return MergeResult(
             self._task.task_id,
-            self._task.current_attempt_id,
+            self._task.attempt_id,
             (*outputs, *self._position_files),
             self._rows_read,
             self._gone.by_position,

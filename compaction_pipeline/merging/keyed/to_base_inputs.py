@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from compaction_pipeline.core.errors import ConfigError, MergeFailed, MergeRefused, TableRefused
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.creation import BASE_BUCKETS_KEY, DEFAULT_BUCKETS, check_buckets
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFile, KeyedFileType, base_file, change_file
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, NodeRead
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.table import KeyedLayout
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.merge_input import MergeInput
+from compaction_pipeline.core.work.work import ChangeSpan, ToBase
 from compaction_pipeline.merging.keyed.change_columns import Span
 from compaction_pipeline.merging.reading.read import TableShape
 
@@ -40,15 +40,14 @@ class ToBaseInputs:
     keyed: KeyedLayout
 
 
-def inputs_of(task: CompactionTask, shape: TableShape) -> ToBaseInputs:
+def inputs_of(task: MergeInput[ToBase], shape: TableShape) -> ToBaseInputs:
     """The inputs of a TO_BASE task. Raises MergeFailed for a task that must be planned again, and MergeRefused for files that cannot be
     merged."""
     work, keyed = task.work, shape.layout.keyed
     changes = work.changes
-    if changes is None or keyed is None:
+    if keyed is None:
         raise MergeFailed(
-            f"task {task.task_id} merges changes into a base store, but its changes or the layout of the change store are missing; plan "
-            "the node again"
+            f"task {task.task_id} merges changes into a base store, but the layout of the change store is missing; plan the node again"
         )
     _check_schema(task, shape, keyed)
     _check_files(work, changes)
@@ -79,7 +78,7 @@ def _is_chain(nodes: Iterable[DataTreeNode]) -> bool:
     return all(deeper.is_within(node) for node, deeper in pairwise(down))
 
 
-def _check_schema(task: CompactionTask, shape: TableShape, keyed: KeyedLayout) -> None:
+def _check_schema(task: MergeInput[ToBase], shape: TableShape, keyed: KeyedLayout) -> None:
     """Columns that the plan's schema lacks would be lost with the changes that have them."""
     schema, change = shape.schema_of_plan(task.schema_id), TableShape.of(keyed.change)
     unknown = sorted(change.schemas[keyed.change.schema_id].field_ids - schema.field_ids)
@@ -97,7 +96,7 @@ def _check_schema(task: CompactionTask, shape: TableShape, keyed: KeyedLayout) -
         )
 
 
-def _check_files(work: TaskWork, changes: ChangeSpan) -> None:
+def _check_files(work: ToBase, changes: ChangeSpan) -> None:
     if work.output_spec_id != work.node.spec_id:
         raise MergeFailed(
             f"the task writes partition spec {work.output_spec_id}, but its node has spec {work.node.spec_id}; plan the node again"
@@ -124,7 +123,7 @@ def _check_files(work: TaskWork, changes: ChangeSpan) -> None:
         )
 
 
-def _check_base(work: TaskWork, changes: ChangeSpan, base: Sequence[KeyedInput]) -> None:
+def _check_base(work: ToBase, changes: ChangeSpan, base: Sequence[KeyedInput]) -> None:
     for each in base:
         if not each.named.node.is_within(work.node.tree):
             raise MergeFailed(

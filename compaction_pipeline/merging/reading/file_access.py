@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from compaction_pipeline.core.errors import FileUnreadable, MergeDenied, MergeFailed, StoreBusy
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
-from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_IO
+from compaction_pipeline.core.tables.kinds import CHANGE_STORE_IO
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.formats.file_io.local_files import Tail, check_regular, local_path, local_tail
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO, ObjectOutput

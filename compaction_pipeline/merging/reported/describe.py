@@ -15,14 +15,13 @@ from threading import Lock
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeRefused, OutputUnusable, StorageUnavailable
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.core.tables.data_file import OutputFile
-from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.words import printable
-from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.expected import expected_of
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import written_layout
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.formats.file_io.local_files import Tail
 from compaction_pipeline.formats.parquet.footer import MAGIC, Footer
 from compaction_pipeline.formats.parquet.footer_metadata import FooterMetadata
@@ -62,19 +61,18 @@ class _Kind:
     modes: MetricsModes
 
 
-def describe(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> MergeResult:
+def describe(task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> MergeResult:
     """Return the result with what the footers of its files tell, in place of what the worker told of it.
 
-    `layout` is that of the table, as the report was compared with it, and `file_io` opens its files. Raises MergeRefused when a file is not
+    `task` has the layout with which the report was compared, and `file_io` opens the table's files. Raises MergeRefused when a file is not
     what the report says, OutputUnusable when one cannot be used for a reason that may not be the worker's fault, and StorageUnavailable
     when the storage does not answer.
     """
     if not result.outputs:
         return result
-    change_location = layout.keyed.change.location if layout.keyed is not None else None
-    files = FileAccess(file_io, layout.location, change_location=change_location)
+    files = FileAccess(file_io, task.layout.location, change_location=task.layout.change_location)
     try:
-        kind_of = _kinds(task, layout)
+        kind_of = _kinds(task)
     except Exception as error:
         # Somebody may have changed a property of the table to one that no file can have.
         raise OutputUnusable(f"its outputs cannot be compared with the table ({type(error).__name__}: {printable(str(error))})") from error
@@ -89,19 +87,19 @@ def describe(task: CompactionTask, result: MergeResult, layout: TableLayout, fil
     return replace(result, outputs=outputs)
 
 
-def _kinds(task: CompactionTask, layout: TableLayout) -> Callable[[OutputFile], _Kind]:
-    shape = TableShape.of(written_layout(task.work.action, layout))
+def _kinds(task: MergeInput[Work]) -> Callable[[OutputFile], _Kind]:
+    shape = TableShape.of(task.written_layout)
     properties, known = shape.layout.properties, dict[bool, _Kind]()
 
     def made(is_data: bool) -> _Kind:
-        schema = written_schema(task, layout, is_data=is_data)
+        schema = written_schema(task, is_data=is_data)
         columns = leaves(schema)
         if not is_data:
             modes = MetricsModes.of(schema, {"write.metadata.metrics.default": "full"})
             return _Kind(columns, FooterRules.of(schema, bloom_filters=False), modes)
-        rewrites = task.work.action is TaskAction.REWRITE_CHANGES
         # The bounds of this column mark a merged change file, whatever the table says about metrics.
-        sorted_by = frozenset({TRANSACTION_FIELD.field_id}) if rewrites else sort_column_ids(sort_order(shape), schema)
+        marks = expected_of(task.work).columns.keys() & {TRANSACTION_FIELD.field_id}
+        sorted_by = frozenset(marks) or sort_column_ids(sort_order(shape), schema)
         rules = FooterRules.of(schema, bloom_filters=bool(filters_of(properties, columns)))
         return _Kind(columns, rules, MetricsModes.of(schema, properties, sorted_by))
 
@@ -110,17 +108,17 @@ def _kinds(task: CompactionTask, layout: TableLayout) -> Callable[[OutputFile], 
     return lambda output: known[output.is_data]
 
 
-def written_schema(task: CompactionTask, layout: TableLayout, *, is_data: bool) -> Schema:
+def written_schema(task: MergeInput[Work], *, is_data: bool) -> Schema:
     """The schema of the files that a task writes: of its data files, or of its files of positions.
 
-    `layout` is that of the table. Raises MergeFailed when the table no longer has the schema of the plan.
+    Raises MergeFailed when the table no longer has the schema of the plan.
     """
     if not is_data:
         return POSITION_DELETE_SCHEMA
-    schema = TableShape.of(written_layout(task.work.action, layout)).schema_of_plan(task.schema_id)
-    if task.work.action is not TaskAction.REWRITE_CHANGES:
-        return schema
-    return Schema(*schema.fields, OFFSET_FIELD, TRANSACTION_FIELD, schema_id=schema.schema_id)
+    schema = TableShape.of(task.written_layout).schema_of_plan(task.schema_id)
+    columns = expected_of(task.work).columns
+    added = [field for field in (OFFSET_FIELD, TRANSACTION_FIELD) if field.field_id in columns]
+    return Schema(*schema.fields, *added, schema_id=schema.schema_id) if added else schema
 
 
 def _described(output: OutputFile, files: FileAccess, kind: _Kind) -> OutputFile:

@@ -19,11 +19,12 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeDenied, MergeFailed, StoreBusy
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.formats.parquet.footer import Footer
 from compaction_pipeline.formats.parquet.footer_metadata import FooterMetadata
 from compaction_pipeline.merging.kernel import merge_task
@@ -41,20 +42,19 @@ class FalseRows(Exception):
     """A reported file does not hold what it must hold. The text says why, in words."""
 
 
-def verify_rows(task: CompactionTask, result: MergeResult, layout: TableLayout, file_io: Mapping[str, str]) -> str | None:
+def verify_rows(task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> str | None:
     """Return why the rows of a report cannot be those of its task; None when they are.
 
     `result` was described by the footers of its files. Raises MergeFailed when the task cannot be merged here, so that nobody can tell.
     """
     with tempfile.TemporaryDirectory(prefix="compaction-verify-") as folder:
         # What is merged here is compared by place and not by name, so the names may be those of the attempt.
-        own = merge_task(task, _into(layout, f"file://{folder}"), file_io)
+        own = merge_task(replace(task, layout=_into(task.layout, f"file://{folder}")), file_io)
         if own.error is not None:
             raise MergeFailed(f"the task could not be merged a second time: {own.error}")
-        change_location = layout.keyed.change.location if layout.keyed is not None else None
-        files = FileAccess(file_io, layout.location, task.memory_bytes, change_location)
+        files = FileAccess(file_io, task.layout.location, task.memory_bytes, task.layout.change_location)
         try:
-            _compare(task, result, own, layout, files)
+            _compare(task, result, own, files)
         except FalseRows as false:
             return str(false)
         except (StoreBusy, MergeDenied, MemoryError) as error:
@@ -77,7 +77,7 @@ def _into(layout: TableLayout, folder: str) -> TableLayout:
     return replace(layout, properties=properties, keyed=keyed)
 
 
-def _compare(task: CompactionTask, result: MergeResult, own: MergeResult, layout: TableLayout, files: FileAccess) -> None:
+def _compare(task: MergeInput[Work], result: MergeResult, own: MergeResult, files: FileAccess) -> None:
     counts = ("rows_read", "rows_deleted_by_position", "rows_deleted_by_equality", "rows_written", "rows_kept")
     for name in counts:
         if getattr(result, name) != getattr(own, name):
@@ -90,7 +90,7 @@ def _compare(task: CompactionTask, result: MergeResult, own: MergeResult, layout
         orders = {output.sort_order_id for output in outputs}, {output.sort_order_id for output in wanted[place]}
         if orders[0] != orders[1]:
             raise FalseRows(f"files for {place} are said to be sorted by {orders[0]}, but the same merge sorts by {orders[1]}")
-        schema = written_schema(task, layout, is_data=outputs[0].is_data)
+        schema = written_schema(task, is_data=outputs[0].is_data)
         _compare_rows(place, _Rows(outputs, files, schema, checked=True), _Rows(wanted[place], files, schema))
 
 

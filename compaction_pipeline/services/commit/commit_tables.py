@@ -231,7 +231,8 @@ class CommitTables:
         now, commits = self._clock(), self._commits_of(table)
         keys = self._node_keys.keys(table, {task.work.node for task in tasks}).values()
         interval, before = self._properties(table).commit_interval, self._records.records(table, limit=1)
-        waited = waited_for(tasks, now, commits, interval, before, at_once)
+        merged_at = [task.prepared_at for task in tasks if task.prepared_at is not None]
+        waited = waited_for(merged_at, now, commits, interval, before, at_once)
         record = replace(opened(record_id, table, tasks, keys, now), run_id=run_id, waited=waited)
         self._records.save(record)
         self._on_step("record-opened")
@@ -314,7 +315,7 @@ class CommitTables:
 
     def _done(self, table: TableIdentifier, committed: Sequence[CompactionTask]) -> list[tuple[TableNode, CompactionType]]:
         is_full = any(task.work.type is CompactionType.FULL for task in committed)
-        moved = any(task.work.changes is not None for task in committed)
+        moved = any(task.work.merged_place is not None for task in committed)
         unfinished = self._tasks.tasks(table, _NOT_COMMITTED) if is_full else ()
         return done_work(committed, unfinished, [state.node for state in self._reader.nodes(table)] if moved else ())
 

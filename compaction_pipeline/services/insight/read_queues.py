@@ -13,7 +13,7 @@ from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.instances import start_problem
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
-from compaction_pipeline.core.queue.queue_work import EndedWork, MergedWork, QueueWork, takes_tasks
+from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork, takes_tasks
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.services.insight.count_work import CountWork
 
@@ -32,7 +32,7 @@ class Queues:
     groups: Mapping[str, ResourceGroup]
     optimizers: tuple[Optimizer, ...]
     running: Mapping[str, int]
-    merged: Mapping[str, MergedWork]
+    merged: Mapping[str, MergedTotals]
 
     @property
     def serving(self) -> tuple[Optimizer, ...]:

@@ -100,7 +100,7 @@ class _Seen:
     def worked(self, *, open_only: bool) -> frozenset[TableNode]:
         """The nodes of tasks. A merge of changes works on all nodes of its partition."""
         tasks = [task for task in self.tasks if not (open_only and task.is_final)]
-        places = {task.work.node.place for task in tasks if task.work.changes is not None}
+        places = {place for task in tasks if (place := task.work.merged_place) is not None}
         beside = (node.node for node in self.nodes if places and node.node.place in places)
         return frozenset((*(task.work.node for task in tasks), *beside))
 

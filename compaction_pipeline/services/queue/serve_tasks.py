@@ -30,18 +30,19 @@ from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
 from compaction_pipeline.core.queue.ports import TaskStore
-from compaction_pipeline.core.queue.reported_paths import lie_elsewhere, own_files
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.words import printable
+from compaction_pipeline.core.work.merge_input import MergeInput
+from compaction_pipeline.core.work.reported_paths import lie_elsewhere, own_files
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-from compaction_pipeline.core.work.work import written_layout
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.verify_reports import VerifyReports
 
 log = logging.getLogger(__name__)
 
-Judge = Callable[[CompactionTask, MergeResult, TableLayout, Mapping[str, str]], MergeResult]
+Judge = Callable[[MergeInput[Work], MergeResult, Mapping[str, str]], MergeResult]
 """Returns a result as it may be stored, or raises as `merging.reported.judge.judge` does."""
 FILE_IO_AGE = timedelta(seconds=30)
 """FileIO properties are asked for anew after this time, because the credentials in them end."""
@@ -173,7 +174,7 @@ class ServeTasks:
         if access.problem is not None:
             raise StorageUnavailable(f"the files of table {task.table} could not be opened: {access.problem}; report again")
         try:
-            described = self._judge(task, result, layout, access.file_io)
+            described = self._judge(task.merge_input(layout), result, access.file_io)
             if not self._verify.is_asked_for(task, described):
                 return described
             if wait:
@@ -192,10 +193,10 @@ class ServeTasks:
             layout = None
         if layout is None:
             return _recreated(task)
-        written = written_layout(task.work.action, layout)
+        written = task.work.written_layout(layout)
         if task.schema_id not in written.schemas or task.work.output_spec_id not in written.specs:
             return f"table {task.table} lost the schema or the partition spec with which the task was planned"
-        if lie_elsewhere(task, result, layout):
+        if lie_elsewhere(task.merge_input(layout), result):
             return f"its files do not lie in the data folder of table {task.table}, which may have changed meanwhile"
         return layout
 

@@ -12,11 +12,13 @@ from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.ports import GroupStore
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 
 log = logging.getLogger(__name__)
 
-Verify = Callable[[CompactionTask, MergeResult, TableLayout, Mapping[str, str]], "str | None"]
+Verify = Callable[[MergeInput[Work], MergeResult, Mapping[str, str]], "str | None"]
 """Returns why the rows of a report cannot be true. Raises MergeFailed when nobody can tell."""
 _KEPT = 200
 """So many answers are kept for optimizers that have not asked for them. One that comes too late has its rows compared again."""
@@ -48,7 +50,7 @@ class VerifyReports:
         try:
             with self._turn:
                 log.info("table=%s task=%s attempt=%s its rows are compared", task.table, task.task_id, task.attempt_id)
-                problem = self._verify(task, result, layout, file_io)
+                problem = self._verify(task.merge_input(layout), result, file_io)
         except MergeFailed as error:
             raise OutputUnusable(f"its rows could not be compared: {error}") from error
         if problem is not None:

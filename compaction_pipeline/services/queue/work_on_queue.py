@@ -21,9 +21,12 @@ from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import attempt_text, is_tried_again
 from compaction_pipeline.core.queue.credentials import because_credentials_ended
 from compaction_pipeline.core.queue.failures import why_ended
-from compaction_pipeline.core.queue.ports import MergeEngine, TaskListener, TaskQueue
+from compaction_pipeline.core.queue.ports import TaskListener, TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.work.merge_engine import MergeEngine
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.watch_attempt import WatchAttempt
 
 log = logging.getLogger(__name__)
@@ -296,7 +299,7 @@ class WorkOnQueue:
         if drain.stuck:
             raise MergeStuck("; ".join(drain.stuck.values()))
 
-    def _open_engine(self, drain: _Drain, task: CompactionTask | None = None) -> None:
+    def _open_engine(self, drain: _Drain, task: MergeInput[Work] | None = None) -> None:
         """Make the engine ready if it must be, for this task or before a poll.
 
         It starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
@@ -328,9 +331,9 @@ class WorkOnQueue:
 
     def _open_engine_for(self, drain: _Drain, taken: Assignment | EndedAttempt) -> None:
         """Make the engine ready for a task that was taken. Its lease is renewed meanwhile, because a start may take long."""
-        if isinstance(taken, Assignment) and self._engine.must_start(taken.task):
+        if isinstance(taken, Assignment) and self._engine.must_start(taken.merge_input):
             with self._heartbeat(partial(self._queue.renew, [taken.task.current_attempt_id])):
-                self._open_engine(drain, taken.task)
+                self._open_engine(drain, taken.merge_input)
 
     def _tell_next(self, drain: _Drain) -> None:
         """Tell a few of the events that have arrived. When there is none, wait a moment for the next one.
@@ -402,7 +405,7 @@ class WorkOnQueue:
         task = assignment.task
         reason = "the merge engine ended without an answer for this task"
         try:
-            for result in self._engine.merge([task], assignment.layout, assignment.file_io):
+            for result in self._engine.merge([assignment.merge_input], assignment.file_io):
                 if result.task_id == task.task_id:
                     return result
         except CompactionError as error:

@@ -34,7 +34,7 @@ from compaction_pipeline.core.tables.index import (
     last_old_spec_delete,
     measures_differ,
 )
-from compaction_pipeline.core.tables.keyed.stores import is_keyed
+from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.live_files import manifest_changes
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, TableScan

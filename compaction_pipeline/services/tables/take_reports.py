@@ -11,7 +11,7 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.commit_report import CommitReport, why_known
-from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_KEY, base_names, is_change_store, is_keyed
+from compaction_pipeline.core.tables.kinds import CHANGE_STORE_KEY, base_names, is_change_store, is_keyed
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, ReportStore, TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 

@@ -16,8 +16,8 @@ from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests.builders import task as task_builder
+from compaction_pipeline_tests.works import task_work
 
 NODE = TableNode(0, (), DataTreeNode(1, 0))
 LAYOUT = HeadLayout(frozenset({0}), {0: frozenset({1})})
@@ -39,7 +39,7 @@ def named(name: str, **changes: object) -> LiveFile:
 
 
 def rewrite(task_id: str = "t1", inputs: Sequence[LiveFile] = (*INSERTS, *DELETES), **changes: object) -> CompactionTask:
-    work = TaskWork(NODE, CompactionType.MINOR, TaskAction.REWRITE_CHANGES, tuple(inputs), (), 0, 1 << 27, 1 << 24)
+    work = task_work(NODE, CompactionType.MINOR, TaskAction.REWRITE_CHANGES, tuple(inputs), (), 0, 1 << 27, 1 << 24)
     result = MergeResult(TaskId(task_id), "a1")  # type: ignore[arg-type]
     return task_builder(task_id, work=work, status=TaskStatus.PREPARED, **{"result": result, **changes})  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ from compaction_pipeline.core.tables.node import Partition, PartitionValue, Tabl
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline_tests.works import task_work
 
 GLOBAL_SPEC, PARTITIONED_SPEC = 1, 0
 LAYOUT = HeadLayout(frozenset({GLOBAL_SPEC}), {0: frozenset({1, 2})})
@@ -159,7 +159,7 @@ class World:
                     )
         node = chosen[0].node if chosen else TableNode(0)
         given = tuple(deletes.values()) if action is not TaskAction.DROP_DELETES else tuple(self.deletes())
-        work = TaskWork(node, CompactionType.MINOR, action, chosen, given, node.spec_id, 1000, 100, converts=tuple(converts))
+        work = task_work(node, CompactionType.MINOR, action, chosen, given, node.spec_id, 1000, 100, converts=tuple(converts))
         return CompactionTask(
             task_id=task_id,
             plan_id="plan",

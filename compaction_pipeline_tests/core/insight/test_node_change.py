@@ -10,6 +10,7 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, Out
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.defs.values import partition, task
+from compaction_pipeline_tests.works import as_kind
 
 
 def delete(path: str, size: int = 10) -> LiveFile:
@@ -25,7 +26,7 @@ def worked(
 ) -> CompactionTask:
     files = tuple(LiveFile(f"d{i}", FileContent.DATA, 1, partition(1), 1000, 1, 1) for i in range(inputs))
     plain = task()
-    work = replace(plain.work, action=action, inputs=files, deletes=tuple(deletes), converts=converts)
+    work = as_kind(plain.work, action, inputs=files, deletes=tuple(deletes), converts=converts)
     return replace(plain, work=work, result=MergeResult("t1", "a1", tuple(outputs)))
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 
 _OUTPUT = "merged-"
 
@@ -59,7 +59,7 @@ def triple(files: TableFiles) -> tuple[int, int, int]:
 
 def committed(
     files: TableFiles,
-    tasks: Sequence[TaskWork],
+    tasks: Sequence[Work],
     held: Mapping[str, frozenset[str]],
     kept_ratio: Callable[[], float],
     matches: Callable[[], bool],
@@ -112,7 +112,7 @@ def _needs(data: LiveFile, delete: LiveFile, files: TableFiles, kept: Mapping[st
     return reaches(delete, data, files.unpartitioned_spec_ids)
 
 
-def _merged(files: TableFiles, work: TaskWork, number: int, kept: float) -> list[LiveFile]:
+def _merged(files: TableFiles, work: Work, number: int, kept: float) -> list[LiveFile]:
     size, rows = int(work.input_bytes * kept), int(sum(file.record_count for file in work.inputs) * kept)
     if rows == 0 or size == 0:
         return []

@@ -22,7 +22,7 @@ from compaction_pipeline.core.queue.open_work import PlannedWork
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import node
 
@@ -61,7 +61,7 @@ def room(taken: int, capacity: int = 10, *, by_person: bool = False, first: bool
     return ResourceGroup("g", queue=CompactionQueue(capacity)).room(taken, by_person=by_person, first=first)
 
 
-def works(count: int, group: str = "", kind: CompactionType = CompactionType.MINOR, **at: int) -> list[TaskWork]:
+def works(count: int, group: str = "", kind: CompactionType = CompactionType.MINOR, **at: int) -> list[Work]:
     return [replace(example(f"{group}{kind}{at}{number}", kind=kind, node=node(**at)).work, group=group) for number in range(count)]
 
 
@@ -80,7 +80,7 @@ def test_a_plan_takes_no_more_than_the_queue_has_room_for() -> None:
 
 
 @pytest.mark.parametrize("unit", [works(5, "conversion"), works(5, kind=CompactionType.FULL)])
-def test_work_that_belongs_together_is_not_cut_and_smaller_work_goes_before_it(unit: list[TaskWork]) -> None:
+def test_work_that_belongs_together_is_not_cut_and_smaller_work_goes_before_it(unit: list[Work]) -> None:
     small = works(1, day=2)
     assert within_budget([*unit, *small], Budget(100, 10**9, room(4)), {unit[0].node: 9}) == [*unit]
     assert within_budget([*unit, *small], Budget(100, 10**9, room(5)), {unit[0].node: 9}) == small

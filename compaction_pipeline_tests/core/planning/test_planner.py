@@ -14,7 +14,7 @@ from compaction_pipeline.core.planning.prediction import predicted
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.builders import (
     NOW,
     data,
@@ -40,7 +40,7 @@ def shape(plan: CompactionPlan) -> list[tuple[CompactionType, TaskAction, list[s
     return [(work.type, work.action, sorted(file.path for file in work.inputs)) for work in plan.tasks]
 
 
-def only(plan: CompactionPlan) -> TaskWork:
+def only(plan: CompactionPlan) -> Work:
     (work,) = plan.tasks
     return work
 

@@ -15,8 +15,9 @@ from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import EndReason
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.builders import NOW, TABLE, data, node, task
+from compaction_pipeline_tests.works import task_work
 
 
 def judged(day: int, code: PlanReasonCode, small: int = 0) -> NodeState:
@@ -25,8 +26,8 @@ def judged(day: int, code: PlanReasonCode, small: int = 0) -> NodeState:
     return NodeState(TABLE, node(day), short_key(TABLE, node(day)), metrics, verdict, failing=verdict.failing)
 
 
-def work(day: int, group: str = "") -> TaskWork:
-    return TaskWork(node(day), CompactionType.MINOR, TaskAction.MERGE, (data(f"f{day}", day=day),), (), 0, 10**6, 10**5, group=group)
+def work(day: int, group: str = "") -> Work:
+    return task_work(node(day), CompactionType.MINOR, TaskAction.MERGE, (data(f"f{day}", day=day),), (), 0, 10**6, 10**5, group=group)
 
 
 def ended(day: int, reason: EndReason = EndReason.FAILED, status: TaskStatus = TaskStatus.FAILED) -> CompactionTask:

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.columns import PATH_ID
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import Digest, MergeResult
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests import builders
+from compaction_pipeline_tests.works import report_problem, task_work
 
 FIELDS = '{"fields": [{"id": 1, "name": "dt", "type": "string", "required": false}]}'
 SPEC = '{"spec-id": 0, "fields": [{"name": "dt", "transform": "identity", "source-id": 1, "field-id": 1000}]}'
@@ -26,7 +26,7 @@ SPAN = ChangeSpan((builders.data("ins", rows=10),), (builders.data("del", rows=5
 
 def task(span: ChangeSpan | None = SPAN, action: TaskAction = TaskAction.TO_BASE) -> CompactionTask:
     inputs = (builders.data("goes", rows=100), builders.data(STAYS, rows=50))
-    work = TaskWork(builders.node(), CompactionType.MAJOR, action, inputs, (), 0, 10**6, 10**5, changes=span)
+    work = task_work(builders.node(), CompactionType.MAJOR, action, inputs, (), 0, 10**6, 10**5, changes=span)
     return builders.task("t1", work=work, attempt_id="a1")
 
 

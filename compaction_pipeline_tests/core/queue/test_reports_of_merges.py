@@ -10,14 +10,13 @@ from dataclasses import replace
 
 import pytest
 
-from compaction_pipeline.core.queue.report import report_problem
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import Digest, MergeResult
-from compaction_pipeline.core.work.work import TaskWork
 from compaction_pipeline_tests import builders
+from compaction_pipeline_tests.works import report_problem, task_work
 
 FIELDS = '{"fields": [{"id": 1, "name": "dt", "type": "string", "required": false}]}'
 SPEC = '{"spec-id": 0, "fields": [{"name": "dt", "transform": "identity", "source-id": 1, "field-id": 1000}]}'
@@ -30,7 +29,7 @@ Lie = Callable[[MergeResult], MergeResult]
 
 
 def task(action: TaskAction = TaskAction.MERGE, deletes: tuple[LiveFile, ...] = (), output_spec_id: int = 0) -> CompactionTask:
-    work = TaskWork(builders.node(), CompactionType.MINOR, action, INPUTS, deletes, output_spec_id, 10**6, 10**5)
+    work = task_work(builders.node(), CompactionType.MINOR, action, INPUTS, deletes, output_spec_id, 10**6, 10**5)
     return builders.task("t1", work=work, attempt_id="a1")
 
 

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from compaction_pipeline.core.queue.small_tasks import SMALL_BYTES, START, is_small, starts_spark
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.small_tasks import SMALL_BYTES, START, is_small, starts_spark
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.defs.values import task
 
 SHORT = timedelta(milliseconds=1)
 
 
-def work(inputs: int, deletes: int = 0) -> TaskWork:
+def work(inputs: int, deletes: int = 0) -> Work:
     """Work that reads so many bytes of data files and delete files."""
     made = task("t").work
     [file, *_] = made.inputs

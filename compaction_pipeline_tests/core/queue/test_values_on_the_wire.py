@@ -19,8 +19,9 @@ from compaction_pipeline.core.tables.node import Partition, PartitionValue, Tabl
 from compaction_pipeline.core.tables.table import KeyedLayout, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests import builders
+from compaction_pipeline_tests.works import task_work
 
 EXTREMES = [
     PartitionValue("i", "int", -(2**31)),
@@ -78,7 +79,7 @@ def task_in(partition: Partition, path: str) -> CompactionTask:
     equality = replace(data, path=path + "-e", content=FileContent.EQUALITY_DELETES, equality_ids=(1, 2**31 - 1))
     node = TableNode(7, partition, DataTreeNode(63, 62))
     span = ChangeSpan((data,), (data, data), -(2**63), 2**63 - 1, -(2**63), (path,), 2**31)
-    work = TaskWork(
+    work = task_work(
         node,
         CompactionType.FULL,
         TaskAction.TO_BASE,
@@ -87,11 +88,11 @@ def task_in(partition: Partition, path: str) -> CompactionTask:
         7,
         2**40,
         2**37,
-        (delete.path,),
-        "p/g",
-        3,
-        2**41,
-        span,
+        converts=(delete.path,),
+        group="p/g",
+        predicted_files=3,
+        predicted_bytes=2**41,
+        changes=span,
     )
     return builders.task(
         "t1",

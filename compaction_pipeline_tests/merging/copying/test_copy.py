@@ -42,10 +42,10 @@ from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.formats.parquet.thrift import BINARY, Struct, field, read_struct, write_struct
 from compaction_pipeline.merging.copying import assemble
 from compaction_pipeline.merging.copying.source import CopySource
-from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline_tests.every_type import EVERY_PRIMITIVE
 from compaction_pipeline_tests.merging.files import MIB, SIMPLE, Table, copied, footer_of, integer, long, rows_of, text
+from compaction_pipeline_tests.works import merge_task
 
 TARGET = 1 * MIB
 """With this target, row groups of 64 KiB or more are copied whole, and pages of 128 bytes or more are kept."""

@@ -9,9 +9,9 @@ import pytest
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.attempts import is_tried_again
@@ -18,8 +18,10 @@ from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.index import Failed, Refused
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.services.queue import keep_queue
 from compaction_pipeline_tests.behaviours.example_tasks import example
@@ -35,17 +37,17 @@ class Failing:
     def __init__(self, failures: int) -> None:
         self.failures = failures
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
 
     def ready(self) -> None: ...
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         if self.failures > 0:
             self.failures -= 1
-            yield MergeResult(tasks[0].task_id, tasks[0].current_attempt_id, error="footer unreadable")
+            yield MergeResult(tasks[0].task_id, tasks[0].attempt_id, error="footer unreadable")
         else:
-            yield from InProcessMergeEngine().merge(tasks, layout, file_io)
+            yield from InProcessMergeEngine().merge(tasks, file_io)
 
     def close(self) -> None: ...
 

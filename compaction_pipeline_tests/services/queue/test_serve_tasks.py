@@ -30,7 +30,7 @@ def test_the_files_of_an_attempt_are_deleted_when_its_table_was_forgotten_and_fo
     table = house.fragmented(files=12)
     services = house.services
     assignment = taken(house, table.identifier)
-    (result,) = InProcessMergeEngine().merge([assignment.task], assignment.layout, assignment.file_io)
+    (result,) = InProcessMergeEngine().merge([assignment.merge_input], assignment.file_io)
     written = [Path(output.path.removeprefix("file://")) for output in result.outputs]
     assert [path.exists() for path in written] == [True]
     services.stores.index.forget(table.identifier)

@@ -11,11 +11,13 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, Registration
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.process import heartbeat
 from compaction_pipeline.services.queue.share_queues import PATIENCE
@@ -40,14 +42,14 @@ class Noting:
     def queues(self) -> list[str]:
         return [queue for queue, _ in self.merged]
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
 
     def ready(self) -> None: ...
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        self.merged.append((tasks[0].queue, self._house.now))
-        results = list(InProcessMergeEngine().merge(tasks, layout, file_io))
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        self.merged.append((self._house.services.stores.tasks.task(tasks[0].task_id).queue, self._house.now))
+        results = list(InProcessMergeEngine().merge(tasks, file_io))
         self._after()
         yield from results
 

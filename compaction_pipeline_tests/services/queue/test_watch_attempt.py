@@ -13,9 +13,10 @@ from compaction_pipeline.core.errors import MergeStuck
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import STUCK_AFTER, is_stuck
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.small_first import SmallFirstEngine
@@ -55,15 +56,15 @@ class Endless(InProcessMergeEngine):
         self.table = table
         self._obeys = obeys
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         (task,) = tasks
         self.threads.add(current_thread().name)
-        if task.table == self.table.identifier and not self.begun.is_set():
+        if task.layout.location == self.table.table.location() and not self.begun.is_set():
             self.begun.set()
             assert (self.canceled if self._obeys else self.let_go).wait(LONG)
-            yield MergeResult(task.task_id, task.current_attempt_id, error="canceled")
+            yield MergeResult(task.task_id, task.attempt_id, error="canceled")
         else:
-            yield from super().merge(tasks, layout, file_io)
+            yield from super().merge(tasks, file_io)
 
     def cancel(self, attempt_id: AttemptId) -> None:
         self.canceled.set()

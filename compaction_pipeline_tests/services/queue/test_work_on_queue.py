@@ -12,17 +12,19 @@ from typing import NoReturn
 
 import pytest
 
-from compaction_pipeline.core.commit.listener import CompactionListener
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import StateFull, StorageUnavailable
 from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.ports import TaskListener, TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.process import heartbeat
 from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
@@ -46,21 +48,21 @@ class Held:
         self._error = error
         self._one_at_a_time = Lock()
 
-    def must_start(self, task: CompactionTask | None) -> bool:
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
 
     def ready(self) -> None:
         self.threads.add(current_thread().name)
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
         (task,) = tasks
-        if self._table is not None and task.table == self._table.identifier:
+        if self._table is not None and task.layout.location == self._table.table.location():
             self.begun.set()
             assert self.let_go.wait(LONG)
             if self._error is not None:
                 raise self._error
         with self._one_at_a_time:
-            yield from InProcessMergeEngine().merge(tasks, layout, file_io)
+            yield from InProcessMergeEngine().merge(tasks, file_io)
 
     def close(self) -> None: ...
 
@@ -342,8 +344,8 @@ class Busy(TaskQueue):
 class Instant(Held):
     """An engine that merges without taking time."""
 
-    def merge(self, tasks: Sequence[CompactionTask], layout: TableLayout, file_io: Mapping[str, str]) -> Iterator[MergeResult]:
-        yield from (MergeResult(task.task_id, task.current_attempt_id) for task in tasks)
+    def merge(self, tasks: Sequence[MergeInput[Work]], file_io: Mapping[str, str]) -> Iterator[MergeResult]:
+        yield from (MergeResult(task.task_id, task.attempt_id) for task in tasks)
 
 
 def test_a_drain_ends_and_commits_although_tasks_end_faster_than_its_caller_hears_of_them(house: House) -> None:
@@ -375,8 +377,8 @@ class StartsFor(InProcessMergeEngine):
         self._table = table
         self._start = start
 
-    def must_start(self, task: CompactionTask | None) -> bool:
-        return not self.started and task is not None and task.table == self._table.identifier
+    def must_start(self, task: MergeInput[Work] | None) -> bool:
+        return not self.started and task is not None and task.layout.location == self._table.table.location()
 
     def ready(self) -> None:
         self._start()

@@ -15,7 +15,6 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text
-from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import EndReason
 
 # A merge puts a remainder that is smaller than a fragment into its last file. A fragment is at most half the target.
@@ -52,7 +51,7 @@ def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
     newest: dict[tuple[TableIdentifier, TableNode], str] = {}
     failures: dict[tuple[TableIdentifier, TableNode], Failure] = {}
     for task in tasks:
-        if task.work.action not in (TaskAction.MERGE, TaskAction.TO_BASE) or task.result is None:
+        if not task.work.aims_at_target or task.result is None:
             continue
         key = (task.table, task.work.node)
         if newest.setdefault(key, task.plan_id) != task.plan_id or key in failures:
@@ -67,7 +66,7 @@ def _wrong_size(task: CompactionTask, written: Sequence[OutputFile]) -> str | No
     target = task.work.target_size_bytes
     of_tree_nodes: dict[DataTreeNode | None, list[int]] = defaultdict(list)
     for output in written:
-        name = parse_name(output.path) if task.work.action is TaskAction.TO_BASE else None
+        name = parse_name(output.path) if task.work.merged_place is not None else None
         of_tree_nodes[None if name is None else name.node].append(output.file_size_bytes)
     largest = max((output.file_size_bytes for output in written), default=0)
     if largest > target * _OVERSIZE:

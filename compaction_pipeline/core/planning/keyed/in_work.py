@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import Place
-from compaction_pipeline.core.work.kinds import TaskAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,9 @@ def in_work(tasks: Iterable[CompactionTask], *, by_person: bool) -> InWork:
     for task in tasks:
         if task.is_final:
             continue
-        if task.work.action is TaskAction.REWRITE_CHANGES:
-            change_files.update(file.path for file in task.work.inputs)
-        else:
-            open_tasks[task.work.node.place].append(task)
-            change_files.update(file.path for file in task.work.change_files)
+        change_files.update(file.path for file in task.work.changes_read)
+        if task.work.merged_place is not None:
+            open_tasks[task.work.merged_place].append(task)
     replaceable = {
         place: tuple(task.task_id for task in of_place)
         for place, of_place in open_tasks.items()

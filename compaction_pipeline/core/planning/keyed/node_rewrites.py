@@ -21,8 +21,8 @@ from compaction_pipeline.core.tables.keyed.merge_on_read import partitions_to_re
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import bytes_text, count_text
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import RewriteChanges
 
 _ORDER = (
     PlanReasonCode.PLANNED,
@@ -38,7 +38,7 @@ class NodeAnswer:
     """What is to be merged in one node, and the reason for it or for nothing."""
 
     reason: PlanReason
-    tasks: Sequence[TaskWork] = ()
+    tasks: Sequence[RewriteChanges] = ()
 
     @property
     def is_due(self) -> bool:
@@ -75,13 +75,11 @@ def _answer(parts: Sequence[NodeRewrites], properties: TableProperties) -> NodeA
     return NodeAnswer(best.reason, [_work(rewrite, properties) for part in parts for rewrite in part.rewrites])
 
 
-def _work(rewrite: DeltaRewrite, properties: TableProperties) -> TaskWork:
-    return TaskWork(
+def _work(rewrite: DeltaRewrite, properties: TableProperties) -> RewriteChanges:
+    return RewriteChanges(
         node=rewrite.node,
         type=CompactionType.MINOR,
-        action=TaskAction.REWRITE_CHANGES,
         inputs=rewrite.files,
-        deletes=(),
         output_spec_id=rewrite.node.spec_id,
         target_size_bytes=properties.task_size_bytes,
         fragment_size_bytes=properties.fragment_size_bytes,

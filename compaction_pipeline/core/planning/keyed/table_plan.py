@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from compaction_pipeline.core.errors import assert_never
 from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.keyed_metrics import buckets_mask, measure_keyed
 from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger_of
@@ -23,14 +24,15 @@ from compaction_pipeline.core.planning.keyed.in_work import InWork
 from compaction_pipeline.core.planning.keyed.node_rewrites import NodeAnswer, major_triggers, plan_node_rewrites
 from compaction_pipeline.core.planning.keyed.to_base import PartitionPlan, ToBaseOptions, plan_to_base
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text, duration_text
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import KeyedWork, RewriteChanges, ToBase
 
 _MINOR, _MAJOR, _FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 _FORCED = "work was asked for, whatever the thresholds say"
@@ -57,7 +59,7 @@ class _Partition:
     texts: dict[TableNode, str]
     type: CompactionType | None = None
     due: TableNode | None = None
-    tasks: Sequence[TaskWork] = ()
+    tasks: Sequence[ToBase] = ()
 
     def end(self, code: PlanReasonCode, text: str) -> None:
         """Give every node of the partition this reason. The text of the node that made the partition due stands before it."""
@@ -123,9 +125,9 @@ class _Planner:
         for kind in (_FULL, _MAJOR, _MINOR):
             self._choose(kind)
         self._choose_rewrites()
-        tasks = [work for partition in self._partitions.values() for work in partition.tasks]
+        tasks: list[KeyedWork] = [work for partition in self._partitions.values() for work in partition.tasks]
         tasks += [work for answer in self._rewrites.values() for work in answer.tasks]
-        planned: Sequence[TaskWork] = ()
+        planned: Sequence[KeyedWork] = ()
         if not self._holds_back():
             planned = within_budget(tasks, self._budget, node_gains(tasks))
             self._mark_cut(planned)
@@ -234,9 +236,9 @@ class _Planner:
                 answer.wait(PlanReasonCode.MIN_PLAN_INTERVAL, text)
         return True
 
-    def _mark_cut(self, planned: Sequence[TaskWork]) -> None:
+    def _mark_cut(self, planned: Sequence[KeyedWork]) -> None:
         """Mark the partitions whose tasks exceeded the budget, or did not fit into the queue. Those of a partition go in all or none."""
-        taken = {work.node.place for work in planned if work.changes is not None}
+        taken = {work.merged_place for work in planned}
         for place, partition in self._partitions.items():
             if partition.tasks and place not in taken:
                 code, limit = limit_in_words(self._budget, planned, partition.tasks)
@@ -247,8 +249,8 @@ class _Planner:
                 code, limit = limit_in_words(self._budget, planned, answer.tasks)
                 answer.wait(code, f"it waits: {limit}")
 
-    def _replaces(self, planned: Sequence[TaskWork]) -> tuple[TaskId, ...]:
-        places = {work.node.place for work in planned if work.changes is not None}
+    def _replaces(self, planned: Sequence[KeyedWork]) -> tuple[TaskId, ...]:
+        places = {place for work in planned if (place := work.merged_place) is not None}
         return tuple(sorted(task_id for place in places for task_id in self._work.replaceable.get(place, ())))
 
     # ---- answers -------------------------------------------------------------------------------------------------------
@@ -266,27 +268,34 @@ class _Planner:
             return partition.type, PlanReason(partition.code, partition.texts[node])
         return (_MINOR if rewrite.is_due else None), rewrite.reason
 
-    def _predicted(self, planned: Sequence[TaskWork]) -> tuple[int, int, int]:
+    def _predicted(self, planned: Sequence[KeyedWork]) -> tuple[int, int, int]:
         """Return the numbers of data files and of delete files that a reader opens after these tasks, and the bytes of both."""
         data = sum(figures.data_files for figures in self._metrics.values()) + sum(work.predicted_files for work in planned)
         deletes = sum(figures.delete_files for figures in self._metrics.values())
         size = sum(figures.data_bytes + figures.delete_bytes for figures in self._metrics.values())
         size += sum(work.predicted_bytes for work in planned)
-        spans = [work.changes for work in planned if work.changes is not None]
-        rewritten = {file.path: file for work in planned if work.action is TaskAction.REWRITE_CHANGES for file in work.inputs}
-        dropped = {path: file for path, file in rewritten.items() if is_delete_file(path)}
-        outputs = sum(any(is_delete_file(file.path) for file in work.inputs) for work in planned if work.inputs and work.changes is None)
-        read = {file.path: file for span in spans for file in span.inserts} | {
-            file.path: file for work in planned for file in work.inputs if file.path not in dropped
-        }
-        merged = {file.path: file for span in spans for file in span.deletes} | dropped
-        merged |= {file.path: file for work in planned for file in work.deletes}
-        data, deletes = data - outputs, deletes + outputs
-        staying = sum(file.file_size_bytes for work in planned for file in work.inputs if file not in work.rewritten)
-        size += staying - sum(file.file_size_bytes for file in (*read.values(), *merged.values()))
-        return data - len(read), deletes - len(merged) + sum(len(span.marked) for span in spans), max(0, size)
+        # Several tasks may read one file, so files are counted by path.
+        read: dict[str, LiveFile] = {}
+        merged: dict[str, LiveFile] = {}
+        for work in planned:
+            match work:
+                case ToBase():
+                    read.update((file.path, file) for file in (*work.inputs, *work.changes.inserts))
+                    merged.update((file.path, file) for file in (*work.deletes, *work.changes.deletes))
+                    deletes += len(work.changes.marked)
+                case RewriteChanges():
+                    found = [file for file in work.inputs if is_delete_file(file.path)]
+                    merged.update((file.path, file) for file in found)
+                    read.update((file.path, file) for file in work.inputs if not is_delete_file(file.path))
+                    # One of the files that it writes holds deletes then.
+                    data, deletes = data - bool(found), deletes + bool(found)
+                case _:
+                    assert_never(work)
+        size += sum(file.file_size_bytes for work in planned for file in work.staying)
+        size -= sum(file.file_size_bytes for file in (*read.values(), *merged.values()))
+        return data - len(read), deletes - len(merged), max(0, size)
 
-    def _summary(self, planned: Sequence[TaskWork]) -> PlanReason:
+    def _summary(self, planned: Sequence[KeyedWork]) -> PlanReason:
         """Return the reason of the whole plan: what is planned, or the most important reason for planning nothing."""
         asked = [each for each in self._partitions.values() if each.code is not PlanReasonCode.NOT_REQUESTED]
         if not asked:
@@ -295,8 +304,7 @@ class _Planner:
             return PlanReason(PlanReasonCode.DISABLED, self._properties.disabled_by)
         node, reason = self._most_important(asked)
         if planned:
-            read = [work.change_files if work.changes is not None else work.inputs for work in planned]
-            changes = len({file.path for files in read for file in files})
+            changes = len({file.path for work in planned for file in work.changes_read})
             places = {work.node.place: None for work in planned}
             words = f"{count_text(len(planned), 'task')} on {count_text(len(places), 'partition')}, {count_text(changes, 'change file')}"
             return PlanReason(PlanReasonCode.PLANNED, f"{words}; for example {node}: {reason.text}")

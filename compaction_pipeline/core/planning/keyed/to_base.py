@@ -29,8 +29,8 @@ from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text, time_text
-from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import ChangeSpan, ToBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class PartitionPlan:
     partition: Partition
     above: int | None
     reason: PlanReason
-    tasks: tuple[TaskWork, ...] = ()
+    tasks: tuple[ToBase, ...] = ()
     late: LateChanges = LateChanges()
 
 
@@ -137,7 +137,7 @@ class _Planner:
         reason = cut.reason if cut.up_to is not None else _without_changes(cut.reason, works)
         return self._answer(reason, [_one_of(work, len(works)) for work in works])
 
-    def _answer(self, reason: PlanReason, tasks: Sequence[TaskWork] = ()) -> PartitionPlan:
+    def _answer(self, reason: PlanReason, tasks: Sequence[ToBase] = ()) -> PartitionPlan:
         read = self._read
         late = late_changes([*self._inserts, *self._deletes], read.optimized)
         return PartitionPlan(read.spec_id, read.partition, read.optimized, reason, tuple(tasks), late)
@@ -162,7 +162,7 @@ class _Planner:
 
     # ---- tasks -------------------------------------------------------------------------------------------------------
 
-    def _works(self, up_to: int, group: str) -> list[TaskWork]:
+    def _works(self, up_to: int, group: str) -> list[ToBase]:
         above, read = self._read.optimized, self._read
         inserts = tuple(each.of for each in self._inserts if each.has_rows(above, up_to))
         deletes = [each for each in self._deletes if each.has_rows(above, up_to)]
@@ -218,17 +218,16 @@ class _Planner:
             or any(deleted.of_store(each) or each.file.file_size_bytes > properties.oversized_bytes for each in unit.base)
         )
 
-    def _work(self, task: TaskFiles, deleted: DeletedRows, stays: Collection[str], up_to: int, group: str) -> TaskWork:
+    def _work(self, task: TaskFiles, deleted: DeletedRows, stays: Collection[str], up_to: int, group: str) -> ToBase:
         read, properties, files = self._read, self._options.properties, task.files
         written = [each.file.file_size_bytes for each in files.base if each.file.path not in stays]
         size = sum(written) + UnitFiles(inserts=files.inserts).bytes_of(task.node)
         outputs = output_count(size, properties.target_size_bytes, self._fragment_bytes) if written or files.inserts else 0
         even = -(-size // max(outputs, 1))
         applied = {delete.path: delete for each in files.base for delete in deleted.of_store(each)}
-        return TaskWork(
+        return ToBase(
             node=TableNode(read.spec_id, read.partition, task.node),
             type=self._options.type,
-            action=TaskAction.TO_BASE,
             inputs=_plain(files.base),
             deletes=tuple(applied.values()),
             converts=tuple(path for path, delete in applied.items() if delete.referenced_data_file in stays),
@@ -249,7 +248,7 @@ class _Planner:
         )
 
 
-def _without_changes(reason: PlanReason, works: Sequence[TaskWork]) -> PlanReason:
+def _without_changes(reason: PlanReason, works: Sequence[ToBase]) -> PlanReason:
     """The reason for tasks that merge no change, or for having none. `reason` says that there is no change."""
     if not works:
         return PlanReason(reason.code, f"{reason.text}, and a rewrite of its base files would gain nothing")
@@ -266,9 +265,9 @@ def _still_open(late: BegunTransaction, up_to: int) -> PlanReason:
     return PlanReason(PlanReasonCode.FILES_IN_USE, f"{text} must not be called by transaction {up_to} before it ends, so they wait")
 
 
-def _one_of(work: TaskWork, tasks: int) -> TaskWork:
+def _one_of(work: ToBase, tasks: int) -> ToBase:
     """The work as one of so many tasks of its partition."""
-    return replace(work, changes=replace(work.changes, tasks=tasks)) if work.changes is not None else work
+    return replace(work, changes=replace(work.changes, tasks=tasks))
 
 
 def _plain(inputs: Iterable[KeyedInput]) -> tuple[LiveFile, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.keyed.key_hash import may_be_in_a_key
-from compaction_pipeline.core.tables.keyed.stores import CHANGE_STORE_KEY, FORMAT_KEY, MIXED_ICEBERG, PRIMARY_KEY, STORE_KEY
+from compaction_pipeline.core.tables.kinds import CHANGE_STORE_KEY, FORMAT_KEY, MIXED_ICEBERG, PRIMARY_KEY, STORE_KEY
 from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY, ENABLED_KEY
 
 BASE_BUCKETS_KEY, CHANGE_BUCKETS_KEY = "base.file-index.hash-bucket", "change.file-index.hash-bucket"

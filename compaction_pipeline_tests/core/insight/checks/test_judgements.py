@@ -13,8 +13,10 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, Tas
 from compaction_pipeline.core.tables.table import SnapshotSummary
 from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests.core.insight.checks.judged import judged_node
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task
+from compaction_pipeline_tests.works import as_kind
 
 
 def attempt(task_id: str, ended_at: datetime, end_reason: EndReason) -> TaskAttempt:
@@ -74,7 +76,7 @@ def test_two_undersized_outputs_of_one_task_are_red() -> None:
 def merged_to_base(*names: str, size: int = 3 * MIB, action: TaskAction = TaskAction.TO_BASE) -> CompactionTask:
     files = [replace(output(size), path=f"s3://lake/{name}.parquet") for name in names]
     of_table = task(outputs=files)
-    return replace(of_table, work=replace(of_table.work, action=action))
+    return replace(of_table, work=as_kind(of_table.work, action, changes=ChangeSpan((), (), None, 0, 1)))
 
 
 def test_a_merge_to_base_may_leave_one_undersized_file_for_each_tree_node() -> None:

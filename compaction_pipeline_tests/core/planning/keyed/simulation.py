@@ -18,7 +18,7 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSe
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, key_of
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 from compaction_pipeline.core.work.kinds import TaskAction
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 
 FIELDS = (PathField("region", "identity", "string"),)
 PARTITIONS: tuple[Partition, ...] = ((PartitionValue("region", "string", "eu"),), (PartitionValue("region", "string", "us"),))
@@ -150,7 +150,7 @@ class SimTable:
 
     # ---- carrying out tasks
 
-    def commit(self, works: Sequence[TaskWork], base_mask: int = 0) -> None:
+    def commit(self, works: Sequence[Work], base_mask: int = 0) -> None:
         """Carry out all tasks of one partition, and commit them. Base files get nodes of at least `base_mask`."""
         before = dict(self.base)
         for work in works:
@@ -159,7 +159,7 @@ class SimTable:
             self._carry_out(work, before, base_mask)
             self.above[work.node.partition] = work.changes.up_to
 
-    def _carry_out(self, work: TaskWork, before: dict[str, SimFile], base_mask: int) -> None:
+    def _carry_out(self, work: Work, before: dict[str, SimFile], base_mask: int) -> None:
         span, node = work.changes, (work.node.tree.mask, work.node.tree.index)
         assert span is not None
 

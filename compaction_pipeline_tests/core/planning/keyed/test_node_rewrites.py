@@ -16,10 +16,11 @@ from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests.builders import NOW, PLENTY, data
 from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, SimRow, SimTable
+from compaction_pipeline_tests.works import task_work
 
 _RULES = TableProperties(
     target_size_bytes=64,
@@ -93,7 +94,7 @@ def test_a_minor_merges_the_files_of_a_node_and_predicts_what_is_left() -> None:
 
 
 def test_a_partition_whose_base_files_are_merged_with_each_other_is_busy() -> None:
-    work = TaskWork(TableNode(0), _FULL, TaskAction.TO_BASE, (data("a"),), (), 0, 1, 1, changes=ChangeSpan((), (), 3, 3, 7, (), 1))
+    work = task_work(TableNode(0), _FULL, TaskAction.TO_BASE, (data("a"),), (), 0, 1, 1, changes=ChangeSpan((), (), 3, 3, 7, (), 1))
     assert not work.change_files
     assert in_work([task_builder(work=work, status=TaskStatus.EXECUTING)], by_person=False).busy == {work.node.place}
 

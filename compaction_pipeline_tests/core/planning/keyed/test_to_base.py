@@ -21,7 +21,7 @@ from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.work import ChangeSpan, TaskWork
+from compaction_pipeline.core.work.work import ChangeSpan, Work
 
 _FIELDS = (PathField("region", "identity", "string"),)
 _COUNTER = itertools.count(1)
@@ -60,12 +60,12 @@ def planned(of: KeyedFiles, kind: CompactionType = _MAJOR, **options: object) ->
     return plan
 
 
-def span(work: TaskWork) -> ChangeSpan:
+def span(work: Work) -> ChangeSpan:
     assert work.changes is not None
     return work.changes
 
 
-def only(plan: PartitionPlan) -> TaskWork:
+def only(plan: PartitionPlan) -> Work:
     (work,) = plan.tasks
     return work
 

@@ -12,7 +12,7 @@ from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.work import TaskWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, Node, SimFile, SimRow, SimTable, related
 
 _NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
@@ -152,7 +152,7 @@ def _check_cut(changes: Sequence[SimFile], above: int | None, up_to: int) -> Non
     assert all(row.transaction > up_to for row in left)
 
 
-def _check_rows(table: SimTable, works: Sequence[TaskWork], in_span: dict[str, SimFile], above: int | None, up_to: int) -> None:
+def _check_rows(table: SimTable, works: Sequence[Work], in_span: dict[str, SimFile], above: int | None, up_to: int) -> None:
     taken: Counter[int] = Counter()
     for work in works:
         assert work.changes is not None

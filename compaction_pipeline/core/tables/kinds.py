@@ -1,4 +1,4 @@
-"""What the properties of an Iceberg table say about its part in a keyed table.
+"""What the properties of an Iceberg table say about its kind: a plain table, or one of the two stores of a keyed table.
 
 A keyed (Mixed-Iceberg) table is two Iceberg tables: the base store, which has the keyed table's name, and the change store, which the base
 store names. To a catalog they are two tables that have nothing to do with each other. Amoro also makes Mixed-Iceberg tables without a

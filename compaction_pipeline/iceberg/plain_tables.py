@@ -17,7 +17,7 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     SEQUENCE_FLAG,
     numbers_of_properties,
 )
-from compaction_pipeline.core.tables.keyed.stores import change_stores_beside, refusal_of_store, says_no_key
+from compaction_pipeline.core.tables.kinds import change_stores_beside, refusal_of_store, says_no_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.tables.keyed.stores import (
+from compaction_pipeline.core.tables.kinds import (
     BaseStore,
     base_store,
     change_stores_beside,

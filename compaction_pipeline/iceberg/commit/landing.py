@@ -10,36 +10,36 @@ from collections.abc import Collection, Mapping, Sequence
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
-from compaction_pipeline.core.commit.base_decision import task_groups, with_their_groups
+from compaction_pipeline.core.commit.figures import counted
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
-from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, CommitFigures
+from compaction_pipeline.core.errors import assert_never
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.data_file import OutputFile
-from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
+from compaction_pipeline.iceberg.commit.attempts import head_id, snapshots_with
+from compaction_pipeline.iceberg.commit.outputs import outputs_of
+from compaction_pipeline.iceberg.commit.strategy import D, Landed, Strategy
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.figures import figures_of_history
-from compaction_pipeline.iceberg.head_reader import listed_paths
-from compaction_pipeline.iceberg.keyed.sequences import numbers_at
+from compaction_pipeline.iceberg.head_reader import HeadReader, listed_paths
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.rewrite_files import Transaction, name_in
 from compaction_pipeline.iceberg.scan import manifests_of
 
 
-def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome:
+def settled(strategy: Strategy[D], record_id: RecordId, tasks: Sequence[MergedWork[Work]]) -> CommitOutcome:
     """How an earlier commit of this record ended. UNKNOWN while one of its attempts may still land."""
-    landed = landed_by_record(loaded, record_id, tasks)
+    loaded = strategy.written_store()
+    landed = landed_by_record(loaded, record_id, tasks, strategy)
     if landed is not None:
         return landed
     with translated(f"the history of table {'.'.join(loaded.name())}"):
         found = listed_paths(loaded.io, loaded.metadata, [output.path for task in tasks for output in outputs_of(task)])
-        committed = with_their_groups(tasks, {task.task_id for task in tasks if any(output.path in found for output in outputs_of(task))})
+        committed = strategy.together({task.task_id for task in tasks if any(output.path in found for output in outputs_of(task))})
         if committed:
             conflicts = {task.task_id: "its record was committed without it" for task in tasks if task.task_id not in committed}
             reason = "the table lists outputs of the tasks, and the snapshot that added them was expired"
@@ -59,13 +59,13 @@ def settled(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask])
     )
 
 
-def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[CompactionTask]) -> CommitOutcome | None:
+def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[MergedWork[Work]], strategy: Strategy[D]) -> CommitOutcome | None:
     """How an earlier commit of this record ended, if a snapshot carries its id. None if no snapshot does."""
-    metadata = loaded.metadata
-    ours = [one for one in metadata.snapshots if one.summary is not None and one.summary[RECORD_ID_PROPERTY] == record_id]
+    ours = sorted(
+        snapshots_with(loaded.metadata, RECORD_ID_PROPERTY, record_id), key=lambda one: (one.timestamp_ms, one.sequence_number or 0)
+    )
     if not ours:
         return None
-    ours.sort(key=lambda one: (one.timestamp_ms, one.sequence_number or 0))
     ids = {one.snapshot_id for one in ours}
     first = next((one for one in ours if one.parent_snapshot_id not in ids), ours[0])
     last = next((one for one in ours if one.snapshot_id not in {other.parent_snapshot_id for other in ours}), ours[-1])
@@ -80,45 +80,53 @@ def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[Compact
                     if entry.snapshot_id not in ids:
                         continue
                     (removed if entry.status == ManifestEntryStatus.DELETED else added).add(entry.data_file.file_path)
-        figures = figures_of_history(loaded, first, last, added, removed)
-        found = {task.task_id for task in tasks if _went_in(task, added, removed)}
-        found |= _only_moved(loaded, last, tasks)
-    committed = with_their_groups(tasks, found)
+        figures = _figures_of_history(loaded, first, last, added, removed)
+        found = strategy.went_in(Landed(loaded, last, added, removed))
+    committed = strategy.together(found)
     conflicts = {task.task_id: "its record was committed without it" for task in tasks if task.task_id not in committed}
     return CommitOutcome(CommitState.COMMITTED, committed, conflicts, first.parent_snapshot_id, last.snapshot_id, figures)
 
 
-def _only_moved(loaded: Table, snapshot: Snapshot, tasks: Sequence[CompactionTask]) -> set[TaskId]:
-    """The tasks of groups that change no file: their changes hold no row that lives. The snapshot's optimized sequence tells of them."""
-    silent = [group for group in task_groups(tasks) if not any(outputs_of(task) or task.work.rewritten for task in group)]
-    if not silent:
-        return set()
-    sequences = numbers_at(".".join(loaded.name()), loaded.metadata, snapshot, loaded.io)
-    return {
-        task.task_id
-        for group in silent
-        for task in group
-        if task.work.changes is not None
-        and sequences.of_spec(task.work.node.spec_id).of(task.work.node.partition) == task.work.changes.up_to
-    }
+def went_in(tasks: Sequence[MergedWork[Work]], landed: Landed) -> set[TaskId]:
+    """The tasks that a commit put in, as far as the files that it added and removed tell."""
+    return {task.task_id for task in tasks if _went_in(task, landed.added, landed.removed)}
 
 
-def _went_in(task: CompactionTask, added: set[str], removed: set[str]) -> bool:
-    if task.work.action in (TaskAction.MERGE, TaskAction.REWRITE_CHANGES):
-        return all(file.path in removed for file in task.work.inputs)
-    if task.work.action is TaskAction.DROP_DELETES:
-        return any(delete.path in removed for delete in task.work.deletes)
-    outputs = outputs_of(task)
-    if task.work.action is TaskAction.TO_BASE:
-        return any(output.path in added for output in outputs) or any(file.path in removed for file in task.work.rewritten)
-    return all(output.path in added for output in outputs) if outputs else any(path in removed for path in task.work.converts)
+def _went_in(task: MergedWork[Work], added: Collection[str], removed: Collection[str]) -> bool:
+    work, outputs = task.work, outputs_of(task)
+    match work:
+        case Merge() | RewriteChanges():
+            return all(file.path in removed for file in work.inputs)
+        case DropDeletes():
+            return any(delete.path in removed for delete in work.deletes)
+        case ToBase():
+            return any(output.path in added for output in outputs) or any(file.path in removed for file in work.rewritten)
+        case Convert():
+            return all(output.path in added for output in outputs) if outputs else any(path in removed for path in work.converts)
+        case _:
+            return assert_never(work)
 
 
-def has_landed(fresh: Table, loaded: Table, transaction: Transaction) -> bool:
+def _figures_of_history(loaded: Table, first: Snapshot, last: Snapshot, added: set[str], removed: set[str]) -> CommitFigures:
+    """The figures of a commit that was found in the table. Empty if the snapshot before it has been expired."""
+    reader = HeadReader(loaded.io)
+    parent = loaded.metadata.snapshot_by_id(first.parent_snapshot_id) if first.parent_snapshot_id is not None else None
+    if parent is None:
+        return CommitFigures()
+    before = reader.live_files(loaded.metadata, parent)
+    after = reader.live_files(loaded.metadata, last)
+    inputs = [file for file in before if file.is_data and file.path in removed]
+    outputs = [file for file in after if file.is_data and file.path in added]
+    dropped = sum(1 for file in before if not file.is_data and file.path in removed)
+    came = sum(1 for file in after if not file.is_data and file.path in added)
+    return counted(before, after, inputs, outputs, (dropped, came))
+
+
+def has_landed(fresh: Table, transaction: Transaction) -> bool:
     """Whether the attempt is in the table. Either its snapshots are there or, if they were expired at once, later snapshots list its
     manifests."""
     ours = {staged.snapshot.snapshot_id for staged in transaction.staged}
-    before = {snapshot.snapshot_id for snapshot in loaded.metadata.snapshots}
+    before = {snapshot.snapshot_id for snapshot in transaction.table.metadata.snapshots}
     newer = [snapshot for snapshot in fresh.metadata.snapshots if snapshot.snapshot_id not in before]
     if any(snapshot.snapshot_id in ours for snapshot in newer):
         return True
@@ -152,12 +160,3 @@ def metadata_files(loaded: Table, record_ids: Collection[RecordId]) -> Sequence[
     metadata = loaded.metadata
     location = metadata.properties.get("write.metadata.path", f"{metadata.location.rstrip('/')}/metadata")
     return [path for path in files_under(loaded.io, location, recursive=False) if name_in(path.rsplit("/", 1)[-1]) in record_ids]
-
-
-def outputs_of(task: CompactionTask) -> Sequence[OutputFile]:
-    return task.result.outputs if task.result is not None else ()
-
-
-def head_id(metadata: TableMetadata) -> int | None:
-    head = metadata.snapshot_by_name(MAIN_BRANCH)
-    return head.snapshot_id if head else None

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from compaction_pipeline.core.tables.columns import OFFSET_ID, PATH_ID, POSITION_ID, TRANSACTION_ID, Column, bound_value
+from compaction_pipeline.core.tables.columns import PATH_ID, POSITION_ID, Column, bound_value
 from compaction_pipeline.core.tables.data_file import OutputFile
 
 POSITION_DELETE_COLUMNS: Mapping[int, Column] = {
     PATH_ID: Column(PATH_ID, "string"),
     POSITION_ID: Column(POSITION_ID, "long"),
 }
-CHANGE_COLUMNS: Mapping[int, Column] = {number: Column(number, "long") for number in (OFFSET_ID, TRANSACTION_ID)}
-"""The columns that merged change files have beside those of the schema: a row's offset in its transaction, and its transaction."""
 _MOST = 2**63
 _MAGIC = 4
 """A Parquet file begins with four bytes that name the format. Its first row group follows."""

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
-from compaction_pipeline.core.commit.decision import CommitDecision
 from compaction_pipeline.core.commit.head import HeadFiles
-from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.errors import CommitConflict, OutputUnusable
-from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
-from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.core.words import printable
-from compaction_pipeline.core.work.kinds import TaskAction
+from compaction_pipeline.core.work.expected import expected_of
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.formats.file_io.local_files import local_path, local_version
 from compaction_pipeline.formats.file_io.object_io import ObjectFile
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.figures import counted
-from compaction_pipeline.iceberg.landing import outputs_of
 from compaction_pipeline.iceberg.manifests.entries import EntryCheck, data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 from compaction_pipeline.iceberg.opened_paths import check_no_link
@@ -38,12 +34,17 @@ class TaskOutput:
     live: LiveFile
 
 
-def outputs_are_live(task: CompactionTask, head: HeadFiles) -> bool:
+def outputs_of(task: MergedWork[Work]) -> Sequence[OutputFile]:
+    """The merged files of a task; none when it has no result."""
+    return task.result.outputs if task.result is not None else ()
+
+
+def outputs_are_live(task: MergedWork[Work], head: HeadFiles) -> bool:
     """Whether outputs of the task are in the table already, under any record."""
     return any(output.path in head.data.by_path or output.path in head.deletes for output in outputs_of(task))
 
 
-def check_constants(task: CompactionTask, head: HeadFiles) -> None:
+def check_constants(task: MergedWork[Work], head: HeadFiles) -> None:
     """Check that the partition values that were merged are still those of the manifest.
 
     A file may lack an identity-partitioned column. The merge then filled it with the value in the plan. Raises CommitConflict.
@@ -54,9 +55,13 @@ def check_constants(task: CompactionTask, head: HeadFiles) -> None:
             raise CommitConflict(f"its input {data.path} is of partition {live.partition} but was merged as one of {data.partition}")
 
 
-def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, head: HeadFiles, entries: EntryCheck) -> TaskOutput:
-    """A merged file as an entry of this head's manifests. Raises CommitConflict if it does not fit the head, if no manifest can hold it, or
-    if it is not on storage as it was written."""
+def prepared_output(
+    task: MergedWork[Work], output: OutputFile, loaded: Table, head: HeadFiles, entries: EntryCheck, number: int
+) -> TaskOutput:
+    """A merged file as an entry of this head's manifests. `number` is its data sequence number.
+
+    Raises CommitConflict if it does not fit the head, if no manifest can hold it, or if it is not on storage as it was written.
+    """
     metadata = loaded.metadata
     if output.spec_id not in metadata.specs():
         raise CommitConflict(f"its output {output.path} has partition spec {output.spec_id}, which the table no longer has")
@@ -73,10 +78,11 @@ def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, hea
         ) from error
     # The partition as this head writes it: a type may have been promoted since the plan.
     partition = PartitionReader(struct).read(file.partition)
-    converts = task.work.action is TaskAction.CONVERT
+    # An output of a conversion has the place of one input. The inputs of other work have all one place, if their rows do not tell it.
+    only_positions = FileContent.DATA not in expected_of(task.work).contents
     for data in task.work.inputs:
         live = head.data.by_path.get(data.path)
-        if live is None or live.spec_id != output.spec_id or (converts and data.path != output.referenced_data_file):
+        if live is None or live.spec_id != output.spec_id or (only_positions and data.path != output.referenced_data_file):
             continue
         if live.partition != partition:
             raise CommitConflict(f"its output {output.path} is of another partition than its input {data.path}")
@@ -88,27 +94,26 @@ def prepared_output(task: CompactionTask, output: OutputFile, loaded: Table, hea
         partition=partition,
         file_size_bytes=output.file_size_bytes,
         record_count=output.record_count,
-        data_sequence_number=_sequence_number(task, output, metadata.next_sequence_number()),
+        data_sequence_number=number,
         referenced_data_file=output.referenced_data_file,
     )
     return TaskOutput(file, live)
 
 
-def _sequence_number(task: CompactionTask, output: OutputFile, next_number: int) -> int:
-    """The data sequence number that a merged file gets."""
-    if task.work.action is TaskAction.REWRITE_CHANGES:
-        # Readers skip a change file by this number, so it must not be lower than the transaction of any of its rows.
-        return max(file.data_sequence_number for file in task.work.inputs)
-    # A merged file gets the number of the plan, so that later deletes reach it. New position deletes get that of the new snapshot.
-    return task.sequence_number if output.content is FileContent.DATA else next_number
+def number_of_plan(task: MergedWork[Work], output: OutputFile, metadata: TableMetadata) -> int:
+    """The data sequence number of a merged file, when later deletes have to reach it: that of the plan.
+
+    New position deletes get that of the new snapshot.
+    """
+    return task.sequence_number if output.content is FileContent.DATA else metadata.next_sequence_number()
 
 
-def _check_on_storage(loaded: Table, task: CompactionTask, output: OutputFile) -> None:
+def _check_on_storage(loaded: Table, task: MergedWork[Work], output: OutputFile) -> None:
     # If an output was removed, or was not written completely, its rows would be lost once the inputs are gone.
     with translated(f"output {output.path}", is_file=True):
         try:
             folder = data_folder(loaded.metadata.location, loaded.metadata.properties)
-            check_no_link(output.path, folder, (file.path for file in task.work.inputs))
+            check_no_link(output.path, folder, [file.path for file in task.work.inputs])
             size, version = _on_storage(loaded, output.path)
         except FileNotFoundError:
             # With the inputs, more is missing than this file. The node is planned again then.
@@ -138,26 +143,10 @@ def _on_storage(loaded: Table, path: str) -> tuple[int, str | None]:
     return size, local_version(local) if local is not None else None
 
 
-def _answers_for(loaded: Table, task: CompactionTask) -> bool:
+def _answers_for(loaded: Table, task: MergedWork[Work]) -> bool:
     """Whether the storage answers now for a file that the task read; for the table's metadata when it read none of this store."""
     known = next((file.path for file in task.work.inputs), loaded.metadata_location)
     try:
         return len(loaded.io.new_input(known)) > 0
     except Exception:
         return False
-
-
-def commit_figures(files: Sequence[LiveFile], decision: CommitDecision, outputs: Mapping[TaskId, Sequence[TaskOutput]]) -> CommitFigures:
-    """The numbers that the commit changes, for the record."""
-    by_path = {file.path: file for file in files}
-    rewriting = (*decision.merges, *decision.to_base, *decision.rewrites)
-    inputs = [by_path.get(file.path, file) for task in rewriting for file in task.work.rewritten]
-    written = [output.live for task in decision.survivors for output in outputs[task.task_id]]
-    merged = [file for file in written if file.is_data]
-    converted = [file for file in written if not file.is_data]
-    dropped = [*decision.dropped_by_replace, *decision.dropped_by_overwrite]
-    gone = {file.path for file in (*inputs, *dropped)}
-    after = [*(file for file in files if file.path not in gone), *merged, *converted]
-    # In a change store deletes are data files to Iceberg. Only the names tell.
-    deletes = {file.path for file in (*files, *merged) if is_delete_file(file.path)} if decision.rewrites else frozenset[str]()
-    return counted(files, after, inputs, merged, len(dropped), len(converted), deletes)
