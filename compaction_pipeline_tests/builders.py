@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory
+from compaction_pipeline.core.planning.plain.planner import plan
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.planner import plan
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile

@@ -9,7 +9,7 @@ import pytest
 from compaction_pipeline.cli.compaction_answer import exit_code_of_plan
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
-from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import ORDER, PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline_tests.written_pages import ROOT, check_part, table
@@ -244,6 +244,7 @@ def tables() -> Mapping[str, str]:
             ("reason", "exit code of an empty plan", "means", "what to do"),
             [(f"`{code.value}`", exit_of_reason(code), *PLAN_REASONS[code]) for code in PlanReasonCode],
         ),
+        "order of reasons": ", ".join(f"`{code.value}`" for code in ORDER) + ".",
         "error reasons": table(
             ("reason", "exit code", "means", "what to do"),
             [(f"`{code.value}`", exit_of_error(code), *ERROR_REASONS[code]) for code in ErrorCode],
@@ -255,7 +256,7 @@ def tables() -> Mapping[str, str]:
     }
 
 
-@pytest.mark.parametrize("name", ["exit codes", "plan reasons", "error reasons", "end reasons"])
+@pytest.mark.parametrize("name", ["exit codes", "plan reasons", "order of reasons", "error reasons", "end reasons"])
 def test_the_page_lists_every_exit_code_and_every_reason(name: str) -> None:
     check_part("docs/operations.md", name, __file__, tables()[name])
 

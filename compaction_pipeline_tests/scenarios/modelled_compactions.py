@@ -18,8 +18,8 @@ from typing import get_args
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory
+from compaction_pipeline.core.planning.plain.planner import plan
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.planner import plan
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -27,17 +27,6 @@ class NodeHistory:
     first_seen: Mapping[TableNode, datetime] = field(default_factory=dict)
     last_planned_at: datetime | None = None
     last_old_spec_delete_at: datetime | None = None
-
-    @classmethod
-    def of(cls, nodes: Iterable[NodeState], last_planned_at: datetime | None, last_old_spec_delete_at: datetime | None) -> NodeHistory:
-        """What is remembered of these nodes, and of their table."""
-        nodes = tuple(nodes)
-        return cls(
-            last_done={(node.node, kind): at for node in nodes for kind, at in node.last_done.items()},
-            first_seen={node.node: node.first_seen for node in nodes if node.first_seen is not None},
-            last_planned_at=last_planned_at,
-            last_old_spec_delete_at=last_old_spec_delete_at,
-        )
 
 
 class PlanReasonCode(str, Enum):
@@ -81,6 +70,27 @@ class PlanReasonCode(str, Enum):
     """The files are not completely read yet, or they changed while they were read."""
     FAILING = "FAILING"
     """Tasks of the node used up their attempts a short time ago."""
+
+
+ORDER = (
+    PlanReasonCode.PLANNED,
+    PlanReasonCode.MIN_PLAN_INTERVAL,
+    PlanReasonCode.QUEUE_FULL,
+    PlanReasonCode.OVER_BUDGET,
+    PlanReasonCode.FILES_IN_USE,
+    PlanReasonCode.FAILING,
+    PlanReasonCode.REFUSED,
+    PlanReasonCode.LIVE_TWICE,
+    PlanReasonCode.NO_GAIN,
+    PlanReasonCode.NOT_FRAGMENTED,
+)
+"""The reasons of nodes, the weightiest first. The first of them that some node has is the reason of them all: of the nodes that are judged
+together, and of the table. What holds back work of the whole table comes before what holds back a node."""
+
+
+def weightiest(codes: Iterable[PlanReasonCode]) -> PlanReasonCode:
+    """Return the first of these codes in `ORDER`. Raises ValueError when there is none, or one that no node can have."""
+    return min(codes, key=ORDER.index)
 
 
 NOT_ADMITTED = frozenset(
@@ -174,3 +184,13 @@ class NodeState:
     def last_work(self) -> datetime | None:
         """When work of any type was last committed on the node."""
         return max(self.last_done.values(), default=None)
+
+
+def history_of(nodes: Sequence[NodeState], last_planned_at: datetime | None, last_old_spec_delete_at: datetime | None) -> NodeHistory:
+    """Return what is remembered of these nodes, and of their table."""
+    return NodeHistory(
+        last_done={(node.node, kind): at for node in nodes for kind, at in node.last_done.items()},
+        first_seen={node.node: node.first_seen for node in nodes if node.first_seen is not None},
+        last_planned_at=last_planned_at,
+        last_old_spec_delete_at=last_old_spec_delete_at,
+    )

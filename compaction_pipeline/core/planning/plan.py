@@ -1,14 +1,16 @@
-"""What a plan is made from, and what it contains. The function `plan()` is in `core.planning.planner`."""
+"""What a plan is made from, and what it contains. `core.planning.frame` makes it of what the planner of a kind of table judged."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.group import QueueRoom
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.work import Work
@@ -27,6 +29,32 @@ class PlanRequest:
     nodes: frozenset[TableNode] | None = None
     force: bool = False
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What every plan depends on besides the files and the open tasks: the rules of the table, the wish, the past, and the time."""
+
+    properties: TableProperties
+    request: PlanRequest
+    history: NodeHistory
+    now: datetime
+
+    @property
+    def types(self) -> frozenset[CompactionType]:
+        """The types that may be planned. A forced request without a type means MINOR and MAJOR: nobody asked to rewrite partitions."""
+        if self.request.types is not None:
+            return frozenset(self.request.types)
+        return frozenset(CompactionType) - ({CompactionType.FULL} if self.request.force else set())
+
+
+@dataclass(frozen=True, slots=True)
+class FilesAfter:
+    """How many data files and delete files a whole table has after a plan, and the bytes of both together."""
+
+    data_files: int
+    delete_files: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

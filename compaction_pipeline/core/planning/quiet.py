@@ -6,21 +6,23 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.clock import is_judged, may_be_due_from
-from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode, weightiest
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 
 UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and no node changed since it was judged")
 
-_WAITING = (
-    PlanReasonCode.MIN_PLAN_INTERVAL,
-    PlanReasonCode.QUEUE_FULL,
-    PlanReasonCode.OVER_BUDGET,
-    PlanReasonCode.FILES_IN_USE,
-    PlanReasonCode.PLANNED,
-    PlanReasonCode.FAILING,
+_WAITING = frozenset(
+    {
+        PlanReasonCode.MIN_PLAN_INTERVAL,
+        PlanReasonCode.QUEUE_FULL,
+        PlanReasonCode.OVER_BUDGET,
+        PlanReasonCode.FILES_IN_USE,
+        PlanReasonCode.FAILING,
+    }
 )
+"""The reasons of nodes that are due but not done."""
 
 
 def nodes_to_look_at(
@@ -48,12 +50,20 @@ def are_told(nodes: Sequence[NodeState], failing: Collection[TableNode]) -> bool
 
 def what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:
     """Return a reason that describes the nodes that are due but not done, from their verdicts; None when there is no such node."""
-    reasons = [(node.node, node.verdict.reason) for node in nodes if node.verdict is not None]
-    for code in _WAITING:
-        held = [(node, reason) for node, reason in reasons if reason.code is code]
-        if held:
-            node, reason = held[0]
-            # The tasks of a node that was planned hold its files by now.
-            told = PlanReasonCode.FILES_IN_USE if code is PlanReasonCode.PLANNED else code
-            return PlanReason(told, f"{count_text(len(held), 'node')} held back; {node}: {reason.text}")
-    return None
+    waiting = [
+        (node.node, told, node.verdict.reason.text)
+        for node in nodes
+        if node.verdict is not None and (told := _told(node.verdict)) in _WAITING
+    ]
+    if not waiting:
+        return None
+    code = weightiest(told for _, told, _ in waiting)
+    held = [(node, text) for node, told, text in waiting if told is code]
+    node, text = held[0]
+    return PlanReason(code, f"{count_text(len(held), 'node')} held back; {node}: {text}")
+
+
+def _told(verdict: NodeVerdict) -> PlanReasonCode:
+    """The reason of a node as it is now. The tasks of a node that was planned hold its files by now."""
+    code = verdict.reason.code
+    return PlanReasonCode.FILES_IN_USE if code is PlanReasonCode.PLANNED else code

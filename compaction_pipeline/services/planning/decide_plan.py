@@ -15,7 +15,7 @@ from enum import Enum
 from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
-from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, PlanReason, PlanReasonCode, history_of
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -23,10 +23,10 @@ from compaction_pipeline.core.planning.admission import Admitted, admission
 from compaction_pipeline.core.planning.budget import may_refill, most_tasks, table_budget
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
 from compaction_pipeline.core.planning.keyed.in_work import in_work
-from compaction_pipeline.core.planning.keyed.table_plan import plan_keyed
+from compaction_pipeline.core.planning.keyed.planner import plan_keyed
 from compaction_pipeline.core.planning.left_out import nodes_left_out, obeys_filter, with_left_out
-from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.planner import Planning
+from compaction_pipeline.core.planning.plain.planner import Planning
+from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
 from compaction_pipeline.core.queue.open_work import InUse
@@ -216,7 +216,7 @@ class DecidePlan:
         # Failing nodes are left out for ticks and reviews. A person who asks again has probably mended what failed.
         if not (request.force or by_person) and any(failed_lately(task, now) for task in tasks):
             failing = failing_nodes(self._tasks.tasks(table), now)
-        history = NodeHistory.of(nodes, last_planned_at, known.index.last_old_spec_delete_at)
+        history = history_of(nodes, last_planned_at, known.index.last_old_spec_delete_at)
         return _Seen(in_use, tuple(nodes), tuple(tasks), failing, history, budget, now, by_person)
 
     def _waits(
@@ -272,13 +272,13 @@ class DecidePlan:
         if head.refusal is not None:
             return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, head.refusal))
         properties, of_base = admitted.properties.forced(), head.layout.properties
-        work = in_work(seen.tasks, by_person=seen.by_person)
+        work = in_work(seen.tasks, seen.in_use.paths, by_person=seen.by_person)
         try:
             content = self._scan.keyed_content(head, seen.now)
             nodes = measure_keyed(content.files, of_base, properties) if lets_in is not _lets_all_in else {}
             left_out = nodes_left_out(nodes, lets_in, request)
             request = _without(request, nodes, lets_in) if left_out else request
-            plan = plan_keyed(content, of_base, seen.in_use.paths, work, properties, request, seen.history, seen.budget, seen.now)
+            plan = plan_keyed(content, of_base, work, Circumstances(properties, request, seen.history, seen.now), seen.budget)
         except TableRefused as refusal:
             return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, str(refusal)))
         read = replace(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.planning.admission import Admitted
-from compaction_pipeline.core.planning.planner import Planning
+from compaction_pipeline.core.planning.plain.planner import Planning
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import FileStore

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.clock import may_be_due_from
 from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
-from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode, history_of
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -99,7 +99,7 @@ def test_a_trigger_that_time_makes_due_is_never_overlooked(
     properties = TableProperties(minor_interval=minor, full_interval=full, minor_file_count=5)
     node = judged(PlanReasonCode.NOT_FRAGMENTED, data_files=small + files, small_data_files=small, small_data_bytes=small)
     node = replace(node, first_seen=NOW, last_done=done)
-    history = NodeHistory.of([node], None, None)
+    history = history_of([node], None, None)
     due = minor_trigger_of(NODE, (small, small), (0, 0), history, properties, at).due
     due_full = small + files > 0 and full_trigger(NODE, history, properties, at).due
     assert may_be_due([node], properties, at) == (due or due_full)

@@ -9,8 +9,8 @@ import pytest
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus, node_health
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
+from compaction_pipeline.core.planning.plain.prediction import predicted
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.prediction import predicted
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction

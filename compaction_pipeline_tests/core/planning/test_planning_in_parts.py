@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
-from compaction_pipeline.core.planning import planner
+from compaction_pipeline.core.planning.plain import planner
+from compaction_pipeline.core.planning.plain.planner import Planning, plan
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.planner import Planning, plan
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.live_files import TableFiles, files_by_node

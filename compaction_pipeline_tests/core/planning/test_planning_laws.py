@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.planning.plain.prediction import predicted
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.prediction import predicted
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex

@@ -55,6 +55,14 @@ def test_the_widest_reason_to_wait_comes_first() -> None:
     assert what_waits(nodes) == PlanReason(PlanReasonCode.FILES_IN_USE, f"2 nodes held back; {node(2)}: because 2")
 
 
+def test_a_node_that_was_planned_counts_among_those_whose_files_tasks_hold() -> None:
+    nodes = [judged(1, PlanReasonCode.PLANNED), judged(2, PlanReasonCode.FILES_IN_USE)]
+    assert what_waits(nodes) == PlanReason(PlanReasonCode.FILES_IN_USE, f"2 nodes held back; {node(1)}: because 1")
+    assert what_waits([*nodes, judged(3, PlanReasonCode.OVER_BUDGET)]) == PlanReason(
+        PlanReasonCode.OVER_BUDGET, f"1 node held back; {node(3)}: because 3"
+    )
+
+
 def test_a_node_fails_by_its_newest_task_for_an_hour_unless_that_met_a_conflict() -> None:
     committed = ended(1, status=TaskStatus.COMMITTED)
     assert failing_nodes([committed, ended(1)], NOW) == {}

@@ -19,16 +19,20 @@ class InWork:
     A plan must not take the `busy` ones. It may take those of `replaceable` when it replaces these tasks: nobody has begun them.
     `change_files` are the paths of change files that open tasks read, for whatever purpose. A merge into the base store may read them too,
     because it removes none of them. A merge of change files with each other takes none: another one removes them, or readers will soon
-    skip them.
+    skip them. `base_files` are the paths of base files that open tasks hold.
     """
 
     busy: frozenset[Place] = frozenset()
     replaceable: Mapping[Place, tuple[TaskId, ...]] = field(default_factory=dict)
     change_files: frozenset[str] = frozenset()
+    base_files: frozenset[str] = frozenset()
 
 
-def in_work(tasks: Iterable[CompactionTask], *, by_person: bool) -> InWork:
-    """Return what the tasks of a table hold. The plan of a person may also replace tasks that failed and wait to be tried again."""
+def in_work(tasks: Iterable[CompactionTask], base_files: frozenset[str] = frozenset(), *, by_person: bool) -> InWork:
+    """Return what the tasks of a table hold; `base_files` are the paths of base files among it.
+
+    The plan of a person may also replace tasks that failed and wait to be tried again.
+    """
     open_tasks: dict[Place, list[CompactionTask]] = defaultdict(list)
     change_files: set[str] = set()
     for task in tasks:
@@ -42,4 +46,4 @@ def in_work(tasks: Iterable[CompactionTask], *, by_person: bool) -> InWork:
         for place, of_place in open_tasks.items()
         if by_person and all(task.status is TaskStatus.PENDING or task.waits_for_retry for task in of_place)
     }
-    return InWork(frozenset(open_tasks.keys() - replaceable.keys()), replaceable, frozenset(change_files))
+    return InWork(frozenset(open_tasks.keys() - replaceable.keys()), replaceable, frozenset(change_files), base_files)

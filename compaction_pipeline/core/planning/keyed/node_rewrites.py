@@ -13,7 +13,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.keyed_metrics import bucket_of
 from compaction_pipeline.core.fragmentation.triggers import Trigger
-from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReason, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReason, PlanReasonCode, weightiest
 from compaction_pipeline.core.planning.keyed.delta_rewrite import DeltaRewrite, NodeRewrites, plan_delta_rewrites
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
@@ -24,16 +24,8 @@ from compaction_pipeline.core.words import bytes_text, count_text
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.work import RewriteChanges
 
-_ORDER = (
-    PlanReasonCode.PLANNED,
-    PlanReasonCode.FILES_IN_USE,
-    PlanReasonCode.NO_GAIN,
-    PlanReasonCode.NOT_FRAGMENTED,
-)
-"""The reasons of tree nodes; the first of them that some tree node of a bucket has is the reason of the bucket."""
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NodeAnswer:
     """What is to be merged in one node, and the reason for it or for nothing."""
 
@@ -44,10 +36,6 @@ class NodeAnswer:
     def is_due(self) -> bool:
         """Whether there is work that is to be done, now or later."""
         return bool(self.tasks) or self.reason.code is PlanReasonCode.FILES_IN_USE
-
-    def wait(self, code: PlanReasonCode, text: str) -> None:
-        """Put the work off. What made it due stays the beginning of the reason."""
-        self.reason = PlanReason(code, f"{self.reason.text}; {text}")
 
 
 def plan_node_rewrites(
@@ -71,8 +59,12 @@ def plan_node_rewrites(
 
 
 def _answer(parts: Sequence[NodeRewrites], properties: TableProperties) -> NodeAnswer:
-    best = min(parts, key=lambda part: _ORDER.index(part.reason.code))
-    return NodeAnswer(best.reason, [_work(rewrite, properties) for part in parts for rewrite in part.rewrites])
+    """The answer about a bucket, by those about its tree nodes. The weightiest of their reasons is its reason."""
+    code = weightiest(part.reason.code for part in parts)
+    return NodeAnswer(
+        next(part.reason for part in parts if part.reason.code is code),
+        [_work(rewrite, properties) for part in parts for rewrite in part.rewrites],
+    )
 
 
 def _work(rewrite: DeltaRewrite, properties: TableProperties) -> RewriteChanges:

@@ -9,8 +9,8 @@ import pytest
 
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
 from compaction_pipeline.core.planning.keyed.in_work import InWork, in_work
-from compaction_pipeline.core.planning.keyed.table_plan import plan_keyed
-from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
+from compaction_pipeline.core.planning.keyed.planner import plan_keyed
+from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import TableNode
@@ -60,9 +60,8 @@ def planned(
     budget: Budget = PLENTY,
 ) -> CompactionPlan:
     content = KeyedContent(table.files(), (), held_by_sinks)
-    return plan_keyed(
-        content, _BUCKETS, frozenset(), work or InWork(), rules, request or PlanRequest(), history or NodeHistory(), budget, NOW
-    )
+    of = Circumstances(rules, request or PlanRequest(), history or NodeHistory(), NOW)
+    return plan_keyed(content, _BUCKETS, work or InWork(), of, budget)
 
 
 def actions(plan: CompactionPlan) -> list[TaskAction]:

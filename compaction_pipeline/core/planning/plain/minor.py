@@ -5,7 +5,7 @@ Conversions and MAJOR take care of larger data files.
 
 from __future__ import annotations
 
-from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.planning.plain.node_view import MergeBin, NodeView
 
 
 def minor_bins(view: NodeView) -> list[MergeBin]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory
-from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.planning.plain.node_view import MergeBin, NodeView
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.sort_order import lacks_order

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.planning.plain.node_view import MergeBin, NodeView
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach, EqualityScope
 from compaction_pipeline.core.tables.node import TableNode

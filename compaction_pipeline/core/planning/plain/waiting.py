@@ -13,8 +13,8 @@ from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.triggers import Trigger, new_files_trigger
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.planning.major import high_delete_ratios, joins_undersized
-from compaction_pipeline.core.planning.node_view import NodeView
+from compaction_pipeline.core.planning.plain.major import high_delete_ratios, joins_undersized
+from compaction_pipeline.core.planning.plain.node_view import NodeView
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import TableNode

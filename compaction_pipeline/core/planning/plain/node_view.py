@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
 from compaction_pipeline.core.planning.bin_packing import first_fit_decreasing, nearest_count, output_count
@@ -32,7 +33,7 @@ class MergeBin:
         return -(-self.input_bytes // self.outputs)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class NodeView:
     """A node's files, with the figures and properties that decide about them.
 
@@ -47,16 +48,19 @@ class NodeView:
     properties: TableProperties
     spread: bool
     table_rows: int
-    node_bytes: int = 0
-    fragments: list[LiveFile] = field(default_factory=list)
-    undersized: list[LiveFile] = field(default_factory=list)
     sort_order_id: int = UNSORTED
 
-    def __post_init__(self) -> None:
-        fragment, most = self.properties.fragment_size_bytes, self.properties.undersized_bytes
-        self.node_bytes = sum(file.file_size_bytes for file in self.files.data)
-        self.fragments = [file for file in self.available if file.file_size_bytes <= fragment]
-        self.undersized = [file for file in self.available if fragment < file.file_size_bytes <= most]
+    @cached_property
+    def node_bytes(self) -> int:
+        return sum(file.file_size_bytes for file in self.files.data)
+
+    @cached_property
+    def fragments(self) -> list[LiveFile]:
+        return [file for file in self.available if self.is_fragment(file)]
+
+    @cached_property
+    def undersized(self) -> list[LiveFile]:
+        return [file for file in self.available if self.is_undersized(file.file_size_bytes)]
 
     def with_available(self, available: list[LiveFile]) -> NodeView:
         """Return the same node for a plan that may take only these of its data files."""

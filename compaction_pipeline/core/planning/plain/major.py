@@ -5,8 +5,8 @@ A fragment is a small data file. A segment is a data file that is no fragment.
 
 from __future__ import annotations
 
-from compaction_pipeline.core.planning.minor import minor_bins
-from compaction_pipeline.core.planning.node_view import MergeBin, NodeView
+from compaction_pipeline.core.planning.plain.minor import minor_bins
+from compaction_pipeline.core.planning.plain.node_view import MergeBin, NodeView
 from compaction_pipeline.core.tables.data_file import LiveFile
 
 

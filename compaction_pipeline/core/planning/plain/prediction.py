@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compaction_pipeline.core.errors import assert_never
 from compaction_pipeline.core.fragmentation.metrics import deleted_rows
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.live_files import NodeFiles, TableFiles, files_by_node
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, PlainWork
+from compaction_pipeline.core.work.work import PlainWork
 
 _DELETE_BYTES_PER_ROW = 2
 _DELETE_FILE_BYTES = 1024
 """A position-delete file with one path compresses to about this size, plus `_DELETE_BYTES_PER_ROW` for each row."""
 
 
-def predicted(files: TableFiles, tasks: tuple[PlainWork, ...]) -> TableFiles:
+def predicted(files: TableFiles, tasks: Sequence[PlainWork]) -> TableFiles:
     """Return the table's files after all these tasks are committed with the outputs that their plan predicts.
 
     The outputs of a merge have the rows and bytes of its inputs. When rows move to another partition spec, their new partitions are not
@@ -29,36 +28,26 @@ def predicted(files: TableFiles, tasks: tuple[PlainWork, ...]) -> TableFiles:
     """
     if not tasks:
         return files
-    merges: list[tuple[int, Merge]] = []
-    conversions: list[Convert] = []
-    for number, work in enumerate(tasks):
-        match work:
-            case Merge():
-                merges.append((number, work))
-            case Convert():
-                conversions.append(work)
-            case DropDeletes():
-                pass
-            case _:
-                assert_never(work)
-    merged = {file.path for work in tasks for file in work.rewritten}
+    rewritten = {file.path for work in tasks for file in work.rewritten}
     converted = {path for work in tasks for path in work.converts}
-    kept = [file for file in files.files if file.path not in merged and file.path not in converted]
+    kept = [file for file in files.files if file.path not in rewritten and file.path not in converted]
     # Outputs have the plan's sequence number and new paths, so no delete of the plan's snapshot reaches them.
     dangling = {file.path for file in DeleteReach(files_by_node(kept), files.unpartitioned_spec_ids).dangling()}
-    outputs = [output for number, work in merges for output in _outputs(files, work, number)]
+    outputs = [output for number, work in enumerate(tasks) for output in _outputs(files, work, number)]
     return replace(
         files,
         snapshot_id=files.snapshot_id + 1,
         sequence_number=files.sequence_number + 1,
-        files=(*(file for file in kept if file.path not in dangling), *outputs, *_position_deletes(files, conversions, converted)),
+        files=(*(file for file in kept if file.path not in dangling), *outputs, *_position_deletes(files, tasks, converted)),
     )
 
 
-def _outputs(files: TableFiles, work: Merge, number: int) -> list[LiveFile]:
-    """Return the outputs that one MERGE task is expected to write. `number` makes their paths unique."""
+def _outputs(files: TableFiles, work: PlainWork, number: int) -> list[LiveFile]:
+    """Return the data files that a task is expected to write in place of those that leave. `number` makes their paths unique."""
+    if not work.rewritten:
+        return []
     size = -(-work.predicted_bytes // max(work.predicted_files, 1))
-    rows = sum(file.record_count for file in work.inputs)
+    rows = sum(file.record_count for file in work.rewritten)
     return [
         LiveFile(
             path=f"predicted/{files.sequence_number}-{number}-{part}",
@@ -75,8 +64,8 @@ def _outputs(files: TableFiles, work: Merge, number: int) -> list[LiveFile]:
     ]
 
 
-def _position_deletes(files: TableFiles, conversions: Sequence[Convert], converted: set[str]) -> list[LiveFile]:
-    """Return the position-delete files that the CONVERT tasks are expected to write, one for each of their inputs."""
+def _position_deletes(files: TableFiles, tasks: Sequence[PlainWork], converted: set[str]) -> list[LiveFile]:
+    """Return the position-delete files that the tasks are expected to write, one for each data file that they read and that stays."""
     if not converted:
         return []
     nodes = files_by_node(files.files)
@@ -85,10 +74,10 @@ def _position_deletes(files: TableFiles, conversions: Sequence[Convert], convert
     table_rows = sum(file.record_count for group in nodes.values() for file in group.data)
     spread = sum(1 for group in nodes.values() if group.data) > 1
     written = []
-    for node in {work.node: None for work in conversions}:
+    for node in {work.node: None for work in tasks if work.staying}:
         deleted = deleted_rows(node, nodes[node].data, reach, spread, table_rows, count_same_sequence=False)
-        for work in conversions:
-            for data in work.inputs if work.node == node else ():
+        for work in tasks:
+            for data in work.staying if work.node == node else ():
                 rows = int(deleted.get(data.path, 0.0))
                 written.append(
                     LiveFile(
