@@ -18,12 +18,12 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import sensors
 from compaction_pipeline.defs.names import COMMIT_JOB
 from compaction_pipeline.defs.runs import active_run
-from compaction_pipeline.services.tick_tables import TickTables
+from compaction_pipeline.services.compact import CompactTables
 
 EVERY = "COMMIT_RUNS_BENCHMARK_SECONDS"
 """The variable that says how many seconds lie between two runs of `commit_job`."""
 
-_compact_nodes = TickTables.compact_nodes
+_carry_out = CompactTables.carry_out
 
 
 def _serving(instance: dg.DagsterInstance, *jobs: str) -> str | None:
@@ -35,11 +35,11 @@ def _serving(instance: dg.DagsterInstance, *jobs: str) -> str | None:
     return recent[0].run_id if recent else active_run(instance, COMMIT_JOB)
 
 
-def _merging_only(self: TickTables, asked: Any, **named: Any) -> Any:
+def _merging_only(self: CompactTables, asked: Any, how: Any) -> Any:
     if not asked:
         # The process of a run does nothing else, so nobody else misses the method.
-        self.commit_due = _nothing  # type: ignore[method-assign]
-    return _compact_nodes(self, asked, **named)
+        self._commit_due.commit = _nothing  # type: ignore[method-assign]
+    return _carry_out(self, asked, how)
 
 
 def _nothing(*_: Any) -> Iterator[CompactionRecord]:
@@ -48,6 +48,6 @@ def _nothing(*_: Any) -> Iterator[CompactionRecord]:
 
 if EVERY in os.environ:
     sensors.active_run = _serving
-    TickTables.compact_nodes = _merging_only  # type: ignore[method-assign]
+    CompactTables.carry_out = _merging_only  # type: ignore[method-assign]
 
 __all__ = ["EVERY", "defs"]

@@ -85,9 +85,9 @@ def quiet_deployment(
     catalog.close()
     services.explore_catalogs.register(entry)
     started = time.monotonic()
-    while (sweep := services.tick_tables.sweep(None, _LONG)).refreshed:
+    while (sweep := services.sweep_tables.sweep(None, _LONG)).refreshed:
         changed = {refresh.table: frozenset(refresh.changed) for refresh in sweep.refreshed if refresh.changed}
-        services.tick_tables.plan_due(changed, _LONG, nodes=changed)
+        services.sweep_tables.plan_due(changed, _LONG, nodes=changed)
     print(f"{tables} tables read and planned in {time.monotonic() - started:.0f} s", flush=True)
     services.close()
 

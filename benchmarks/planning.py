@@ -135,7 +135,7 @@ def _step(folder: Path, name: str, step: str, profile: bool) -> None:
             profiler.enable()
         refresh = timed("refresh", lambda: services.refresh_files.refresh(table))
         nodes = {table: frozenset(refresh.changed)} if step != "tick" else None
-        planned = timed("plan", lambda: services.tick_tables.plan_due([table], _LONG, nodes=nodes))
+        planned = timed("plan", lambda: services.sweep_tables.plan_due([table], _LONG, nodes=nodes))
         profiler.disable()
     if profile:
         pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(35)
@@ -170,7 +170,7 @@ def _look_three_times(folder: Path) -> None:
         with measured() as cost:
             refresh = services.refresh_files.refresh(table)
             between = time.monotonic()
-            planned = services.tick_tables.plan_due([table], _LONG)
+            planned = services.sweep_tables.plan_due([table], _LONG)
             seconds = time.monotonic() - between
         services.close()
         assert refresh.problem is None, refresh.problem

@@ -116,7 +116,7 @@ def _compact(opened: Warehouse, table: GeneratedTable, home: Path) -> None:
     services = open_services(Settings(home=home, task_slots=2))
     services._spark_sessions = opened.sessions
     services.explore_catalogs.register(CatalogEntry(CATALOG, opened.properties))
-    done = services.compact_table.compact(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
+    done = services.compact_tables.compact(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
     if not done.committed or done.failed:
         raise SystemExit(done.reason)
 

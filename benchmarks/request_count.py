@@ -124,7 +124,7 @@ def _ours(folder: Path, s3: S3Server | None, proxy: FaultProxy | None, files: in
     started = time.perf_counter()
     services.explore_catalogs.explore()
     table = TableIdentifier("lake", ("db",), "t")
-    compaction = services.compact_table.compact(table, PlanRequest(types=(CompactionType.FULL,), force=True))
+    compaction = services.compact_tables.compact(table, PlanRequest(types=(CompactionType.FULL,), force=True))
     seconds = time.perf_counter() - started
     services.close()
     if not compaction.committed:

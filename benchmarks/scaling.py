@@ -129,7 +129,7 @@ def _start(processes: Processes, home: Path, cores: Sequence[int]) -> None:
 
 def _merged(processes: Processes, services: OpenedServices, table: GeneratedTable) -> list[CompactionTask]:
     """Put the tasks of a table into the queue, wait until the optimizers have merged all of them, and return them."""
-    planned = services.compact_table.plan_nodes(table.identifier, FORCED).tasks
+    planned = services.one_table.plan_nodes(table.identifier, FORCED).tasks
     if not planned:
         raise SystemExit(f"nothing was planned on {table.identifier}")
 

@@ -169,7 +169,7 @@ def _run(load: str, way: str, arguments: argparse.Namespace) -> Run:
                 run.seconds.append(time.monotonic() - started)
                 run.files.append(_live(services) / nodes)
                 if way in ("service", "both") and number % _TICK == _TICK - 1:
-                    services.compact_table.compact(_TABLE, PlanRequest((CompactionType.MINOR,)))
+                    services.compact_tables.compact(_TABLE, PlanRequest((CompactionType.MINOR,)))
                 time.sleep(max(0.0, began + pace - time.monotonic()))
         run.files[-1] = _live(services) / nodes
         _look_back(services, run)

@@ -22,6 +22,7 @@ from measure import CATALOG, load_average, positive
 from opened_services import OpenedServices
 
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.drain import Drain, Takes
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.work.kinds import CompactionType
@@ -83,7 +84,7 @@ def _ours(services: OpenedServices, table: GeneratedTable) -> dict[str, float]:
     timed("refresh", lambda: services.refresh_files.refresh(name))
     planned = timed("plan", lambda: services.plan_tables.plan(name, PlanRequest((CompactionType.MAJOR,), force=True), unlimited=True))
     ids = [task.task_id for task in planned.tasks]
-    timed("poll to Prepared", lambda: services.work_on_queue.drain("benchmark", task_ids=ids))
+    timed("poll to Prepared", lambda: services.work_on_queue.drain("benchmark", Drain(Takes.only(ids))))
     assert all(services.stores.tasks.task(task_id).status is TaskStatus.PREPARED for task_id in ids)
     commit = timed("commit", lambda: services.commit_tables.commit(name))
     assert commit.record is not None

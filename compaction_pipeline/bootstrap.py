@@ -19,8 +19,9 @@ from compaction_pipeline.process import heartbeat, undisturbed
 if TYPE_CHECKING:
     from compaction_pipeline.services.access.keep_tokens import KeepTokens
     from compaction_pipeline.services.check_tables import CheckTables
+    from compaction_pipeline.services.commit.commit_due import CommitDue
     from compaction_pipeline.services.commit.commit_tables import CommitTables
-    from compaction_pipeline.services.compact_table import CompactTable
+    from compaction_pipeline.services.compact import CompactTables
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
     from compaction_pipeline.services.insight.mirror_records import MirrorRecords
     from compaction_pipeline.services.insight.read_change_rate import ReadChangeRate
@@ -31,13 +32,16 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.insight.read_tables import ReadTables
     from compaction_pipeline.services.insight.read_tasks import ReadTasks
     from compaction_pipeline.services.insight.watch_files import WatchFiles
-    from compaction_pipeline.services.keep_watch import KeepWatch
+    from compaction_pipeline.services.keep import KeepWatch
+    from compaction_pipeline.services.one_table import OneTable
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.planning.queue_rooms import QueueRooms
+    from compaction_pipeline.services.queue.await_tasks import AwaitTasks
     from compaction_pipeline.services.queue.keep_queue import KeepQueue
     from compaction_pipeline.services.queue.lost_attempts import LostAttempts
     from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
     from compaction_pipeline.services.queue.manage_groups import ManageGroups
+    from compaction_pipeline.services.queue.merge_tasks import MergeTasks
     from compaction_pipeline.services.queue.read_containers import ReadContainers
     from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
     from compaction_pipeline.services.queue.serve_tasks import ServeTasks
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
     from compaction_pipeline.services.run_leases import RunLeases
     from compaction_pipeline.services.run_ticks import RunTicks
+    from compaction_pipeline.services.sweep import SweepTables
     from compaction_pipeline.services.tables.check_catalog import CheckCatalog
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
@@ -54,7 +59,6 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
     from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
     from compaction_pipeline.services.tables.take_reports import TakeReports
-    from compaction_pipeline.services.tick_tables import TickTables
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.settings import Settings
 
@@ -159,7 +163,7 @@ class Services(Foundations):
         stores, denied, retry_after = self._stores, self.plan_tables.note_denied, timedelta(seconds=self.settings.retry_interval_seconds)
         verify = VerifyReports(stores.groups, self._verify_rows)
         return ServeTasks(
-            stores.tables, stores.tasks, self._lost_attempts, self._committer, denied, self._judge, verify, self.clock, retry_after,
+            stores.tables, stores.tasks, self._lost_attempts.release, self._committer, denied, self._judge, verify, self.clock, retry_after,
             self._turns.of, self.spark_application,
         )  # fmt: skip
 
@@ -274,48 +278,63 @@ class Services(Foundations):
         )
 
     @cached_property
-    def compact_table(self) -> CompactTable:
-        from compaction_pipeline.services.compact_table import CompactTable
+    def commit_due(self) -> CommitDue:
+        from compaction_pipeline.services.commit.commit_due import CommitDue
 
-        return CompactTable(
-            self._stores.tables,
-            self._stores.tasks,
-            self.refresh_files,
-            self.plan_tables,
-            self.serve_tasks,
-            self.work_on_queue,
-            self.share_queues,
+        return CommitDue(self._stores.tasks, self.commit_tables)
+
+    @cached_property
+    def one_table(self) -> OneTable:
+        from compaction_pipeline.services.one_table import OneTable
+
+        return OneTable(self.refresh_files, self.plan_tables, self.commit_tables, lambda seconds: self.sleep(seconds))
+
+    @cached_property
+    def await_tasks(self) -> AwaitTasks:
+        from compaction_pipeline.services.queue.await_tasks import AwaitTasks
+
+        return AwaitTasks(self._stores.tables, self._stores.tasks, self.serve_tasks.release_expired, self.clock)
+
+    @cached_property
+    def _merge_tasks(self) -> MergeTasks:
+        from compaction_pipeline.services.queue.merge_tasks import MergeTasks
+
+        return MergeTasks(self.await_tasks, self.work_on_queue, self.share_queues, self.new_owner)
+
+    @cached_property
+    def compact_tables(self) -> CompactTables:
+        from compaction_pipeline.services.compact import CompactTables
+
+        return CompactTables(
+            self.one_table,
+            self.await_tasks,
+            self._merge_tasks,
             self.commit_tables,
+            self.commit_due,
+            lambda: self.keep_watch.keep_queue(),
             self.clock,
-            self.new_owner,
-            self.sleep,
         )
 
     @cached_property
-    def tick_tables(self) -> TickTables:
-        from compaction_pipeline.services.tick_tables import TickTables
+    def sweep_tables(self) -> SweepTables:
+        from compaction_pipeline.services.sweep import SweepTables
 
-        return TickTables(
-            self._stores.tables,
-            self._stores.tasks,
-            self.compact_table,
-            self.refresh_files,
-            self.plan_tables,
-            self.keep_queue,
-            self.work_on_queue,
-            self.share_queues,
-            self.commit_tables,
-            self._stores.reports,
-            self._stores.leases,
-            self.clock,
-            self.new_owner,
-        )
+        stores = self._stores
+        return SweepTables(stores.tables, self.refresh_files, self.plan_tables, self.commit_due, stores.reports, stores.leases, self.clock)
 
     @cached_property
     def keep_watch(self) -> KeepWatch:
-        from compaction_pipeline.services.keep_watch import KeepWatch
+        from compaction_pipeline.services.keep import KeepWatch
 
-        return KeepWatch(self._stores.watchers, self.serve_optimizers, self.tick_tables, self.clock)
+        return KeepWatch(
+            self._stores.watchers,
+            self.serve_optimizers,
+            self.keep_tokens,
+            self.keep_queue,
+            self.plan_tables,
+            self.commit_tables,
+            self.clock,
+        )
 
     @cached_property
     def run_leases(self) -> RunLeases:
@@ -325,24 +344,25 @@ class Services(Foundations):
 
     @cached_property
     def run_ticks(self) -> RunTicks:
-        from compaction_pipeline.services.run_ticks import RunTicks
+        from compaction_pipeline.services.run_ticks import RunTicks, Times
 
+        settings = self.settings
+        times = Times(
+            explore_every=timedelta(seconds=settings.catalog_interval_seconds),
+            maintain_every=timedelta(seconds=settings.maintainer_interval_seconds),
+            remember=timedelta(days=settings.record_ttl_days),
+        )
         return RunTicks(
-            self.tick_tables,
             self.keep_watch,
-            self.plan_tables,
-            self.explore_catalogs,
-            self.serve_optimizers,
             self.maintain_optimizers,
-            self.keep_tokens,
+            self.explore_catalogs,
+            self.sweep_tables,
             self.maintain_tables,
             self._stores.leases,
             self.clock,
             heartbeat,
-            self.new_owner,
-            timedelta(seconds=self.settings.catalog_interval_seconds),
-            timedelta(days=self.settings.record_ttl_days),
-            timedelta(seconds=self.settings.maintainer_interval_seconds),
+            self.new_owner(),
+            times,
         )
 
     @cached_property
@@ -427,7 +447,7 @@ class Services(Foundations):
         from compaction_pipeline.services.check_tables import CheckTables
 
         stores, explore, refresh = self._stores, self.explore_catalogs, self.refresh_files
-        return CheckTables(stores.catalogs, stores.tables, explore, refresh, self.plan_tables, self.compact_table, self.judge_compaction)
+        return CheckTables(stores.catalogs, stores.tables, explore, refresh, self.plan_tables, self.one_table, self.judge_compaction)
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:

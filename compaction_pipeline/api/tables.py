@@ -19,8 +19,8 @@ from compaction_pipeline.core.insight.plan_value import plan_value
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.insight.read_tables import ReadTables
+from compaction_pipeline.services.one_table import OneTable
 from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.tables.pause_tables import PauseTables
 
@@ -95,7 +95,7 @@ class Switched(BaseModel):
     changed: bool
 
 
-def table_routes(tables: ReadTables, plans: PlanTables, compact_table: CompactTable, switch: PauseTables, guard: Guard) -> APIRouter:
+def table_routes(tables: ReadTables, plans: PlanTables, one_table: OneTable, switch: PauseTables, guard: Guard) -> APIRouter:
     """The routes below `/api/v1` about one table."""
     routes = APIRouter(tags=["tables"], responses=ANSWERS)
     reader, admin = [Depends(guard.needs(Role.READER))], [Depends(guard.needs())]
@@ -109,7 +109,7 @@ def table_routes(tables: ReadTables, plans: PlanTables, compact_table: CompactTa
         return plans.explain(table, request_of(table, kind, nodes))
 
     def asked(table: TableIdentifier, kind: CompactionType | None, nodes: Sequence[str]) -> Asked:
-        planned = compact_table.plan_nodes(table, request_of(table, kind, nodes))
+        planned = one_table.plan_nodes(table, request_of(table, kind, nodes))
         reason = planned.plan.reason
         if reason.code in NOT_ADMITTED:
             raise TableRefused(f"nothing is planned for {table}: {reason.text}")

@@ -40,7 +40,7 @@ class Session:
         """
         with self.output.progress() as progress:
             progress.add_task(f"reading {table}", total=None)
-            refreshed = self.services.compact_table.refresh(table)
+            refreshed = self.services.one_table.refresh(table)
         if strict:
             if refreshed.error is not None:
                 raise refreshed.error
@@ -63,7 +63,7 @@ class Session:
 
     def _refresh_gently(self, table: TableIdentifier) -> CompactionError | None:
         try:
-            refreshed = self.services.compact_table.refresh(table)
+            refreshed = self.services.one_table.refresh(table)
         except CompactionError as error:
             self._warn(table, str(error))
             return error

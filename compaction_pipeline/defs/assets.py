@@ -128,7 +128,7 @@ def _compact(names: Names, context: dg.AssetExecutionContext, config: CompactedF
         request = PlanRequest((config.type,), frozenset(nodes.values()), force=True)
         try:
             with report.saying_what_is_left():
-                outcome = services.compact_table.compact(table, request, run_id=context.run.run_id, listener=report, help_others=True)
+                outcome = services.compact_tables.compact(table, request, run_id=context.run.run_id, listener=report, help_others=True)
         except CompactionError as error:
             report.not_planned(table, error)
             continue
@@ -168,7 +168,7 @@ def _commit(names: Names, context: dg.AssetExecutionContext) -> None:
     report = RunReport(names, context, services)
     for key in context.partition_keys:
         try:
-            commit = services.compact_table.commit_now(table_named(services, key), context.run.run_id)
+            commit = services.one_table.commit_now(table_named(services, key), context.run.run_id)
         except CompactionError as error:
             report.not_done([key], error)
             continue

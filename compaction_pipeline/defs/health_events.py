@@ -108,7 +108,7 @@ def _fingerprint(shown: object) -> str:
 
 def nobody_looks(services: Services) -> str | None:
     """Say that nobody has looked at the tables for long, so that writers' commits stay unseen; None when somebody does."""
-    swept_at = services.tick_tables.swept_at()
+    swept_at = services.sweep_tables.swept_at()
     silent = None if swept_at is None else services.clock() - swept_at
     if silent is not None and silent < warn_after(services.settings):
         return None

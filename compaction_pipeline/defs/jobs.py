@@ -10,6 +10,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.planning.conflict_rounds import Requests
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.drain import Beside, never
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
@@ -21,6 +22,7 @@ from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
 from compaction_pipeline.defs.resources import PYSPARK, merging_services, services_of
 from compaction_pipeline.defs.work_metadata import planned_tasks
+from compaction_pipeline.services.compaction.rounds import How
 
 
 class CompactConfig(dg.Config):
@@ -97,11 +99,11 @@ def _compact(names: Names, context: dg.OpExecutionContext, config: CompactConfig
         _explain(context, services, asked if config.tables or config.node_keys else everything, report)
         report.fail_if_anything_failed("the other plans are in the log")
         return
-    services.tick_tables.keep()
+    services.keep_watch.keep()
     settings = services.settings
     is_machine = is_of_machine(context.run)
-    # A run with names is busy until these are merged. `compact_nodes` sees to that.
-    is_busy = services.tick_tables.under_way() if not is_machine and not asked else lambda: False
+    # A run with names is busy until these are merged. `carry_out` sees to that.
+    is_busy = services.await_tasks.under_way() if not is_machine and not asked else lambda: False
     began = services.clock()
 
     def wanted() -> str | None:
@@ -111,15 +113,16 @@ def _compact(names: Names, context: dg.OpExecutionContext, config: CompactConfig
     when_not_cut_short = "what this run was asked for is merged and committed" if asked else "the queue is empty"
     ending = Ending(services.clock, timedelta(seconds=settings.drain_seconds), wanted_by, when_not_cut_short)
     with failing_in_words(), report.saying_what_is_left():
-        failed = services.tick_tables.compact_nodes(
-            asked,
+        how = How(
+            Beside.EVERY_QUEUE,
+            listener=report,
+            run_id=context.run.run_id,
             until=ending.over,
             linger=timedelta(seconds=settings.linger_seconds),
-            in_a_hurry=ending.is_wanted if is_machine else lambda: False,
-            run_id=context.run.run_id,
-            listener=report,
+            in_a_hurry=ending.is_wanted if is_machine else never,
         )
-    report.task_failures(failed)
+        outcome = services.compact_tables.carry_out(asked, how)
+    report.task_failures(outcome.failed)
     left_to_optimizers = not asked and services.share_queues.all_served()
     context.log.info(f"ends: {LEFT_TO_OPTIMIZERS if left_to_optimizers else ending.reason}")
     report.close()
@@ -131,7 +134,7 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
     metadata: dict[str, dg.MetadataValue] = {}
     for table, request in asked.items():
         try:
-            plan = services.compact_table.explain(table, request)
+            plan = services.one_table.explain(table, request)
         except CompactionError as error:
             context.log.warning(f"dry run, {table}: {error}")
             report.not_planned(table, error)
@@ -168,10 +171,10 @@ def commit_job(names: Names) -> dg.JobDefinition:
 def _commit(names: Names, context: dg.OpExecutionContext) -> None:
     """Claim and commit the merged tasks of every table that is due."""
     services = services_of(names, context)
-    services.tick_tables.keep()
+    services.keep_watch.keep()
     report = RunReport(names, context, services)
     with failing_in_words(), report.saying_what_is_left():
-        for record in services.tick_tables.commit_due(context.run.run_id, report):
+        for record in services.commit_due.commit(context.run.run_id, report):
             report.committed(record)
     context.log.info(f"{count_text(len(report.records), 'table')} committed")
     report.close()

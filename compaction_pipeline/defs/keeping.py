@@ -32,7 +32,7 @@ def keeper_sensor(names: Names, settings: Settings) -> dg.SensorDefinition:
 
 
 def _keeper_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
-    watched = services.keep_watch.keep(timedelta(seconds=services.settings.keeper_interval_seconds))
+    watched = services.keep_watch.watch(timedelta(seconds=services.settings.keeper_interval_seconds))
     kept = watched.kept
     returned, settled = count_text(len(kept.returned), "lost attempt"), count_text(len(kept.settled), "commit")
     retried = f", {count_text(len(kept.retried), 'failed task')} put back" if kept.retried else ""
@@ -89,7 +89,7 @@ def _failure_tick(names: Names, context: dg.RunFailureSensorContext, compaction:
     if run.job_name not in ours and not (run.asset_selection or frozenset()) & names.assets:
         return dg.SkipReason(f"run {run.run_id[:8]} of {run.job_name} is not ours")
     services = compaction.services()
-    services.tick_tables.keep()
+    services.keep_watch.keep()
     reason = context.failure_event.message or "the run gave no reason"
     status = services.read_status.status()
     metadata = {

@@ -330,7 +330,7 @@ class RunReport(CompactionListener):
 
     def _look_again(self, table: TableIdentifier) -> None:
         """Measure a table that was just committed, so that the run and the checks show what the commit left behind."""
-        refresh = self._services.compact_table.look_again(table)
+        refresh = self._services.one_table.look_again(table)
         if refresh.error is not None:
             self._context.log.warning(f"{table} was committed, but could not be read again: {refresh.error}")
         if not refresh.changed:

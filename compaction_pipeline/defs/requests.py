@@ -34,7 +34,7 @@ def _node(services: Services, key: str) -> tuple[TableIdentifier, TableNode]:
         problem: CompactionError = _unknown_node(key)
         for table in [table for table in services.read_tables.names() if may_be_key_of(table, key)]:
             try:
-                services.compact_table.refresh(table)
+                services.one_table.refresh(table)
             except CompactionError as error:
                 problem = error
         try:

@@ -57,12 +57,11 @@ def snapshot_sensor(names: Names, settings: Settings) -> dg.SensorDefinition:
 
 
 def _snapshot_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
-    work = services.tick_tables
-    work.keep()
+    services.keep_watch.keep()
     # Three fifths of the time go into looking. The rest is for planning what was found.
-    sweep = work.sweep(context.cursor or None, BUDGET * 0.6)
+    sweep = services.sweep_tables.sweep(context.cursor or None, BUDGET * 0.6)
     changed = {refresh.table: frozenset(refresh.changed) for refresh in sweep.refreshed if refresh.changed}
-    planned = work.plan_due(changed, BUDGET * 0.4, nodes=changed)
+    planned = services.sweep_tables.plan_due(changed, BUDGET * 0.4, nodes=changed)
     nodes = changed_nodes(services, changed)
     tasks = sum(len(plan.tasks) for _, plan in planned)
     problems = [refresh for refresh in sweep.refreshed if refresh.problem]
@@ -103,7 +102,7 @@ def _fragmentation_tick(names: Names, context: dg.SensorEvaluationContext, servi
     started = services.clock()
     order = _from(cursor.get("table"), services.plan_tables.worth_planning())
     # Three fifths of the time go into planning. The first tick of a process also needs time to read all nodes.
-    planned = services.tick_tables.plan_due(order, started + BUDGET * 0.6 - services.clock())
+    planned = services.sweep_tables.plan_due(order, started + BUDGET * 0.6 - services.clock())
     status = services.read_status.status()
     history = services.watch_files.note(status.tables)
     fingerprint = status_fingerprint(status)

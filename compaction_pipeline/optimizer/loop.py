@@ -11,12 +11,12 @@ from datetime import timedelta
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError, MergeStuck
+from compaction_pipeline.core.queue.drain import Drain, Drained, Ends
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.ending.last_resort import end_after
 from compaction_pipeline.optimizer.client import HttpTaskQueue
 from compaction_pipeline.process import heartbeat
-from compaction_pipeline.services.queue.work_on_queue import Drained
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,9 @@ def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) ->
             queue.touch()
         with _told_to_end(queue):
             try:
-                done = services.worker(queue, parallelism).drain(queue.optimizer_id, until=queue.drains.is_set, linger=timedelta.max)
+                done = services.worker(queue, parallelism).drain(
+                    queue.optimizer_id, Drain(ends=Ends(queue.drains.is_set, linger=timedelta.max))
+                )
             except MergeStuck:
                 end_after(GRACE_SECONDS, 1)
                 raise

@@ -13,8 +13,8 @@ from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.compact_table import CompactTable
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.one_table import OneTable
 from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tables.refresh_files import RefreshFiles
@@ -30,7 +30,7 @@ class CheckTables:
         explore_catalogs: ExploreCatalogs,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
-        compact_table: CompactTable,
+        one_table: OneTable,
         judge_compaction: JudgeCompaction,
     ) -> None:
         self._catalogs = catalogs
@@ -38,7 +38,7 @@ class CheckTables:
         self._explore_catalogs = explore_catalogs
         self._refresh_files = refresh_files
         self._plan_tables = plan_tables
-        self._compact_table = compact_table
+        self._one_table = one_table
         self._judge_compaction = judge_compaction
 
     def check(
@@ -89,7 +89,7 @@ class CheckTables:
                 plan = self._plan_tables.due_now(table)
                 if plan.reason.code is not PlanReasonCode.BEING_READ:
                     break
-                self._compact_table.refresh(table)
+                self._one_table.refresh(table)
             except CompactionError as error:
                 return LookedAt(table, str(error))
         if plan.reason.code is PlanReasonCode.BEING_READ or plan.reason.code in NOT_ADMITTED:
@@ -117,7 +117,7 @@ class CheckTables:
 
     def _refresh(self, table: TableIdentifier) -> Iterator[tuple[str, str]]:
         try:
-            refresh = self._compact_table.refresh(table)
+            refresh = self._one_table.refresh(table)
         except NotFoundError:
             raise
         except CompactionError as error:

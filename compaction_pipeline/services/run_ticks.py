@@ -8,23 +8,18 @@ own.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
-from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.held_lease import held_lease
-from compaction_pipeline.services.keep_watch import KeepWatch
-from compaction_pipeline.services.planning.plan_tables import PlanTables
+from compaction_pipeline.services.keep import KeepWatch
 from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
-from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
+from compaction_pipeline.services.sweep import SweepTables
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
-from compaction_pipeline.services.tick_tables import TickTables
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
-
-log = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=12)
 """The holder of a lease may be silent for this long before another server takes over."""
@@ -52,8 +47,17 @@ class Part(str, Enum):
     TICK = "tick"
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How often catalogs are listed and groups are maintained, and how long optimizers that have ended are remembered."""
+
+    explore_every: timedelta
+    maintain_every: timedelta
+    remember: timedelta
+
+
 class RunTicks:
-    """Verbs of the parts of the work.
+    """Verbs of the parts of the work. They keep the leases and the times; what is done then stands in the services that they call.
 
     A server notes its presence. It may lead a part, and resign. The keeper has the verbs keep, maintain and watch. The tables have tick,
     look_at_reported and clean_up.
@@ -61,41 +65,29 @@ class RunTicks:
 
     def __init__(
         self,
-        tick_tables: TickTables,
         keep_watch: KeepWatch,
-        plan_tables: PlanTables,
-        explore_catalogs: ExploreCatalogs,
-        serve_optimizers: ServeOptimizers,
         maintain_optimizers: MaintainOptimizers,
-        keep_tokens: KeepTokens,
+        explore_catalogs: ExploreCatalogs,
+        sweep_tables: SweepTables,
         maintain_tables: MaintainTables,
         leases: LeaseStore,
         clock: Clock,
         heartbeat: Heartbeat,
-        new_owner: Callable[[], str],
-        explore_every: timedelta,
-        remember: timedelta,
-        maintain_every: timedelta,
+        owner: str,
+        times: Times,
     ) -> None:
-        """`remember` is how long optimizers that have ended are remembered, with their tokens.
-
-        `maintain_every` is how often the keeper is to maintain the optimizers of all groups.
-        """
-        self._tick_tables = tick_tables
+        """`owner` is the name of this server in the leases."""
         self._keep_watch = keep_watch
-        self._plan_tables = plan_tables
-        self._explore_catalogs = explore_catalogs
-        self._serve_optimizers = serve_optimizers
         self._maintain_optimizers = maintain_optimizers
-        self._keep_tokens = keep_tokens
+        self._explore_catalogs = explore_catalogs
+        self._sweep_tables = sweep_tables
         self._maintain_tables = maintain_tables
         self._leases = leases
         self._clock = clock
         self._heartbeat = heartbeat
-        self._owner = new_owner()
-        self._explore_every = explore_every
-        self._remember = remember
-        self.maintain_every = maintain_every
+        self._owner = owner
+        self._times = times
+        self.maintain_every = times.maintain_every
         self._explored_at: datetime | None = None
         self._forgot_at: datetime | None = None
         self._cursor: str | None = None
@@ -105,7 +97,7 @@ class RunTicks:
 
         Every server does this every `KEEP_EVERY`, whether it leads or not.
         """
-        self._serve_optimizers.note_server(self._owner)
+        self._keep_watch.note_server(self._owner)
 
     def lead(self, part: Part) -> bool:
         """Renew the lease of a part, or take it when nobody holds it. Return whether this server does this part now."""
@@ -123,9 +115,9 @@ class RunTicks:
         Only the holder of the lease KEEPER does this.
         """
         now = self._clock()
-        self._keep_watch.keep(KEEP_EVERY)
-        if self._forgot_at is None or now - self._forgot_at >= self._explore_every:
-            self._forget(now - self._remember)
+        self._keep_watch.watch(KEEP_EVERY)
+        if self._forgot_at is None or now - self._forgot_at >= self._times.explore_every:
+            self._keep_watch.forget(now - self._times.remember)
             self._forgot_at = now
 
     def maintain(self) -> None:
@@ -145,22 +137,19 @@ class RunTicks:
         Only the holder of the lease TICK does this.
         """
         now = self._clock()
-        if self._explored_at is None or now - self._explored_at >= self._explore_every:
+        if self._explored_at is None or now - self._explored_at >= self._times.explore_every:
             self._explore_catalogs.explore()
             self._explored_at = now
-        self._cursor = self._tick_tables.sweep(self._cursor, _BUDGET).cursor
-        self._tick_tables.plan_due(self._plan_tables.worth_planning(), _BUDGET)
-        for record in self._tick_tables.commit_due():
-            log.info("table=%s record=%s %s", record.table, record.record_id, record.status.value)
+        # The cursor is kept first: an error of a commit must not make the next tick begin with the same tables again.
+        self._cursor = self._sweep_tables.sweep(self._cursor, _BUDGET).cursor
+        self._sweep_tables.plan_and_commit(_BUDGET)
 
     def look_at_reported(self) -> None:
         """Refresh and plan the tables whose commits were reported just now. Only the holder of the lease TICK does this.
 
         This is a shortcut: when it does not happen, the next tick does the same.
         """
-        refreshed = self._tick_tables.sweep_reported(_BUDGET)
-        changed = {refresh.table: frozenset(refresh.changed) for refresh in refreshed if refresh.changed}
-        self._tick_tables.plan_due(changed, _BUDGET, nodes=changed)
+        self._sweep_tables.look_at_reported(_BUDGET)
 
     def clean_up(self, is_over: Callable[[], bool]) -> None:
         """Remove leftover files, old records and ended tasks, once a day. Only the holder of the lease TICK does this.
@@ -178,9 +167,3 @@ class RunTicks:
 
     def _is_cleaned_up(self) -> bool:
         return self._leases.holder(_CLEANED_UP, self._clock()) is not None
-
-    def _forget(self, before: datetime) -> None:
-        """Forget optimizers that ended long ago, and the tokens that nobody accepts any more."""
-        self._serve_optimizers.forget(before)
-        remembered = [optimizer.optimizer_id for optimizer in self._serve_optimizers.optimizers()]
-        self._keep_tokens.forget(before, remembered)

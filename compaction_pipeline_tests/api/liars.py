@@ -235,7 +235,7 @@ def plan(served: Served, table: LakeTable) -> None:
 
 
 def commit(served: Served) -> Sequence[str]:
-    return [record.status.value for record in served.house.services.tick_tables.commit_due()]
+    return [record.status.value for record in served.house.services.commit_due.commit()]
 
 
 def check_rows(table: LakeTable) -> None:

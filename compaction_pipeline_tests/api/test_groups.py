@@ -78,7 +78,7 @@ def test_a_reader_sees_why_a_group_gets_no_optimizers(served: Served) -> None:
 
 def test_a_reader_sees_what_waits_in_each_queue(served: Served) -> None:
     table = served.house.fragmented().identifier
-    served.house.services.compact_table.refresh(table)
+    served.house.services.one_table.refresh(table)
     served.house.services.plan_tables.plan(table)
     [queue] = served.ask("GET", "/api/v1/queues", served.token(Role.READER)).json()
     assert (queue["group"], queue["waiting"], queue["free"], queue["order"]) == ("default", 1, 9_999, "priority")

@@ -26,7 +26,7 @@ def scraped(served: Served) -> list[Metric]:
     worker = served.registered()
     [assignment] = worker.poll()
     worker.complete(assignment["task"]["attempt_id"], merged(assignment))
-    assert len(list(served.house.services.tick_tables.commit_due())) == 1
+    assert len(list(served.house.services.commit_due.commit())) == 1
     # Ends are counted a few seconds later.
     served.house.pass_time(6)
     answer = served.ask("GET", "/metrics", served.token(Role.READER))

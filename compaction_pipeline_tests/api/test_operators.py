@@ -191,7 +191,7 @@ def test_metrics_tell_of_queues_attempts_merged_bytes_and_commits(served: Served
     worker = served.registered()
     [assignment] = worker.poll()
     worker.complete(assignment["task"]["attempt_id"], merged(assignment))
-    assert len(list(served.house.services.tick_tables.commit_due())) == 1
+    assert len(list(served.house.services.commit_due.commit())) == 1
     worker.poll("p2")
     served.house.pass_time(6)
     # A scrape counts nothing twice.

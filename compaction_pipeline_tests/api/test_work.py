@@ -35,7 +35,7 @@ def test_a_task_is_taken_merged_reported_and_committed(served: Served) -> None:
     report = merged(assignment)
     answer = worker.complete(assignment["task"]["attempt_id"], report)
     assert answer.json() == {"status": "PREPARED"}
-    assert [record.status.value for record in served.house.services.tick_tables.commit_due()] == ["COMMITTED"]
+    assert [record.status.value for record in served.house.services.commit_due.commit()] == ["COMMITTED"]
     assert status(served, task_id) is TaskStatus.COMMITTED
 
 
@@ -92,7 +92,7 @@ def test_a_late_report_is_stale_and_deletes_no_file(served: Served) -> None:
     [assignment] = worker.poll()
     report = merged(assignment)
     served.house.pass_time(61)
-    served.house.services.tick_tables.keep()
+    served.house.services.keep_watch.keep()
     assert status(served, task_id) is TaskStatus.PENDING
     assert worker.complete(assignment["task"]["attempt_id"], report).status_code == 409
     [again] = served.registered().poll()
@@ -164,7 +164,7 @@ def test_a_report_that_cannot_be_true_fails_the_attempt(served: Served, change: 
     assert answer.json()["reason_code"] == "MERGE_FAILED"
     [attempt] = served.house.services.stores.tasks.attempts(task_id)
     assert "cannot be true" in (attempt.reason or "")
-    assert list(served.house.services.tick_tables.commit_due()) == []
+    assert list(served.house.services.commit_due.commit()) == []
     assert worker.complete(assignment["task"]["attempt_id"], report).status_code == 409
 
 

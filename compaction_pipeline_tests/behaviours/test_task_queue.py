@@ -97,7 +97,7 @@ class Served:
         self.service = ServeTasks(
             self.stores.tables,
             self.stores.tasks,
-            LostAttempts(self.stores.tasks, self.stores.optimizers, self.stores.watchers),
+            LostAttempts(self.stores.tasks, self.stores.optimizers, self.stores.watchers).release,
             self.catalog,  # type: ignore[arg-type]
             self.note_denied,
             by_its_rules_alone,

@@ -10,7 +10,7 @@ import pytest
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.compact_table import CompactTable
+from compaction_pipeline.services.one_table import OneTable
 from compaction_pipeline.services.tables.refresh_files import Refresh
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 
@@ -78,10 +78,10 @@ def test_a_strict_gate_does_not_pass_where_there_is_no_table(desk: Desk) -> None
 
 
 def test_a_path_with_brackets_is_no_markup(lake: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: CompactTable, table: TableIdentifier) -> Refresh:
+    def fails(self: OneTable, table: TableIdentifier) -> Refresh:
         raise StorageUnavailable("file /we[/ird]/[errno 2] is away")
 
-    monkeypatch.setattr(CompactTable, "refresh", fails)
+    monkeypatch.setattr(OneTable, "refresh", fails)
     said = lake.type("check", TABLE)
     assert said.exit_code == 1
     assert f"{TABLE} could not be read: file /we[/ird]/[errno 2] is away" in said.stdout
@@ -148,13 +148,13 @@ def test_a_table_that_does_not_exist_is_bad_input(lake: Desk) -> None:
 @pytest.mark.parametrize("wrong", ["nowhere.shop.orders", "lake.shop.nothing"])
 def test_a_mistyped_name_is_found_before_any_table_is_read(lake: Desk, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
     lake.type("table", "list")
-    refresh, refreshed = CompactTable.refresh, []
+    refresh, refreshed = OneTable.refresh, []
 
-    def noted(service: CompactTable, table: TableIdentifier) -> Refresh:
+    def noted(service: OneTable, table: TableIdentifier) -> Refresh:
         refreshed.append(str(table))
         return refresh(service, table)
 
-    monkeypatch.setattr(CompactTable, "refresh", noted)
+    monkeypatch.setattr(OneTable, "refresh", noted)
     assert wrong in lake.json("check", TABLE, wrong, code=2)["error"]
     assert TABLE not in refreshed
 

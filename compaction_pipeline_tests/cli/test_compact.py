@@ -92,7 +92,7 @@ def test_a_table_that_another_process_merges_gives_nothing_to_do_and_its_own_cod
     desk.table(files=12)
     desk.add_catalog()
     services = opened()
-    services.compact_table.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
+    services.one_table.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
     while services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)):
         pass
     services.close()

@@ -13,7 +13,8 @@ import pytest
 from compaction_pipeline.cli.app import last_words
 from compaction_pipeline.cli.output import ANSWERED, Output
 from compaction_pipeline.core.errors import ErrorCode
-from compaction_pipeline.services.compact_table import CompactTable
+from compaction_pipeline.services.compact import CompactTables
+from compaction_pipeline.services.one_table import OneTable
 from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 from compaction_pipeline_tests.cli.records import KEYS
@@ -55,7 +56,7 @@ def test_a_fault_of_ours_is_the_same_object(desk: Desk, monkeypatch: pytest.Monk
     def fail(*arguments: object, **named: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(CompactTable, "compact", fail)
+    monkeypatch.setattr(CompactTables, "compact", fail)
     whole(desk.json("compact", TABLE, code=1), TABLE, 1)
 
 
@@ -79,7 +80,7 @@ def test_sigterm_after_the_commit_reports_the_commit(desk: Desk, monkeypatch: py
     def end(*arguments: object, **named: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(CompactTable, "look_again", end)
+    monkeypatch.setattr(OneTable, "look_again", end)
     answer = desk.json("compact", TABLE, code=130)
     whole(answer, TABLE, 130)
     assert (answer["committed"], answer["files_after"]) == (2, 2)

@@ -59,7 +59,7 @@ def watch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPa
 def test_an_outcome_is_stored_when_it_changes_and_nothing_is_stored_at_rest(
     lake: Lake, services: Services, watch: Watch, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.judge(Lake.identifier)
     first = watch.tick()
     assert set(first) == FROM_STATE
@@ -77,15 +77,15 @@ def test_an_outcome_is_stored_when_it_changes_and_nothing_is_stored_at_rest(
     assert "due_work_on_time: 2 of 2 nodes fail" in (watch.said or "")
     watch.now += timedelta(hours=1)
     assert watch.tick() == {}  # Only the age has changed.
-    assert services.compact_table.compact(Lake.identifier).committed
-    services.compact_table.look_again(Lake.identifier)
+    assert services.compact_tables.compact(Lake.identifier).committed
+    services.one_table.look_again(Lake.identifier)
     mended = watch.tick()
     assert {name for name, event in mended.items() if event.passed} == {"small_files_left", "due_work_on_time"}
     assert watch.tick() == {}
 
 
 def test_nothing_is_stored_for_a_check_without_an_answer_until_it_has_one(lake: Lake, services: Services, watch: Watch) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     assert FROM_STATE - set(watch.tick()) == {"small_files_left", "due_work_on_time"}
     services.plan_tables.judge(Lake.identifier)
     assert set(watch.tick()) == {"small_files_left", "due_work_on_time"}

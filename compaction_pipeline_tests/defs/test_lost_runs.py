@@ -14,7 +14,7 @@ from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs import resources
 from compaction_pipeline.foundations import utc_now
-from compaction_pipeline.services.tick_tables import TickTables
+from compaction_pipeline.services.keep import KeepWatch
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
@@ -95,14 +95,14 @@ def test_runs_that_nobody_has_heard_of_stay(clock: Clock, tick: Tick, instance: 
 
 def test_a_run_holds_its_lease_while_it_works_and_gives_it_back(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
     held: list[bool] = []
-    keep_queue = TickTables.keep
+    keep = KeepWatch.keep
 
-    def kept(tick_tables: TickTables) -> object:
+    def kept(keep_watch: KeepWatch) -> object:
         [run] = instance.get_runs()
         held.append(services.run_leases.is_held(run.run_id))
-        return keep_queue(tick_tables)
+        return keep(keep_watch)
 
-    with mock.patch.object(TickTables, "keep", kept):
+    with mock.patch.object(KeepWatch, "keep", kept):
         result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance)
     assert held == [True]
     assert not services.run_leases.is_held(result.run_id)

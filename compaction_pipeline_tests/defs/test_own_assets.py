@@ -56,7 +56,7 @@ def test_the_asset_gets_health_and_a_check_and_after_a_commit_the_last_compactio
     assert again.asset_events == []
     assert "0 of 1 asset told of changes" in reason(again)
 
-    assert services.compact_table.compact(Lake.identifier).committed
+    assert services.compact_tables.compact(Lake.identifier).committed
     (told,) = observed(tick(SENSOR, again.cursor))
     assert told.metadata["compaction/files_count"].value == 3
     assert str(told.metadata["compaction/last_compaction_did"].value).startswith("8 data files → 2; the table 9 data files → 3; snapshot ")
@@ -74,7 +74,7 @@ def test_a_bad_key_is_told_and_the_table_is_compacted_all_the_same(bad: str, lak
     assert said in reason(result)
     assert f"SET TBLPROPERTIES ('{ASSET_KEY}' = '…')" in reason(result)
     assert str(services.read_tables.table(Lake.identifier).overview.warning).startswith(f"lake.shop.orders: '{ASSET_KEY}'")
-    assert services.compact_table.compact(Lake.identifier).committed
+    assert services.compact_tables.compact(Lake.identifier).committed
 
 
 def test_an_asset_that_nobody_defines_is_named(lake: Lake, tick: Tick, instance: dg.DagsterInstance) -> None:

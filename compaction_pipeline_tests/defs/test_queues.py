@@ -62,7 +62,7 @@ def test_merged_tasks_that_wait_for_the_commit_are_told(pending: int, words: str
 
 
 def test_a_queue_is_shown_when_it_changes_and_nothing_is_told_at_rest(services: OpenedServices, tick: Tick) -> None:
-    services.compact_table.plan_nodes(Lake.identifier, PlanRequest())
+    services.one_table.plan_nodes(Lake.identifier, PlanRequest())
     first = tick("queue_sensor")
     figures = told(first)[COMPACTION_QUEUES]
     assert figures["default waiting_tasks_count"] == 2
@@ -102,7 +102,7 @@ def test_an_optimizer_is_shown_with_its_slots_and_what_became_of_it(services: Op
 def test_what_an_optimizer_merged_is_shown_although_it_merges_nothing_at_the_moment(services: OpenedServices, tick: Tick) -> None:
     optimizer = registered(services)
     before = tick("queue_sensor")
-    services.compact_table.plan_nodes(Lake.identifier, PlanRequest())
+    services.one_table.plan_nodes(Lake.identifier, PlanRequest())
     services.work_on_queue.drain(optimizer)
     result = tick("queue_sensor", before.cursor)
     page = told(result)[OPTIMIZERS]
@@ -128,7 +128,7 @@ def test_no_run_is_asked_for_while_optimizers_take_what_waits(services: OpenedSe
 
 def test_a_run_is_asked_for_when_the_optimizers_are_of_another_group(services: OpenedServices, tick: Tick) -> None:
     registered(services, "heavy")
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     assert tick("fragmentation_sensor").run_requests
 
 

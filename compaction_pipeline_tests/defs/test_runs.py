@@ -140,7 +140,7 @@ def test_a_failure_is_said_once(lake: Lake, instance: dg.DagsterInstance) -> Non
 def test_each_check_is_judged_once_whether_the_run_fails_or_not(
     lake: Lake, services: Services, instance: dg.DagsterInstance, broken: bool
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.judge(Lake.identifier)
     if broken:
         lake.corrupt_a_file(1)
@@ -215,7 +215,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_another_one(lake: Lake, servi
     services.explore_catalogs.register(CatalogEntry("other", other.properties))
     # The table of the second catalog was not read yet. The first catalog's table of that name has the short key.
     gone, good = key(1), "other.shop.orders/0/day=2026-01-01/0-0"
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     (lake.folder / "catalog.db").unlink()
     result = launch(instance, COMPACTED_FILES, gone, good)
     assert not result.success
@@ -259,9 +259,9 @@ def test_a_run_of_named_nodes_waits_for_a_lease_that_a_sensor_holds_for_a_moment
 def test_a_launched_node_that_another_process_merges_is_green_and_says_who(
     lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_table.refresh(lake.identifier)
+    services.one_table.refresh(lake.identifier)
     nodes = [state.node for state in services.stores.tables.nodes() if state.key == key(1)]
-    services.compact_table.plan_nodes(lake.identifier, PlanRequest(nodes=frozenset(nodes), force=True))
+    services.one_table.plan_nodes(lake.identifier, PlanRequest(nodes=frozenset(nodes), force=True))
     assert services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)) is not None
     assert launch(instance, COMPACTED_FILES, key(1)).success
     (event,) = events(instance, COMPACTED_FILES)
@@ -270,7 +270,7 @@ def test_a_launched_node_that_another_process_merges_is_green_and_says_who(
 
 
 def test_a_person_commits_what_is_prepared_now(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.work_on_queue.drain("test")
     assert launch(instance, COMPACTION_RECORDS, "lake.shop.orders").success
@@ -293,8 +293,8 @@ def test_a_node_that_was_not_launched_does_not_count_for_the_run_that_commits_it
     lake: Lake, services: Services, instance: dg.DagsterInstance
 ) -> None:
     # A terminated run leaves a merged task of day 1. The next launch of the table commits it.
-    services.compact_table.refresh(Lake.identifier)
-    services.compact_table.plan_nodes(Lake.identifier, PlanRequest(nodes=frozenset({node(1)}), force=True))
+    services.one_table.refresh(Lake.identifier)
+    services.one_table.plan_nodes(Lake.identifier, PlanRequest(nodes=frozenset({node(1)}), force=True))
     services.work_on_queue.drain("terminated")
     result = launch(instance, COMPACTED_FILES, key(2))
     assert result.success
@@ -349,7 +349,7 @@ def test_a_node_whose_merge_was_cut_off_is_not_materialized(
 
 
 def test_one_run_drains_what_the_sensors_planned_and_commits_it(lake: Lake, services: OpenedServices, instance: dg.DagsterInstance) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     before = lake.rows()
     assert run(instance, "compact_job").success
@@ -395,7 +395,7 @@ def test_a_launch_keeps_its_tasks_when_a_sensor_plans_meanwhile(
         if not planned:
             day = 3 - int(str(task.work.node)[-1])
             lake.append_small_files(day, 4)
-            services.compact_table.refresh(Lake.identifier)
+            services.one_table.refresh(Lake.identifier)
             planned.append(services.plan_tables.plan(Lake.identifier).plan.replaces)
         return complete(queue, task, result)
 
@@ -422,7 +422,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(lake: Lake, services: Service
 def test_a_run_whose_names_are_all_unknown_does_no_other_work(
     lake: Lake, services: Services, instance: dg.DagsterInstance, config: Mapping[str, Any]
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     result = run(instance, "compact_job", **config)
     assert not result.success
@@ -444,7 +444,7 @@ def test_a_bad_name_beside_a_good_one_is_told_before_the_others_are_merged(
 def test_a_failing_task_fails_the_run_after_the_others_were_committed(
     lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     lake.corrupt_a_file(1)
     result = run(instance, "compact_job")
@@ -458,7 +458,7 @@ def test_a_task_that_is_tried_again_later_is_a_warning_and_fails_no_run(
     lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COMPACTION_RETRY_INTERVAL_SECONDS", "60")
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     lake.corrupt_a_file(1)
     assert run(instance, "compact_job").success
@@ -469,7 +469,7 @@ def test_a_task_that_is_tried_again_later_is_a_warning_and_fails_no_run(
 
 
 def test_commit_job_commits_every_due_table_in_one_run(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.work_on_queue.drain("test")
     assert run(instance, "commit_job").success
@@ -492,7 +492,7 @@ def test_a_sensor_s_run_merges_before_it_ends_for_the_run_of_another_sensor(
     lake: Lake, services: Services, instance: dg.DagsterInstance
 ) -> None:
     # Another set of definitions shares the pool. When both end for each other at once, neither merges anything.
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     job = defs.resolve_job_def("compact_job")
     queued: dict[str, Any] = {"status": dg.DagsterRunStatus.QUEUED, "remote_job_origin": _origin(job.name), "tags": MACHINE_TAGS}
@@ -507,7 +507,7 @@ def test_a_sensor_s_run_merges_before_it_ends_for_the_run_of_another_sensor(
 def test_a_machine_s_run_ends_for_a_queued_run_and_a_person_s_run_first_does_what_was_asked_for(
     lake: Lake, services: Services, instance: dg.DagsterInstance, tags: Mapping[str, str], config: Mapping[str, Any], left: int
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     job = defs.resolve_job_def("compact_job")
     queued = instance.create_run_for_job(job, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=_origin(job.name))
@@ -570,7 +570,7 @@ def two_hours_later(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_checks_job_runs_all_and_shows_why_one_fails(
     lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: None
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     result = run(instance, "compaction_checks_job")
     judged = {name: found.evaluation for name, found in stored_checks(instance).items() if found.run_id == result.run_id}
     assert set(judged) == {check.name for check in CHECKS}
@@ -628,7 +628,7 @@ def test_a_run_whose_settings_break_a_rule_fails_in_words(
 def test_the_checks_job_judges_what_its_config_names(
     lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: None
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
 
     def judged(**config: Any) -> dg.ExecuteInProcessResult:
         run_config = {"ops": {"judge": {"config": config}}}
@@ -664,7 +664,7 @@ def test_the_checks_job_as_of_now_fails_for_a_due_node_and_stores_nothing_for_a_
 def test_a_check_without_an_answer_that_a_person_evaluates_stores_nothing(
     lake: Lake, services: Services, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     job = dg.define_asset_job("one", selection=dg.AssetSelection.checks(*[key for key in CHECK_KEYS if key.name == "due_work_on_time"]))
     with_job = dg.Definitions.merge(defs, dg.Definitions(jobs=[job]))
     assert with_job.resolve_job_def("one").execute_in_process(instance=instance).success
@@ -719,7 +719,7 @@ def test_no_commit_of_a_run_leaves_the_checks_not_evaluated_until_the_next_judge
     lake.create("shop.returns", **{"self-optimizing.minor.trigger.file-count": "3", "self-optimizing.commit.interval": "0"})
     lake.append_small_files(1, 4, table="shop.returns")
     for table in (Lake.identifier, TableIdentifier("lake", ("shop",), "returns")):
-        services.compact_table.refresh(table)
+        services.one_table.refresh(table)
         services.plan_tables.plan(table)
     services.work_on_queue.drain("test")
     found: list[list[str]] = []
@@ -742,7 +742,7 @@ def test_no_commit_of_a_run_leaves_the_checks_not_evaluated_until_the_next_judge
 def test_checks_that_cannot_be_judged_after_a_commit_end_no_merge_and_are_judged_later(
     lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     judge, calls = JudgeCompaction.judge, count()
 
@@ -770,7 +770,7 @@ def test_no_check_that_a_launch_announced_is_left_without_an_outcome(lake: Lake,
 def test_housekeeping_retires_quiet_partitions_and_tables_that_are_gone(
     lake: Lake, services: Services, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     instance.add_dynamic_partitions("table_nodes", [key(1), key(3), key(9)])
     instance.add_dynamic_partitions("tables", ["lake.shop.orders", "lake.shop.gone"])

@@ -69,7 +69,7 @@ def materialized(instance: dg.DagsterInstance) -> set[str]:
 def test_a_node_that_another_process_read_is_told_as_soon_as_it_is_a_partition(
     lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     assert tick("snapshot_sensor").asset_events == []
     tick("fragmentation_sensor")
@@ -163,7 +163,7 @@ def test_figures_over_time_get_a_point_every_five_minutes_at_most(lake: Lake, ti
 
 
 def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
-    outcome = services.compact_table.compact(Lake.identifier)
+    outcome = services.compact_tables.compact(Lake.identifier)
     assert outcome.committed
     first = tick("commit_sensor")
     told = [(event.asset_key, event.partition) for event in first.asset_events if isinstance(event, dg.AssetMaterialization)]
@@ -186,7 +186,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
 
 
 def test_for_a_due_table_one_commit_run_is_requested(lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.work_on_queue.drain("test")
     result = tick("commit_sensor")
@@ -211,7 +211,7 @@ def test_partitions_of_tables_without_a_record_are_removed_once(
     instance.report_runless_asset_event(dg.AssetMaterialization(COMPACTION_RECORDS, partition="lake.shop.told"))
     carried = {"dagster/partition": "lake.shop.running"}
     instance.create_run_for_job(defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED, tags=carried)
-    assert services.compact_table.compact(Lake.identifier).committed
+    assert services.compact_tables.compact(Lake.identifier).committed
     first = tick("commit_sensor")
     left = {"lake.shop.orders", "lake.shop.told", "lake.shop.running"}
     assert set(instance.get_dynamic_partitions("tables")) == left
@@ -226,7 +226,7 @@ def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, t
 
 
 def test_the_keeper_returns_lost_attempts(lake: Lake, services: OpenedServices, tick: Tick) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     services.stores.tasks.poll(None, "gone", services.clock() - timedelta(hours=1), timedelta(seconds=60))
     assert reason(tick("keeper_sensor")) == "1 lost attempt returned, 0 commits settled"

@@ -9,7 +9,7 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from compaction_pipeline.core.queue import small_tasks
+from compaction_pipeline.core.work import small_tasks
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.location import definitions
 from compaction_pipeline.spark.session import SparkSessions

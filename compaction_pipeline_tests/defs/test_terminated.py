@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from compaction_pipeline.core.queue.drain import Drain, Takes
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, MACHINE_TAGS
 from compaction_pipeline.defs.terminated import HOLD, held_back
@@ -71,10 +72,10 @@ def test_a_later_launch_of_a_person_ends_the_wait(instance: dg.DagsterInstance) 
 def test_a_tick_names_the_run_and_how_to_go_on_at_once(
     sensor: str, lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, tick: Tick
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     if sensor == "commit_sensor":
-        services.work_on_queue.drain("me", queues=lambda: ("default",), until=lambda: False, linger=timedelta(0))
+        services.work_on_queue.drain("me", Drain(Takes(queues=lambda: ("default",))))
     assert tick(sensor).run_requests, "the sensor asks for a run before"
     run = started(instance)
     end(instance, run)
@@ -89,7 +90,7 @@ def test_a_tick_names_the_run_and_how_to_go_on_at_once(
 def test_a_terminated_run_says_what_is_done_what_is_left_and_who_goes_on(
     by_person: bool, lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     complete = ServeTasks.complete
 

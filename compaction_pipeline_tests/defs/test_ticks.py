@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.queue.drain import Drain, Ends, Takes
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.resources import Compaction
@@ -44,10 +43,10 @@ def test_each_sensor_shows_on_the_pages_of_the_assets_whose_events_it_writes() -
 
 
 def test_no_tick_can_start_a_run_of_an_asset(lake: Lake, services: OpenedServices, instance: dg.DagsterInstance) -> None:
-    services.compact_table.refresh(Lake.identifier)
+    services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     queue = services.read_tasks.queue_counts
-    services.work_on_queue.drain("me", queues=lambda: ("default",), until=lambda: queue().prepared > 0, linger=timedelta(0))
+    services.work_on_queue.drain("me", Drain(Takes(queues=lambda: ("default",)), Ends(lambda: queue().prepared > 0)))
     asked: dict[str, str | None] = {}
     for sensor in defs.get_repository_def().sensor_defs:
         if sensor.name == "failure_sensor":

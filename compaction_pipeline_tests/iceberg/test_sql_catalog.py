@@ -109,10 +109,10 @@ def test_a_commit_whose_answer_never_comes_is_unknown_and_found_when_the_server_
                 stack.enter_context(stopped(postgres_url))
             commits.append(connection)
 
-        unknown = services.compact_table.compact(table.identifier, PlanRequest(force=True))
+        unknown = services.compact_tables.compact(table.identifier, PlanRequest(force=True))
         assert [record.status for record in unknown.records] == [RecordStatus.UNKNOWN]
         assert "PostgreSQL did not answer within 1.5 s" in unknown.reason
-    services.compact_table.compact(table.identifier, PlanRequest())
+    services.compact_tables.compact(table.identifier, PlanRequest())
     [record] = services.stores.records.records(table.identifier)
     assert record.status is RecordStatus.COMMITTED
     assert table.live_ids() == list(range(12))

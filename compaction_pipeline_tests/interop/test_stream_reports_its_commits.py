@@ -73,7 +73,7 @@ def test_every_batch_of_a_stream_wakes_the_look_at_its_table(warehouse: Warehous
     assert reported.sequence_number == newest.sequence_number == BATCHES
     assert 1 <= reported.reports <= BATCHES
     assert set(reported.added) == {"day=0", "day=1"}
-    sweep = services.tick_tables.sweep(None, timedelta(minutes=1))
+    sweep = services.sweep_tables.sweep(None, timedelta(minutes=1))
     assert [(refresh.complete, len(refresh.changed)) for refresh in sweep.refreshed] == [(True, 2)]
     assert services.stores.reports.reported() == ()
 

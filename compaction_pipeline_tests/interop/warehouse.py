@@ -86,7 +86,7 @@ class Compactions:
     def compact(self, kind: CompactionType, table: str = "t") -> Compaction:
         """Force a compaction of this type."""
         request = PlanRequest(types=(kind,), force=True)
-        return self.services.compact_table.compact(TableIdentifier("lake", ("db",), table), request)
+        return self.services.compact_tables.compact(TableIdentifier("lake", ("db",), table), request)
 
     def close(self) -> None:
         self.services.stores.close()

@@ -32,6 +32,7 @@ from compaction_pipeline_tests.keyed.program import (
 )
 from compaction_pipeline_tests.keyed.written import BY_REGION, row
 from compaction_pipeline_tests.reference_reader import bag_difference
+from compaction_pipeline_tests.services.serving import serving
 
 
 def copied(output: OutputFile) -> OutputFile:
@@ -53,7 +54,7 @@ def test_a_minor_merges_change_files_and_leaves_the_base_store_alone(program: Pr
         program.upsert(row(1, f"a{number}"), row(2, f"b{number}"), row(10 + number))
     program.delete(2, 10)
     before = change_files(program)
-    compaction = program.services.compact_table.compact(TABLE)
+    compaction = program.services.compact_tables.compact(TABLE)
     (record,) = compaction.records
     assert (record.status, record.types) == (RecordStatus.COMMITTED, (CompactionType.MINOR,)), compaction.reason
     program.check()
@@ -67,12 +68,12 @@ def test_a_minor_merges_change_files_and_leaves_the_base_store_alone(program: Pr
     assert told.delete_files_after == figures.delete_files
     assert told.files_after - told.files_before == told.output_files - told.input_files < 0
     assert told.delete_files_after - told.delete_files_before == told.delete_files_added - told.delete_files_dropped < 0
-    again = program.services.compact_table.compact(TABLE)
+    again = program.services.compact_tables.compact(TABLE)
     assert (again.records, again.plan.reason.code) == ((), PlanReasonCode.NOT_FRAGMENTED)
 
 
 def test_ticks_merge_the_change_files_of_a_busy_table(program: Program) -> None:
-    ticks = program.services.tick_tables
+    ticks = program.services.sweep_tables
     program.services.explore_catalogs.explore()
     opened = []
     for number in range(60):
@@ -81,9 +82,9 @@ def test_ticks_merge_the_change_files_of_a_busy_table(program: Program) -> None:
             program.pass_time(400)
             ticks.sweep(None, timedelta(minutes=1))
             ticks.plan_due(program.services.plan_tables.worth_planning(), timedelta(minutes=1))
-            assert not ticks.drain(until=lambda: False, linger=timedelta(0)).failed
+            assert not program.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0))).drained.failed
             program.pass_time(400)
-            list(ticks.commit_due())
+            list(program.services.commit_due.commit())
             program.check()
             opened.append(program.figures().files)
     tasks = program.services.stores.tasks.tasks(TABLE)
@@ -97,14 +98,14 @@ def test_ticks_merge_the_change_files_of_a_busy_table(program: Program) -> None:
 def test_a_major_moves_merged_changes_into_the_base_store(program: Program) -> None:
     for number in range(13):
         program.upsert(row(1, f"a{number}"), row(10 + number))
-    program.services.compact_table.compact(TABLE, MINOR)
+    program.services.compact_tables.compact(TABLE, MINOR)
     program.upsert(row(1, "late"))
-    compaction = program.services.compact_table.compact(TABLE, MAJOR)
+    compaction = program.services.compact_tables.compact(TABLE, MAJOR)
     assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     program.check()
     assert program.figures().small_files == 0
     # Its changes are in the base store now, so there is nothing to merge with each other.
-    assert not program.services.compact_table.compact(TABLE, MINOR).records
+    assert not program.services.compact_tables.compact(TABLE, MINOR).records
 
 
 def test_a_minor_of_one_node_leaves_the_others_alone(program: Program) -> None:
@@ -113,7 +114,7 @@ def test_a_minor_of_one_node_leaves_the_others_alone(program: Program) -> None:
     program.refresh()
     nodes = {state.node: state.metrics.files for state in program.services.stores.tables.nodes(TABLE)}
     chosen = next(iter(nodes))
-    compaction = program.services.compact_table.compact(TABLE, PlanRequest((CompactionType.MINOR,), frozenset([chosen]), force=True))
+    compaction = program.services.compact_tables.compact(TABLE, PlanRequest((CompactionType.MINOR,), frozenset([chosen]), force=True))
     assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     program.check()
     program.refresh()
@@ -222,7 +223,7 @@ def test_columns_that_change_between_plan_and_commit_lose_no_value(program: Prog
     assert {each["text" if change == "rename" else "v"] for each in before} == {"v3"}
     # A plan of the new columns goes on with what was merged.
     program.refresh()
-    compaction = program.services.compact_table.compact(TABLE, MAJOR)
+    compaction = program.services.compact_tables.compact(TABLE, MAJOR)
     assert [one.status for one in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     assert bag_difference(program.keyed.table.scan().to_arrow().to_pylist(), before) == ""
 
@@ -255,7 +256,7 @@ def test_a_table_that_amoro_may_compact_is_not_touched(program: Program) -> None
         program.upsert(row(1))
     with program.keyed.stores()[0].transaction() as transaction:
         transaction.set_properties({"self-optimizing.enabled": "true"})
-    compaction = program.services.compact_table.compact(TABLE)
+    compaction = program.services.compact_tables.compact(TABLE)
     assert (compaction.records, compaction.plan.reason.code) == ((), PlanReasonCode.INVALID_PROPERTY)
     assert "'self-optimizing.enabled' is true but must be false" in compaction.plan.reason.text
 
@@ -265,4 +266,4 @@ def test_our_own_switch_stops_the_table(program: Program) -> None:
         program.upsert(row(1))
     with program.keyed.stores()[0].transaction() as transaction:
         transaction.set_properties({"compaction.enabled": "false"})
-    assert program.services.compact_table.compact(TABLE).plan.reason.text.startswith("'compaction.enabled' is false")
+    assert program.services.compact_tables.compact(TABLE).plan.reason.text.startswith("'compaction.enabled' is false")

@@ -97,7 +97,7 @@ def test_the_program_compacts_a_table_of_amoro_and_leaves_its_rows(name: str, ki
     example = Example(name, tmp_path)
     services = OpenedServices(Settings(home=tmp_path / "home", merge_engine="in-process"))
     services.stores.catalogs.add(CatalogEntry("lake", catalog_properties(example.home)))
-    done = services.compact_table.compact(TableIdentifier("lake", ("db",), "t"), PlanRequest((kind,), force=True))
+    done = services.compact_tables.compact(TableIdentifier("lake", ("db",), "t"), PlanRequest((kind,), force=True))
     assert [record.status for record in done.records] == [RecordStatus.COMMITTED], done.reason
     assert bag_difference(example.table.scan().to_arrow().to_pylist(), example.expected) == ""
     base, change = (example.catalog.load_table(f"db.{store}").metadata_location for store in ("t", "t_change_"))

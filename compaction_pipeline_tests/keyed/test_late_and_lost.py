@@ -67,7 +67,7 @@ def test_the_reason_of_a_node_tells_late_changes_and_the_node_is_due_all_the_sam
     table = TableIdentifier("lake", ("db",), "t")
 
     def plan() -> list[tuple[HealthStatus, str]]:
-        services.compact_table.refresh(table)
+        services.one_table.refresh(table)
         services.plan_tables.plan(table, PlanRequest(types=(CompactionType.FULL,), force=True), unlimited=True)
         return [(node.health, node.reason) for node in services.read_tables.table(table).nodes]
 

@@ -70,7 +70,7 @@ def program(tmp_path: Path) -> Program:
     program = Program(tmp_path, buckets=1)
     program.upsert(row(1, "a"), row(2, "b"))
     program.refresh()
-    program.services.compact_table.compact(TABLE, MAJOR)
+    program.services.compact_tables.compact(TABLE, MAJOR)
     program.upsert(row(3, "c"))
     program.delete(1)
     program.refresh()

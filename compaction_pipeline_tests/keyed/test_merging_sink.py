@@ -380,15 +380,15 @@ def filled(program: Program, sink_id: str = "s") -> Driver:
 
 def test_plans_leave_the_files_of_a_sink_alone_until_it_should_have_merged_them(program: Program) -> None:
     filled(program)
-    planned = program.services.compact_table.compact(TABLE, MINOR)
+    planned = program.services.compact_tables.compact(TABLE, MINOR)
     assert (planned.records, planned.plan.reason.code) == ((), PlanReasonCode.NO_GAIN)
     assert "held by other tasks or by a sink" in planned.plan.reason.text
     # A MAJOR never waits for a sink.
-    assert program.services.compact_table.compact(TABLE, MAJOR).records
+    assert program.services.compact_tables.compact(TABLE, MAJOR).records
     program.check()
     driver = filled(program, "another")
     program.pass_time(4000)
-    assert program.services.compact_table.compact(TABLE, MINOR).records
+    assert program.services.compact_tables.compact(TABLE, MINOR).records
     program.check()
     driver.merge()
     assert driver.merges.figures.merged_files == 0
@@ -399,7 +399,7 @@ def test_plans_leave_the_files_of_a_sink_alone_until_it_should_have_merged_them(
 def test_a_time_that_is_no_number_holds_nothing(program: Program, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compaction_pipeline_tests.keyed.test_merging_sink.held_until", lambda until: {HELD_UNTIL_KEY: text})
     filled(program)
-    assert program.services.compact_table.compact(TABLE, MINOR).records
+    assert program.services.compact_tables.compact(TABLE, MINOR).records
     program.check()
 
 
@@ -408,7 +408,7 @@ def test_a_minor_that_took_one_file_ends_only_the_merge_of_its_node(program: Pro
     program.pass_time(4000)
     program.refresh()
     chosen = program.services.stores.tables.nodes(TABLE)[0].node
-    program.services.compact_table.compact(TABLE, PlanRequest((CompactionType.MINOR,), frozenset([chosen]), force=True))
+    program.services.compact_tables.compact(TABLE, PlanRequest((CompactionType.MINOR,), frozenset([chosen]), force=True))
     before = files_of_change_store(program)
     driver.merge()
     assert driver.merges.figures.merged_files == 3 * 8
@@ -423,7 +423,7 @@ def test_a_minor_that_took_one_file_ends_only_the_merge_of_its_node(program: Pro
 def test_a_file_that_expired_ends_only_the_merge_of_its_node(program: Program) -> None:
     driver = filled(program)
     # Its changes are in the base store, and an upkeep takes the change files of one node out of the table.
-    program.services.compact_table.compact(TABLE, FULL)
+    program.services.compact_tables.compact(TABLE, FULL)
     stores = load_stores(program.keyed.catalog, ("db", "t"))
     changes = stores.files()[1]
     node = change_file(changes[0].path, 1).node
@@ -443,7 +443,7 @@ def test_a_major_cuts_the_changes_of_a_sink(program: Program, when: str) -> None
     driver = filled(program)
     if when == "after":
         driver.merge()
-    program.services.compact_table.compact(TABLE, MAJOR)
+    program.services.compact_tables.compact(TABLE, MAJOR)
     program.check()
     if when == "before":
         driver.merge()
@@ -459,7 +459,7 @@ def test_an_overwrite_between_hides_the_changes_of_a_sink(program: Program) -> N
     program.check()
     driver.merge()
     program.check()
-    program.services.compact_table.compact(TABLE, FULL)
+    program.services.compact_tables.compact(TABLE, FULL)
     program.check()
 
 
@@ -492,8 +492,8 @@ def test_readers_see_every_row_whatever_sinks_and_the_service_do(seed: int, tmp_
         lambda: chance.choice(drivers).merge(),
         lambda: chance.choice(drivers).revive(),
         lambda: program.pass_time(4000),
-        lambda: program.services.compact_table.compact(TABLE, chance.choice([MINOR, MAJOR, FULL])),
-        lambda: program.services.compact_table.compact(TABLE),
+        lambda: program.services.compact_tables.compact(TABLE, chance.choice([MINOR, MAJOR, FULL])),
+        lambda: program.services.compact_tables.compact(TABLE),
     ]  # fmt: skip
     for _ in range(25):
         chance.choice(acts)()

@@ -25,6 +25,7 @@ from compaction_pipeline_tests.keyed.compacted import expire
 from compaction_pipeline_tests.keyed.program import CHANGE_STORE, FULL, MAJOR, TABLE, Program, merge_planned, raising
 from compaction_pipeline_tests.keyed.written import BY_REGION, Keyed, row
 from compaction_pipeline_tests.rest_catalog import rest_server
+from compaction_pipeline_tests.services.serving import serving
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_a_keyed_table_is_compacted(program: Program) -> None:
         program.upsert(row(1, f"a{number}"), row(2, f"b{number}"), row(10 + number))
     program.delete(2, 10)
     before = program.figures()
-    compaction = program.services.compact_table.compact(TABLE)
+    compaction = program.services.compact_tables.compact(TABLE)
     assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     program.check()
     told = compaction.records[0].figures
@@ -48,7 +49,7 @@ def test_a_keyed_table_is_compacted(program: Program) -> None:
     assert (figures.equality_delete_files, figures.small_files, figures.data_files) == (0, 0, 4)
     assert not program.services.stores.tasks.tasks(TABLE, (TaskStatus.PENDING, TaskStatus.PREPARED))
     # There is nothing more to do.
-    again = program.services.compact_table.compact(TABLE)
+    again = program.services.compact_tables.compact(TABLE)
     assert not again.records
     assert again.plan.reason.code is PlanReasonCode.NOT_FRAGMENTED
 
@@ -59,12 +60,12 @@ def test_a_partition_with_a_damaged_file_is_planned_once(program: Program) -> No
     damaged = min(Path(program.keyed.stores()[1].location().removeprefix("file://")).rglob("*.parquet"))
     content = damaged.read_bytes()
     damaged.write_bytes(content[: len(content) // 2])
-    compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+    compaction = program.services.compact_tables.compact(TABLE, PlanRequest(force=True))
     assert (len(compaction.tasks), len({task.plan_id for task in compaction.tasks}), len(compaction.failed)) == (4, 1, 1)
     assert not [record for record in compaction.records if record.status is RecordStatus.COMMITTED]
     damaged.write_bytes(content)
     program.check()
-    compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+    compaction = program.services.compact_tables.compact(TABLE, PlanRequest(force=True))
     assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     program.check()
 
@@ -75,7 +76,7 @@ def test_a_merge_reads_no_more_change_files_than_the_table_allows(program: Progr
     program.allow_change_files(5)
     left = []
     for _ in range(3):
-        compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+        compaction = program.services.compact_tables.compact(TABLE, PlanRequest(force=True))
         assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
         program.check()
         left.append(program.figures().small_files)
@@ -85,21 +86,21 @@ def test_a_merge_reads_no_more_change_files_than_the_table_allows(program: Progr
 def test_a_transaction_with_more_change_files_than_allowed_is_told(program: Program) -> None:
     program.upsert(*(row(number) for number in range(8)))
     program.allow_change_files(2)
-    compaction = program.services.compact_table.compact(TABLE, PlanRequest(force=True))
+    compaction = program.services.compact_tables.compact(TABLE, PlanRequest(force=True))
     assert not compaction.records
     assert "raise 'self-optimizing.max-file-count' of the table" in compaction.plan.reason.text
 
 
 def test_ticks_compact_a_keyed_table_by_themselves(program: Program) -> None:
-    ticks = program.services.tick_tables
+    ticks = program.services.sweep_tables
     program.services.explore_catalogs.explore()
     for number in range(14):
         program.upsert(*(row(each, f"v{number}") for each in range(8)))
         ticks.sweep(None, timedelta(minutes=1))
     ticks.plan_due(program.services.plan_tables.worth_planning(), timedelta(minutes=1))
-    drained = ticks.drain(until=lambda: False, linger=timedelta(0))
+    drained = program.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0))).drained
     assert not drained.failed
-    list(ticks.commit_due())
+    list(program.services.commit_due.commit())
     assert [record.status for record in program.services.read_records.records(TABLE)] == [RecordStatus.COMMITTED]
     program.check()
     assert program.figures().small_files == 0
@@ -136,7 +137,7 @@ def test_the_nodes_of_other_partitions_are_left_alone(tmp_path: Path) -> None:
     plan = program.services.plan_tables.explain(TABLE)
     assert plan.reason.code is PlanReasonCode.PLANNED
     assert {task.node.partition[0].value for task in plan.tasks} == {"eu"}
-    program.services.compact_table.compact(TABLE)
+    program.services.compact_tables.compact(TABLE)
     program.check()
     by_region = {node.metrics.small_files for node in program.services.stores.tables.nodes(TABLE) if node.node.partition[0].value == "us"}
     assert by_region == {1}
@@ -152,7 +153,7 @@ def test_a_full_of_one_node_takes_its_partition(program: Program) -> None:
     program.upsert(*(row(number) for number in range(40)))
     program.refresh()
     one = next(iter(program.services.stores.tables.nodes(TABLE))).node
-    compaction = program.services.compact_table.compact(TABLE, PlanRequest((CompactionType.FULL,), frozenset({one}), force=True))
+    compaction = program.services.compact_tables.compact(TABLE, PlanRequest((CompactionType.FULL,), frozenset({one}), force=True))
     assert compaction.records
     program.check()
     assert program.figures().small_files == 0
@@ -164,14 +165,14 @@ def test_a_full_without_changes_drops_the_position_deletes_and_then_has_nothing_
     with program.keyed.stores()[0].transaction() as transaction:
         transaction.set_properties({"self-optimizing.target-size": "20000", "self-optimizing.fragment-ratio": "100"})
     program.upsert(*(row(number) for number in range(200)))
-    program.services.compact_table.compact(TABLE, FULL)
+    program.services.compact_tables.compact(TABLE, FULL)
     for number in range(3):
         program.delete(number)
-        program.services.compact_table.compact(TABLE, MAJOR)
+        program.services.compact_tables.compact(TABLE, MAJOR)
         # The new position deletes have those of before.
         assert (program.figures().data_files, program.figures().position_delete_files) == (1, 1)
         program.check()
-    compact = program.services.compact_table.compact
+    compact = program.services.compact_tables.compact
     compaction = compact(TABLE, FULL)
     assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
     program.check()
@@ -202,7 +203,7 @@ def test_a_partition_is_not_planned_twice(program: Program) -> None:
         TaskStatus.CANCELED
     }
     assert third.tasks
-    program.services.compact_table.compact(TABLE)
+    program.services.compact_tables.compact(TABLE)
     program.check()
 
 
@@ -217,7 +218,7 @@ def test_a_table_without_its_change_store_is_refused_and_not_forgotten(program: 
 
 def test_a_table_that_becomes_plain_begins_anew(program: Program) -> None:
     program.upsert(*(row(number) for number in range(40)))
-    program.services.compact_table.compact(TABLE, FULL)
+    program.services.compact_tables.compact(TABLE, FULL)
     properties = program.keyed.catalog.load_table("db.t").properties
     with program.keyed.catalog.load_table("db.t").transaction() as transaction:
         transaction.remove_properties(*(key for key in properties if key.startswith(("table-format", "mixed-format"))))
@@ -256,7 +257,7 @@ def test_a_commit_without_an_answer_does_not_stop_the_table_for_ever(program: Pr
     program.services.commit_tables.settle()
     assert program.services.read_records.records(TABLE)[0].status is RecordStatus.FAILED
     program.check()
-    assert [record.status for record in program.services.compact_table.compact(TABLE, FULL).records] == [RecordStatus.COMMITTED]
+    assert [record.status for record in program.services.compact_tables.compact(TABLE, FULL).records] == [RecordStatus.COMMITTED]
     program.check()
     assert program.figures().small_files == 0
 
@@ -310,7 +311,7 @@ def test_credentials_of_each_store_open_its_files(tmp_path: Path) -> None:
         program.keyed.catalog, program.keyed.table = sql, KeyedTable.open(sql, "db.t")
         for number in range(13):
             program.upsert(row(1, f"a{number}"), row(10 + number))
-        compaction = program.services.compact_table.compact(TABLE)
+        compaction = program.services.compact_tables.compact(TABLE)
         assert [record.status for record in compaction.records] == [RecordStatus.COMMITTED], compaction.reason
         program.check()
         # With those of one store, the other one's files stay closed.

@@ -60,11 +60,11 @@ class Modelled(Program):
     # ---- the program -------------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        self.services.tick_tables.sweep(None, _MINUTE)
+        self.services.sweep_tables.sweep(None, _MINUTE)
 
     def plan(self) -> None:
         self.pass_time(61)
-        self.services.tick_tables.plan_due([TABLE], _MINUTE)
+        self.services.sweep_tables.plan_due([TABLE], _MINUTE)
 
     def ask(self) -> None:
         """A person asks for work on the table, or on one of its nodes."""
@@ -91,13 +91,13 @@ class Modelled(Program):
 
     def keep(self) -> None:
         self.pass_time(2)
-        self.services.tick_tables.keep()
+        self.services.keep_watch.keep()
 
     def commit(self) -> None:
         self.services.commit_tables.commit(TABLE)
 
     def compact(self) -> None:
-        self.services.compact_table.compact(TABLE)
+        self.services.compact_tables.compact(TABLE)
 
     def cancel(self) -> None:
         open_tasks = self.services.stores.tasks.tasks(TABLE, (TaskStatus.PENDING,))
@@ -126,7 +126,7 @@ def run(folder: Path, seed: int, steps: int) -> int:
     model.keep()
     model.merge_all()
     model.commit()
-    done = model.services.compact_table.compact(TABLE, PlanRequest((CompactionType.FULL,), force=True))
+    done = model.services.compact_tables.compact(TABLE, PlanRequest((CompactionType.FULL,), force=True))
     model.check()
     stores = model.services.stores
     assert {task.status for task in stores.tasks.tasks(TABLE)} <= {TaskStatus.COMMITTED, TaskStatus.CANCELED, TaskStatus.FAILED}

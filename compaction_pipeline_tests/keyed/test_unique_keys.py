@@ -46,7 +46,7 @@ def program(tmp_path: Path) -> Program:
 
 
 def judged(program: Program) -> Judgement:
-    program.services.compact_table.refresh(TABLE)
+    program.services.one_table.refresh(TABLE)
     results = program.services.check_tables.check([TABLE]).results
     return next(result.judgement for result in results if result.check.name == CHECK.name)
 
@@ -65,7 +65,7 @@ def test_an_upsert_table_passes_and_the_text_says_what_was_read(program: Program
 def test_base_alone_is_judged_where_all_changes_are_merged(program: Program) -> None:
     program.keyed.write(*(("INSERT", row(number, "a")) for number in range(20)))
     program.keyed.write(*(("INSERT", row(number, "b")) for number in range(10)))
-    assert program.services.compact_table.compact(TABLE, FULL).committed
+    assert program.services.compact_tables.compact(TABLE, FULL).committed
     found = judged(program)
     assert found.passed
     assert "20 live rows" in found.text
@@ -82,7 +82,7 @@ def test_a_key_with_two_live_rows_fails_and_is_named_before_and_after_the_merge(
         assert (failure.table, str(failure.node)[:16]) == (TABLE, "unpartitioned no")
         assert "key id=100 has 2 live rows on merge-on-read, but an upsert table has one" in failure.reason
         assert "22 live rows read in 4 of 4 nodes" in failure.reason
-        assert program.services.compact_table.compact(TABLE, FULL).committed or "on base alone" in failure.reason
+        assert program.services.compact_tables.compact(TABLE, FULL).committed or "on base alone" in failure.reason
     assert "4 of them on base alone" in failure.reason
 
 
@@ -96,7 +96,7 @@ def test_whoever_judges_again_and_again_reads_small_tables_and_says_that_large_o
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     insert_twice(program.keyed, 1)
-    program.services.compact_table.refresh(TABLE)
+    program.services.one_table.refresh(TABLE)
 
     def often_judged() -> CheckResult:
         results = program.services.judge_compaction.judge(only_changed=True)
@@ -112,13 +112,13 @@ def test_whoever_judges_again_and_again_reads_small_tables_and_says_that_large_o
         "on demand: nothing was judged now, because the upsert tables together have more than 100,000 rows"
     )
     set_upsert(program.keyed, "false")
-    program.services.compact_table.refresh(TABLE)
+    program.services.one_table.refresh(TABLE)
     assert (often_judged().passed, often_judged().on_demand) == (True, False)
 
 
 def test_a_table_that_cannot_be_read_fails(program: Program) -> None:
     insert_twice(program.keyed, 1)
-    program.services.compact_table.refresh(TABLE)
+    program.services.one_table.refresh(TABLE)
     program.keyed.catalog.drop_table("db.t_change_")
     [result] = program.services.judge_compaction.judge([CHECK])
     assert "its keys could not be read" in result.judgement.text
@@ -126,7 +126,7 @@ def test_a_table_that_cannot_be_read_fails(program: Program) -> None:
 
 def test_nodes_that_are_too_large_are_left_out_and_the_text_says_so(program: Program) -> None:
     insert_twice(program.keyed, 1)
-    program.services.compact_table.refresh(TABLE)
+    program.services.one_table.refresh(TABLE)
     program.services.judge_compaction._keys = IcebergKeyReader(program.services._catalogs, most_rows=1)
     [result] = program.services.judge_compaction.judge([CHECK])
     assert not result.evaluated

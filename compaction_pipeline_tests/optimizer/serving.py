@@ -28,5 +28,5 @@ def plan(house: House, *names: str) -> None:
     for name in names:
         house.fragmented(name=name)
     services = house.services
-    services.tick_tables.sweep(None, timedelta(hours=1))
-    services.tick_tables.plan_due(services.plan_tables.worth_planning(), timedelta(hours=1))
+    services.sweep_tables.sweep(None, timedelta(hours=1))
+    services.sweep_tables.plan_due(services.plan_tables.worth_planning(), timedelta(hours=1))

@@ -73,10 +73,10 @@ def test_a_lost_attempt_is_learned_by_a_touch_and_its_report_is_stale(house: Hou
         house.pass_time(30)
         queue.touch()
         house.pass_time(59)
-        house.services.tick_tables.keep()
+        house.services.keep_watch.keep()
         assert house.services.read_tasks.queue_counts().executing == 1
         house.pass_time(1)
-        house.services.tick_tables.keep()
+        house.services.keep_watch.keep()
         queue.touch()
         assert queue.renew([taken.attempt_id]) == ()
         with pytest.raises(StaleAttempt):
@@ -266,5 +266,5 @@ def test_a_report_that_cannot_be_delivered_says_that_the_task_is_tried_again(hou
     ):
         queue.complete(taken.task, MergeResult(taken.task.task_id, taken.attempt_id, error="the disk is full"))
     house.pass_time(60)
-    house.services.tick_tables.keep()
+    house.services.keep_watch.keep()
     assert house.services.read_tasks.queue_counts().pending == 1

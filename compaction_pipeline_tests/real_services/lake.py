@@ -58,7 +58,7 @@ class ServedLake(Lake):
 
     def compact(self, table: LakeTable, kind: CompactionType) -> Compaction:
         """Force a compaction of this type."""
-        return self.services.compact_table.compact(table.identifier, PlanRequest(types=(kind,), force=True))
+        return self.services.compact_tables.compact(table.identifier, PlanRequest(types=(kind,), force=True))
 
     def java_table(self, spark: Any, table: LakeTable) -> str:
         """The table's name in Spark. Spark reads it from the same servers, with Iceberg's Java library."""

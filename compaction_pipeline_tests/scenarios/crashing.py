@@ -30,6 +30,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage.stores import Stores, open_stores
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
+from compaction_pipeline_tests.services.serving import serving
 
 WRITES = {
     "index": ("add", "save", "save_figures"),
@@ -76,7 +77,7 @@ def compact_until(home: str, name: str | None, occurrence: int, table: TableIden
     stores = open_stores(services.settings.state_database_url)
     services.__dict__["_stores"] = Stores(**{store: _Told(getattr(stores, store), store, on_step) for store in Stores.__slots__})
     with _told_files(on_step):
-        services.compact_table.compact(table, REQUEST)
+        services.compact_tables.compact(table, REQUEST)
         mirror(folder, services, on_step)
 
 
@@ -87,10 +88,10 @@ LATER = timedelta(minutes=5)
 def recovered(home: Path, table: TableIdentifier = ModelledTable.identifier) -> OpenedServices:
     """Do what later ticks, runs or commands do: end leases, drain the queue, compact, clean up, mirror."""
     services = open_at(home, LATER)
-    services.tick_tables.keep()
+    services.keep_watch.keep()
     if services.stores.tables.states():
-        services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
-    services.compact_table.compact(table, REQUEST)
+        services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
+    services.compact_tables.compact(table, REQUEST)
     services.maintain_tables.remove_leftovers(table)
     mirror(home, services)
     return services

@@ -30,7 +30,7 @@ class Example:
         return load_catalog(CATALOG_NAME, **catalog_properties(self.home)).load_table("db.t")
 
     def compact(self, kind: CompactionType) -> Any:
-        return self.services.compact_table.compact(TABLE, PlanRequest(types=(kind,), force=True))
+        return self.services.compact_tables.compact(TABLE, PlanRequest(types=(kind,), force=True))
 
     def check(self, when: str) -> None:
         table = self.table()

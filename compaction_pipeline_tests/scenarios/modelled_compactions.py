@@ -173,7 +173,7 @@ class ModelledCompactions:
         self.pending = [task for task in self.pending if task.task_id not in by_id]
         layout = self._scan.head(self._table.identifier).layout
         file_io = IcebergCommitter(self.catalogs).file_io(self._table.identifier)
-        results = {result.task_id: result for result in self._engine.merge(running, layout, file_io)}
+        results = {result.task_id: result for result in self._engine.merge([task.merge_input(layout) for task in running], file_io)}
         assert results.keys() == by_id.keys()
         for task_id, result in results.items():
             task = by_id[task_id]

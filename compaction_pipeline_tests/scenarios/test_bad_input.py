@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.leases.timeouts import LEASE
-from compaction_pipeline.core.queue import small_tasks
+from compaction_pipeline.core.work import small_tasks
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
@@ -37,6 +37,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark import java
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.opened import opened
+from compaction_pipeline_tests.services.serving import serving
 
 pytestmark = pytest.mark.scenario
 
@@ -89,12 +90,12 @@ class Shop:
         """Do for every table what the sensors do. A failed task is tried again at once, until its retries are used up."""
         settings = Settings(home=self.folder / "home", merge_engine="in-process", retry_interval_seconds=0)
         services = opened(settings)
-        services.tick_tables.keep()
+        services.keep_watch.keep()
         services.explore_catalogs.explore()
-        services.tick_tables.sweep(None, timedelta(minutes=1))
+        services.sweep_tables.sweep(None, timedelta(minutes=1))
         # Tables that have not changed are planned too. They may be due by time, and the next plan reports a task's failure.
-        services.tick_tables.plan_due([state.table for state in services.stores.tables.states()], timedelta(minutes=1))
-        services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+        services.sweep_tables.plan_due([state.table for state in services.stores.tables.states()], timedelta(minutes=1))
+        services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
         services.close()
 
     def files(self, table: LakeTable) -> set[Path]:

@@ -38,6 +38,7 @@ from compaction_pipeline_tests.scenarios.deployed import Processes, wait_until
 from compaction_pipeline_tests.scenarios.modelled_table import reachable_files
 from compaction_pipeline_tests.scenarios.soundness import faults
 from compaction_pipeline_tests.scenarios.written_through import WrittenThrough
+from compaction_pipeline_tests.services.serving import serving
 
 pytestmark = pytest.mark.scenario
 log = logging.getLogger(__name__)
@@ -217,7 +218,7 @@ def test_whatever_is_killed_every_row_stays_and_all_work_is_done_once(
     log.info(f"quiet after {time.monotonic() - quiet_since:.0f} s")
     deployment.end()
     # A plan of the last second may not have been worked off any more.
-    services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+    services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
     check_tasks(services)
     for table in tables:
         check_rows(table)

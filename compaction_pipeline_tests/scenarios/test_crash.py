@@ -163,7 +163,7 @@ def test_a_process_killed_again_and_again_still_gets_it_done(scene: Scene, undis
     for name in ("after merged file", "claimed-for-commit", "after-swap", "record-opened", "committed-in-table"):
         scene.table.upsert(rng)
         scene.table.append(rng)
-        open_at(scene.home, LATER).tick_tables.keep()
+        open_at(scene.home, LATER).keep_watch.keep()
         scene.compact_in_a_child(name)
         scene.check_rows(f"after a kill at {name}")
     services = recovered(scene.home)

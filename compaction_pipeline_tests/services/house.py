@@ -41,7 +41,7 @@ class House:
             act()
             self.pass_time(seconds)
 
-        self.services.compact_table._sleep = sleep
+        self.services.sleep = sleep
         return waits
 
     def fragmented(self, name: str = "t", files: int = 12, **properties: str) -> LakeTable:

@@ -157,7 +157,7 @@ def test_a_refresh_that_stood_still_keeps_the_tasks_of_a_recreated_table(house: 
     meanwhile(house, another_table_is_merged, before=True)
     assert services.refresh_files.refresh(table.identifier).busy
     assert [task.status for task in services.stores.tasks.tasks(table.identifier)] == [TaskStatus.PREPARED]
-    assert services.compact_table.compact(table.identifier).committed
+    assert services.compact_tables.compact(table.identifier).committed
 
 
 def test_a_commit_that_stood_still_after_its_answer_makes_no_index_trusted_again(house: House) -> None:
@@ -174,11 +174,11 @@ def test_a_commit_that_stood_still_after_its_answer_makes_no_index_trusted_again
         table.table.refresh()
         row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in range(100, 112)])
         services.refresh_files.refresh(table.identifier)
-        assert services.compact_table.compact(table.identifier).committed
+        assert services.compact_tables.compact(table.identifier).committed
         assert services.stores.tables.state(table.identifier).whole is None
 
     house.services.on_step = on_step
-    services.compact_table.compact(table.identifier)
+    services.compact_tables.compact(table.identifier)
     assert steps
     known = services.stores.tables.state(table.identifier)
     assert known.whole is None or known.index.last_snapshot_id == table.head().snapshot_id

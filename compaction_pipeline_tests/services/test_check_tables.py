@@ -16,6 +16,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 
 def write(table: LakeTable, first: int, files: int = 12) -> None:
@@ -25,10 +26,10 @@ def write(table: LakeTable, first: int, files: int = 12) -> None:
 
 def tick(house: House) -> None:
     """What the sensors and a draining run do in half a minute."""
-    work = house.services.tick_tables
+    work = house.services.sweep_tables
     work.sweep(None, timedelta(seconds=20))
     work.plan_due(house.services.plan_tables.worth_planning(), timedelta(seconds=20))
-    work.drain(until=lambda: False, linger=timedelta(0))
+    house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
     house.pass_time(30)
 
 
@@ -43,7 +44,7 @@ def test_no_check_ever_fails_while_writers_and_the_program_are_busy(house: House
     seen: set[str] = set()
     for turn in range(5):
         write(table, 100 * (turn + 1))
-        work = house.services.tick_tables
+        work = house.services.sweep_tables
         work.sweep(None, timedelta(seconds=20))
         [state] = house.services.stores.tables.nodes(table.identifier)
         seen.add("due" if state.small_since is not None else "not due")
@@ -58,7 +59,7 @@ def test_when_nothing_plans_any_more_the_small_files_warn_first_and_then_the_wor
     table = house.fragmented()
     tick(house)
     write(table, 100)
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     assert failing(house) == {}
     house.pass_time(5 * 60)
     assert set(failing(house)) == {"small_files_left"}
@@ -70,7 +71,7 @@ def test_when_nothing_plans_any_more_the_small_files_warn_first_and_then_the_wor
 
 def test_work_that_waits_in_a_queue_that_nobody_drains_is_late_although_it_is_planned(house: House) -> None:
     table = house.fragmented()
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     assert house.services.plan_tables.plan(table.identifier).tasks
     house.pass_time(2 * 60 * 60)
     assert set(failing(house)) == {"due_work_on_time", "queue_keeps_up"}
@@ -86,7 +87,7 @@ def test_a_table_that_was_fragmented_before_anybody_looked_at_it_is_late_at_once
 def test_after_a_compaction_every_check_passes(house: House) -> None:
     table = house.fragmented()
     house.pass_time(2 * 60 * 60)
-    assert house.services.compact_table.compact(table.identifier).committed
+    assert house.services.compact_tables.compact(table.identifier).committed
     found = house.services.check_tables.check([table.identifier])
     assert {result.check.name: result.judgement.text for result in found.results if not result.passed} == {}
     assert (found.unread, found.left_alone) == ({}, {})
@@ -148,7 +149,7 @@ def test_as_of_now_a_due_node_fails_at_once_and_a_healthy_one_passes(house: Hous
         "due_now (ERROR): 1 of 1 nodes fail; lake.db.t unpartitioned: MINOR: 50 small data files, and 12 make a MINOR due"
     )
     assert house.services.stores.tasks.tasks() == ()
-    assert house.services.compact_table.compact(table.identifier).committed
+    assert house.services.compact_tables.compact(table.identifier).committed
     found = house.services.check_tables.check([table.identifier], as_of_now=True, strict=True)
     assert answers(found) == {"due_now": "passes"}
     assert found.passes(Severity.WARN)
@@ -177,7 +178,7 @@ def test_as_of_now_neither_open_tasks_nor_a_missing_group_nor_observing_hide_a_d
     house.services.close()
     busy = House(tmp_path / "busy")
     table = busy.fragmented()
-    busy.services.compact_table.refresh(table.identifier)
+    busy.services.one_table.refresh(table.identifier)
     assert busy.services.plan_tables.plan(table.identifier).tasks
     assert answers(busy.services.check_tables.check(as_of_now=True)) == {"due_now": "fails"}
     busy.services.close()
@@ -209,26 +210,26 @@ def only_node(house: House, table: LakeTable) -> NodeState:
 
 def test_small_files_count_from_the_commit_that_brought_enough_of_them(house: House) -> None:
     table = house.fragmented(files=3)
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     assert only_node(house, table).small_since is None
     house.pass_time(-60)  # The commit comes after the look.
     write(table, 100)
     committed = datetime.fromtimestamp(table.head().ancestors[0].timestamp_ms / 1000, timezone.utc)
     house.pass_time(60 * 60)
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     since = only_node(house, table).small_since
     assert since == committed
     write(table, 200)
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     assert only_node(house, table).small_since == since
-    assert house.services.compact_table.compact(table.identifier).committed
-    house.services.compact_table.look_again(table.identifier)
+    assert house.services.compact_tables.compact(table.identifier).committed
+    house.services.one_table.look_again(table.identifier)
     assert only_node(house, table).small_since is None
 
 
 def test_work_that_plans_find_again_and_again_is_due_since_the_first(house: House) -> None:
     table = house.fragmented()
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     planned_at = house.now
     for _ in range(3):
         house.services.plan_tables.plan(table.identifier)
@@ -237,7 +238,7 @@ def test_work_that_plans_find_again_and_again_is_due_since_the_first(house: Hous
         assert verdict.since == planned_at
         house.pass_time(61)
     tick(house)
-    house.services.compact_table.look_again(table.identifier)
+    house.services.one_table.look_again(table.identifier)
     verdict = only_node(house, table).verdict
     assert verdict is not None
     assert verdict.since is None

@@ -15,6 +15,7 @@ from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.drain import Drain, Ends
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -29,6 +30,7 @@ from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.broken_merges import Broken
 from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
 
@@ -65,7 +67,7 @@ def files_on_disk(house: House) -> set[str]:
 def test_small_files_become_one_and_rows_stay(house: House) -> None:
     table = house.fragmented(files=12)
     table.delete_ids(3, 4)
-    done = house.services.compact_table.compact(table.identifier)
+    done = house.services.compact_tables.compact(table.identifier)
     assert table.live_ids() == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]
     assert len(table.files()) == 1
     record = done.records[0]
@@ -80,14 +82,14 @@ def test_small_files_become_one_and_rows_stay(house: House) -> None:
 def test_the_next_command_finishes_the_work_of_a_killed_process(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    (task,) = services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+    (task,) = services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
     assert services.stores.tasks.poll(None, "gone", house.now, timedelta(minutes=1)) is not None
-    waits = services.compact_table.compact(table.identifier)
+    waits = services.compact_tables.compact(table.identifier)
     assert waits.records == ()
     ends = f"(its lease ends at {house.now + timedelta(minutes=1):%H:%M:%S} UTC unless renewed)"
     assert waits.reason == f"gone is merging 1 task of {table.identifier} {ends}; run again after that"
     house.pass_time(3600)
-    done = services.compact_table.compact(table.identifier)
+    done = services.compact_tables.compact(table.identifier)
     assert [record.committed_task_ids for record in done.records] == [(task.task_id,)]
     assert len(table.files()) == 1
     assert table.live_ids() == list(range(12))
@@ -96,8 +98,8 @@ def test_the_next_command_finishes_the_work_of_a_killed_process(house: House) ->
 def test_compact_merges_a_pending_task_that_a_tick_planned(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    (task,) = services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
-    assert services.compact_table.compact(table.identifier).committed == (task.task_id,)
+    (task,) = services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
+    assert services.compact_tables.compact(table.identifier).committed == (task.task_id,)
 
 
 @pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
@@ -108,7 +110,7 @@ def test_a_lease_that_another_process_holds_for_a_moment_is_waited_for(house: Ho
     name = f"{what}:{table.identifier}"
     assert services.stores.leases.acquire(name, "sensor#1", house.now, timedelta(minutes=1))
     waited = house.before_sleep(lambda: services.stores.leases.release(name, "sensor#1"))
-    assert len(services.compact_table.compact(table.identifier, request_).committed) == 1
+    assert len(services.compact_tables.compact(table.identifier, request_).committed) == 1
     assert waited == [True]
     assert table.live_ids() == list(range(12))
 
@@ -121,7 +123,7 @@ def test_a_lease_that_is_never_given_back_is_an_error_that_names_its_holder(hous
     services.stores.leases.acquire(name, "process 7 on elsewhere#1", house.now, timedelta(minutes=1))
     house.before_sleep(lambda: services.stores.leases.renew(name, "process 7 on elsewhere#1", house.now, timedelta(minutes=1)))
     with pytest.raises(StorageUnavailable, match=rf"process 7 on elsewhere is {doing} \(its lease ends at .* UTC unless renewed\)"):
-        services.compact_table.compact(table.identifier)
+        services.compact_tables.compact(table.identifier)
 
 
 def test_a_table_that_a_tick_is_reading_is_planned_after_that(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,21 +139,21 @@ def test_a_table_that_a_tick_is_reading_is_planned_after_that(house: House, monk
         return plan(*arguments, **named)
 
     monkeypatch.setattr(type(services.plan_tables), "plan", read_meanwhile)
-    assert len(services.compact_table.compact(table.identifier).committed) == 1
+    assert len(services.compact_tables.compact(table.identifier).committed) == 1
 
 
 def test_a_person_s_commit_waits_for_another_one(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    services.compact_table.plan_nodes(table.identifier, PlanRequest())
+    services.one_table.plan_nodes(table.identifier, PlanRequest())
     services.work_on_queue.drain("x")
     name = f"commit:{table.identifier}"
     services.stores.leases.acquire(name, "sensor#1", house.now, timedelta(minutes=1))
     house.before_sleep(lambda: services.stores.leases.release(name, "sensor#1"))
-    assert services.compact_table.commit_now(table.identifier).record is not None
+    assert services.one_table.commit_now(table.identifier).record is not None
     services.stores.leases.acquire(name, "sensor#2", house.now, timedelta(hours=1))
     with pytest.raises(StorageUnavailable, match=r"sensor is committing lake\.db\.t"):
-        services.compact_table.commit_now(table.identifier)
+        services.one_table.commit_now(table.identifier)
 
 
 def test_an_interrupt_gives_everything_back_and_the_next_compacts_at_once(house: House) -> None:
@@ -159,12 +161,12 @@ def test_an_interrupt_gives_everything_back_and_the_next_compacts_at_once(house:
     services = house.services
     services.engine_override = Between(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        services.compact_table.compact(table.identifier)
+        services.compact_tables.compact(table.identifier)
     [task] = services.stores.tasks.tasks(table.identifier)
     assert (task.status, task.reason, task.owner) == (TaskStatus.CANCELED, "interrupted", None)
     [attempt] = services.stores.tasks.attempts(task.task_id)
     assert (attempt.end_reason, attempt.reason) == (EndReason.INTERRUPTED, "interrupted")
-    assert len(services.compact_table.compact(table.identifier).committed) == 1
+    assert len(services.compact_tables.compact(table.identifier).committed) == 1
     assert table.live_ids() == list(range(12))
     assert len(table.files()) == 1
 
@@ -179,10 +181,10 @@ def test_an_interrupt_after_a_report_landed_keeps_what_was_merged(house: House) 
 
     services.stores.tasks.instead_once(complete=landed)
     with pytest.raises(KeyboardInterrupt):
-        services.compact_table.compact(table.identifier)
+        services.compact_tables.compact(table.identifier)
     [task] = services.stores.tasks.tasks(table.identifier)
     assert task.status is TaskStatus.PREPARED
-    assert services.compact_table.compact(table.identifier).committed == (task.task_id,)
+    assert services.compact_tables.compact(table.identifier).committed == (task.task_id,)
     assert table.live_ids() == list(range(12))
 
 
@@ -192,19 +194,19 @@ def test_an_engine_that_does_not_start_costs_no_attempt(house: House, error: Exc
     services = house.services
     services.engine_override = Away(error)
     with pytest.raises(type(error)):
-        services.compact_table.compact(table.identifier)
+        services.compact_tables.compact(table.identifier)
     [task] = services.stores.tasks.tasks(table.identifier)
     assert (task.status, task.attempt, task.reason) == (TaskStatus.CANCELED, 0, str(error))
     house.pass_time(61)
     assert services.plan_tables.plan(table.identifier).tasks
     with pytest.raises(type(error)):
-        services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+        services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
     assert [task.attempt for task in services.stores.tasks.tasks(table.identifier, (TaskStatus.PENDING,))] == [0]
 
 
 def test_an_engine_with_nothing_to_merge_is_not_started(house: House) -> None:
     house.services.engine_override = Away(AssertionError("was started"))
-    assert house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0)).polled == 0
+    assert house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0))).drained.polled == 0
 
 
 def test_after_the_loss_of_the_engine_merged_tasks_are_still_committed(house: House) -> None:
@@ -212,7 +214,7 @@ def test_after_the_loss_of_the_engine_merged_tasks_are_still_committed(house: Ho
     services = house.services
     services.engine_override = Away(StorageUnavailable("Spark is gone"), times=1)
     services.work_on_queue._task_slots = 1
-    done = services.compact_table.compact(table.identifier)
+    done = services.compact_tables.compact(table.identifier)
     assert len(done.tasks) > 1
     assert len(done.committed) == 1
     assert set(done.failed.values()) == {"Spark is gone"}
@@ -229,7 +231,7 @@ def test_a_commit_by_another_process_in_between_is_no_failure(house: House) -> N
             services.commit_tables.commit(table.identifier)
 
     services.work_on_queue._on_step = commit_first
-    done = services.compact_table.compact(table.identifier)
+    done = services.compact_tables.compact(table.identifier)
     assert done.committed == tuple(task.task_id for task in done.tasks) != ()
     assert (len(done.records), done.waiting) == (1, None)
 
@@ -239,7 +241,7 @@ def test_a_record_says_how_long_the_longest_wait_was(house: House) -> None:
     services = house.services
     services.work_on_queue._task_slots = 1
     services.work_on_queue._on_step = lambda step: house.pass_time(10) if step == "prepared" else None
-    done = services.compact_table.compact(table.identifier)
+    done = services.compact_tables.compact(table.identifier)
     assert done.records[0].queue_ms == 10_000 * (len(done.tasks) - 1) > 0
 
 
@@ -247,11 +249,11 @@ def test_a_compacted_table_is_not_due_any_more(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     services.work_on_queue._on_step = lambda step: house.pass_time(1)
-    done = services.compact_table.compact(table.identifier)
+    done = services.compact_tables.compact(table.identifier)
     before = services.read_tables.table(table.identifier)
     assert [node.health for node in before.nodes] == [HealthStatus.WAITING]
     assert before.overview.reason == "the table changed since its files were read; the next tick reads them again"
-    services.compact_table.look_again(done.table)
+    services.one_table.look_again(done.table)
     after = services.read_tables.table(table.identifier)
     assert [node.health for node in after.nodes] == [HealthStatus.HEALTHY]
     assert after.overview.reason == "no node has 12 small files; the highest number is 1, in unpartitioned"
@@ -259,7 +261,7 @@ def test_a_compacted_table_is_not_due_any_more(house: House) -> None:
 
 def test_a_table_that_is_not_fragmented_says_why(house: House) -> None:
     table = house.fragmented(files=3)
-    done = house.services.compact_table.compact(table.identifier)
+    done = house.services.compact_tables.compact(table.identifier)
     assert done.records == ()
     assert done.reason == "no node has 12 small files; the highest number is 3, in unpartitioned"
 
@@ -269,7 +271,7 @@ def test_a_full_without_another_gain_drops_dangling_deletes(house: House) -> Non
     table.delete_ids(7)
     table.ids(7, 8)
     house.services.explore_catalogs.explore()
-    done = house.services.compact_table.compact(table.identifier, FULL)
+    done = house.services.compact_tables.compact(table.identifier, FULL)
     assert [task.work.action for task in done.tasks] == [TaskAction.DROP_DELETES]
     assert done.records[0].status is RecordStatus.COMMITTED, done.reason
     assert [file.is_data for file in table.files()] == [True]
@@ -279,7 +281,7 @@ def test_a_full_without_another_gain_drops_dangling_deletes(house: House) -> Non
 def test_rows_deleted_between_merge_and_commit_stay_deleted(house: House) -> None:
     table = house.fragmented(files=12)
     house.services.engine_override = Between(lambda: table.delete_ids(5))
-    house.services.compact_table.compact(table.identifier)
+    house.services.compact_tables.compact(table.identifier)
     assert table.live_ids() == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
 
 
@@ -288,7 +290,7 @@ def test_a_conflict_is_planned_again_and_its_files_are_removed(house: House) -> 
     first = data_paths(table)[0]
     house.services.engine_override = Between(lambda: table.delete_positions((first, 0)))
     heard = Heard()
-    done = house.services.compact_table.compact(table.identifier, listener=heard)
+    done = house.services.compact_tables.compact(table.identifier, listener=heard)
     assert len(done.records) == 2
     each_round = [
         [("planned", [task.task_id]), ("ended", (task.task_id, TaskStatus.PREPARED)), ("committed", record)]
@@ -313,7 +315,7 @@ def test_conflicts_end_after_three_more_tries(house: House) -> None:
         table.delete_positions((next(paths), 0))
 
     house.services.engine_override = Between(*[delete_one] * 9)
-    done = house.services.compact_table.compact(table.identifier)
+    done = house.services.compact_tables.compact(table.identifier)
     assert len(done.records) == 4
     assert done.committed == ()
     assert len(table.live_ids()) == 8
@@ -322,7 +324,7 @@ def test_conflicts_end_after_three_more_tries(house: House) -> None:
 def test_a_task_is_retried_then_given_up_and_left_alone_until_a_person_asks(house: House) -> None:
     table = house.fragmented(files=12)
     house.services.engine_override = Broken()
-    done = house.services.compact_table.compact(table.identifier)
+    done = house.services.compact_tables.compact(table.identifier)
     task = house.services.stores.tasks.task(done.tasks[0].task_id)
     assert (task.status, task.attempt) == (TaskStatus.FAILED, 4)
     assert "footer unreadable" in done.reason
@@ -361,27 +363,27 @@ def test_paused_observed_and_disabled_tables_are_left_alone(house: House) -> Non
 def test_queued_tasks_are_drained_and_committed_when_due(house: House) -> None:
     first = house.fragmented("first", **{"self-optimizing.commit.interval": "60000"})
     services = house.services
-    services.tick_tables.sweep(None, timedelta(seconds=20))
-    services.tick_tables.plan_due([first.identifier], timedelta(seconds=20))
+    services.sweep_tables.sweep(None, timedelta(seconds=20))
+    services.sweep_tables.plan_due([first.identifier], timedelta(seconds=20))
     heard = Heard()
-    done = services.tick_tables.drain(until=lambda: False, linger=timedelta(0), listener=heard)
+    done = services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0), listener=heard)).drained
     assert len(done.prepared) == 1
     assert [event for event, _ in heard.events] == ["ended", "committed"]
     for one in range(20, 40):
         first.ids(one)
     house.pass_time(0)
-    services.tick_tables.sweep(None, timedelta(seconds=20))
+    services.sweep_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(first.identifier, FULL)
     services.work_on_queue.drain("somebody")
     assert services.commit_tables.due() == []
     house.pass_time(61)
     assert services.commit_tables.due() == [first.identifier]
-    assert len(list(services.tick_tables.commit_due())) == 1
+    assert len(list(services.commit_due.commit())) == 1
     assert len(first.live_ids()) == 32
 
 
 def prepared(house: House, table: LakeTable) -> list[str]:
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     tasks = house.services.plan_tables.plan(table.identifier, FULL).tasks
     house.services.work_on_queue.drain("somebody")
     return [task.task_id for task in tasks]
@@ -402,7 +404,7 @@ def test_a_lost_answer_that_landed_is_found_and_never_committed_twice(house: Hou
     assert record is not None
     assert record.status is RecordStatus.UNKNOWN
     house.pass_time(10)
-    settled = house.services.tick_tables.keep().settled
+    settled = house.services.keep_watch.keep().settled
     assert [one.status for one in settled] == [RecordStatus.COMMITTED]
     assert [house.services.stores.tasks.task(one).status for one in ids] == [TaskStatus.COMMITTED]
     assert settled[0].figures.files_after == 1
@@ -417,8 +419,8 @@ def test_a_lost_answer_that_never_arrived_is_committed_by_the_same_record(house:
         patch.setattr(house.services.committer, "commit", lambda *a: CommitOutcome(CommitState.UNKNOWN, reason="lost"))
         house.services.commit_tables.commit(table.identifier)
     house.pass_time(10)
-    house.services.tick_tables.keep()
-    list(house.services.tick_tables.commit_due())
+    house.services.keep_watch.keep()
+    list(house.services.commit_due.commit())
     assert len(table.files()) == 1
     assert len(table.live_ids()) == 12
     assert not house.services.stores.records.records(unsettled=True)
@@ -441,8 +443,8 @@ def test_the_next_tick_finishes_a_commit_that_died_at_any_step(house: House, ste
         house.services.commit_tables.commit(table.identifier)
     house.services.commit_tables._on_step = lambda name: None
     house.pass_time(61)
-    house.services.tick_tables.keep()
-    list(house.services.tick_tables.commit_due())
+    house.services.keep_watch.keep()
+    list(house.services.commit_due.commit())
     assert [house.services.stores.tasks.task(one).status for one in ids] == [TaskStatus.COMMITTED]
     assert not house.services.stores.records.records(unsettled=True)
     assert len(table.live_ids()) == 12
@@ -469,8 +471,8 @@ def test_a_commit_that_landed_in_a_table_renamed_away_keeps_its_files(house: Hou
     record = house.services.commit_tables.commit(table.identifier).record
     assert record is not None
     assert "dropped and created again" in next(iter(record.conflicts.values()))
-    house.services.tick_tables.keep()
-    list(house.services.tick_tables.commit_due())
+    house.services.keep_watch.keep()
+    list(house.services.commit_due.commit())
     renamed = LakeTable(house.lake, TableIdentifier("lake", ("db",), "old"), catalog.load_table(("db", "old")))
     assert len(renamed.files()) == 1, "the commit had landed"
     assert renamed.live_ids() == list(range(12))
@@ -494,14 +496,14 @@ def test_files_stay_while_an_earlier_attempt_may_land_though_the_table_is_refuse
     with table.table.refresh().transaction() as change:
         change.set_properties({"encryption.key-id": "k"})
     house.pass_time(10)
-    assert house.services.tick_tables.keep().settled == ()
+    assert house.services.keep_watch.keep().settled == ()
     [record] = house.services.stores.records.records(unsettled=True)
     assert record.status is RecordStatus.UNKNOWN
     catalog, _, requirements, updates = late[0]
     catalog.commit_table(table.table.refresh(), requirements, updates)
     assert table.live_ids() == list(range(12))
     house.pass_time(20)
-    assert [one.status for one in house.services.tick_tables.keep().settled] == [RecordStatus.COMMITTED]
+    assert [one.status for one in house.services.keep_watch.keep().settled] == [RecordStatus.COMMITTED]
 
 
 def test_tasks_stay_prepared_while_storage_does_not_answer(house: House) -> None:
@@ -539,22 +541,22 @@ def test_a_report_of_a_lost_attempt_changes_nothing_and_its_files_go(house: Hous
         services.stores.tasks.release_expired(house.now)
 
     services.engine_override = Between(lose)
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     task_id = services.plan_tables.plan(table.identifier).tasks[0].task_id
-    done = services.work_on_queue.drain("slow", until=iter([False, True]).__next__)
+    done = services.work_on_queue.drain("slow", Drain(ends=Ends(iter([False, True]).__next__)))
     assert done.prepared == []
     assert services.stores.tasks.task(task_id).status is TaskStatus.PENDING
     assert not [path for path in files_on_disk(house) if task_id in path]
-    services.compact_table.compact(table.identifier)
+    services.compact_tables.compact(table.identifier)
     services.work_on_queue.drain("next")
-    list(services.tick_tables.commit_due())
+    list(services.commit_due.commit())
     assert len(table.live_ids()) == 12
 
 
 def test_a_report_whose_answer_got_lost_keeps_its_files(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     task_id = services.plan_tables.plan(table.identifier).tasks[0].task_id
 
     def landed_and_lost(*arguments: object) -> TaskStatus:
@@ -562,9 +564,9 @@ def test_a_report_whose_answer_got_lost_keeps_its_files(house: House) -> None:
         raise StorageUnavailable("the state database did not answer")
 
     services.stores.tasks.instead(complete=landed_and_lost)
-    services.work_on_queue.drain("somebody", until=iter([False, True]).__next__)
+    services.work_on_queue.drain("somebody", Drain(ends=Ends(iter([False, True]).__next__)))
     services.stores.tasks.pass_on("complete")
     assert services.stores.tasks.task(task_id).status is TaskStatus.PREPARED
-    list(services.tick_tables.commit_due())
+    list(services.commit_due.commit())
     assert len(table.files()) == 1
     assert len(table.live_ids()) == 12

@@ -20,6 +20,7 @@ from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 LONG = 60
 NODE = PlanRequest(nodes=frozenset({TableNode(0)}))
@@ -71,7 +72,7 @@ def mine_and_other(house: House, engine: MergeEngine | None = None, slots: int =
     house.services.engine_override = engine
     house.services.work_on_queue._task_slots = slots
     mine, other = house.fragmented("mine", files=12), house.fragmented("other", files=12)
-    (task,) = house.services.compact_table.plan_nodes(other.identifier, PlanRequest()).tasks
+    (task,) = house.services.one_table.plan_nodes(other.identifier, PlanRequest()).tasks
     return mine, task
 
 
@@ -82,7 +83,7 @@ def several_tasks(house: House) -> TableIdentifier:
 
 def test_a_free_slot_merges_the_tasks_of_others_while_the_own_ones_are_merged(house: House) -> None:
     mine, other = mine_and_other(house, Waiting(), slots=2)
-    done = house.services.compact_table.compact(mine.identifier, FORCED, help_others=True)
+    done = house.services.compact_tables.compact(mine.identifier, FORCED, help_others=True)
     # The own merge waits for the other one, so the compaction could not have ended without it.
     assert [record.table.name for record in done.records] == ["mine"]
     assert done.failed == {}
@@ -92,14 +93,14 @@ def test_a_free_slot_merges_the_tasks_of_others_while_the_own_ones_are_merged(ho
 def test_own_tasks_go_first_and_the_compaction_ends_with_them(house: House) -> None:
     engine = InOrder()
     mine, other = mine_and_other(house, engine)
-    assert house.services.compact_table.compact(mine.identifier, FORCED, help_others=True).committed
+    assert house.services.compact_tables.compact(mine.identifier, FORCED, help_others=True).committed
     assert engine.merged == ["mine"]
     assert house.services.stores.tasks.task(other.task_id).status is TaskStatus.PENDING
 
 
 def test_without_being_asked_a_compaction_leaves_the_tasks_of_others_alone(house: House) -> None:
     mine, other = mine_and_other(house, slots=2)
-    assert house.services.compact_table.compact(mine.identifier, FORCED).committed
+    assert house.services.compact_tables.compact(mine.identifier, FORCED).committed
     assert house.services.stores.tasks.task(other.task_id).status is TaskStatus.PENDING
 
 
@@ -107,7 +108,9 @@ def test_named_nodes_go_first_and_are_merged_even_when_time_is_up(house: House) 
     engine = InOrder()
     mine, other = mine_and_other(house, engine)
     heard = Heard()
-    failed = house.services.tick_tables.compact_nodes({mine.identifier: NODE}, until=lambda: True, linger=timedelta(0), listener=heard)
+    failed = house.services.compact_tables.carry_out(
+        {mine.identifier: NODE}, serving(until=lambda: True, linger=timedelta(0), listener=heard)
+    ).failed
     assert failed == {}
     assert engine.merged == ["mine"]
     assert [event for event, _ in heard.events] == ["planned", "ended", "committed"]
@@ -128,7 +131,7 @@ def test_a_failure_of_another_s_task_is_no_failure_of_the_named_nodes(house: Hou
 
     mine, other = mine_and_other(house, FailsOther(), slots=2)
     request = {mine.identifier: NODE}
-    assert house.services.tick_tables.compact_nodes(request, until=lambda: False, linger=timedelta(0)) == {}
+    assert house.services.compact_tables.carry_out(request, serving(until=lambda: False, linger=timedelta(0))).failed == {}
     assert house.services.stores.tasks.task(other.task_id).failures > 0
 
 
@@ -136,7 +139,7 @@ def test_a_named_table_without_named_nodes_is_planned_again_after_a_conflict(hou
     table = house.fragmented(files=12)
     paths = [file.path for file in table.files()]
     house.services.engine_override = Between(lambda: table.delete_positions((paths[0], 0)))
-    house.services.tick_tables.compact_nodes({table.identifier: PlanRequest()}, until=lambda: False, linger=timedelta(0))
+    house.services.compact_tables.carry_out({table.identifier: PlanRequest()}, serving(until=lambda: False, linger=timedelta(0)))
     assert len([file for file in table.files() if file.is_data]) == 1
     assert len(table.live_ids()) == 11
 
@@ -158,7 +161,7 @@ def test_what_a_newer_plan_replaced_is_planned_again(house: House) -> None:
 
     said: list[int] = []
     services.engine_override = Between(plan_as_a_sensor)
-    done = services.compact_table.compact(table, FORCED, listener=Commits())
+    done = services.compact_tables.compact(table, FORCED, listener=Commits())
     assert len(done.records) == 2
     # The tasks that were replaced are not called merged.
     assert sum(said) == len(done.committed)
@@ -172,7 +175,7 @@ def test_named_nodes_whose_tasks_a_newer_plan_replaced_are_merged(house: House) 
     services = house.services
     services.engine_override = Between(lambda: services.plan_tables.plan(table, FORCED, unlimited=True))
     heard = Heard()
-    services.tick_tables.compact_nodes({table: FORCED}, until=lambda: False, linger=timedelta(0), listener=heard)
+    services.compact_tables.carry_out({table: FORCED}, serving(until=lambda: False, linger=timedelta(0), listener=heard))
     assert services.stores.tasks.counts().get(TaskStatus.PENDING, 0) == 0
     assert [task.status for task in services.stores.tasks.tasks(table, (TaskStatus.CANCELED,))]
     assert len(services.read_tables.nodes(table)) == 1
@@ -190,7 +193,7 @@ def test_tasks_that_another_process_committed_meanwhile_count_as_committed(house
             committed.extend(record.committed_task_ids)
 
     services.work_on_queue._on_step = commit_the_first
-    done = services.compact_table.compact(table, FORCED)
+    done = services.compact_tables.compact(table, FORCED)
     assert len(committed) == 1
     assert len(done.records) == 2
     assert set(done.committed) == {task.task_id for task in done.tasks}
@@ -199,13 +202,13 @@ def test_tasks_that_another_process_committed_meanwhile_count_as_committed(house
 def test_a_tick_does_not_replace_the_task_that_a_person_waits_for(house: House) -> None:
     table = house.fragmented()
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     (mine,) = services.plan_tables.plan(table.identifier, PlanRequest(force=True), unlimited=True).tasks
     house.pass_time(3600)
     table.ids(*range(100, 103))
     for number in range(200, 212):
         table.ids(number)
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     newer = services.plan_tables.plan(table.identifier)
     assert services.stores.tasks.task(mine.task_id).status is TaskStatus.PENDING
     # The newer files are planned beside it.

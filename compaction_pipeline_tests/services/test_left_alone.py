@@ -22,6 +22,7 @@ from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.defs.launch_links import Place, links_by_purpose
 from compaction_pipeline.services.planning.plan_tables import Planned
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 
 @pytest.fixture
@@ -42,26 +43,26 @@ class Heard(CompactionListener):
 def test_a_catalog_that_is_observed_from_now_on_gets_no_commit_of_older_work(house: House) -> None:
     table = house.fragmented()
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     assert services.plan_tables.plan(table.identifier).tasks
     entry = services.stores.catalogs.entry("lake")
     services.explore_catalogs.declare([DeclaredCatalog("lake", entry.properties, observe=True)])
-    services.tick_tables.compact_nodes({}, until=lambda: False, linger=timedelta(0))
+    services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
     house.pass_time(3600)
-    assert list(services.tick_tables.commit_due()) == []
+    assert list(services.commit_due.commit()) == []
     assert services.commit_tables.commit(table.identifier).reason == ("catalog lake is only observed, so nothing is committed to lake.db.t")
     assert services.read_records.newest() == ()
     services.explore_catalogs.declare([DeclaredCatalog("lake", entry.properties, observe=False)])
-    assert len(list(services.tick_tables.commit_due())) == 1
+    assert len(list(services.commit_due.commit())) == 1
 
 
 def test_a_tick_judges_the_nodes_of_an_observed_catalog_once_and_plans_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(tmp_path, observe=True)
     table = house.fragmented()
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     for _ in range(2):
-        [(_, planned)] = services.tick_tables.plan_due([table.identifier], timedelta(seconds=20))
+        [(_, planned)] = services.sweep_tables.plan_due([table.identifier], timedelta(seconds=20))
         assert planned.plan.reason.code is PlanReasonCode.OBSERVED
         assert services.stores.tasks.tasks() == ()
         [node] = services.read_status.status().worst
@@ -75,9 +76,9 @@ def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> N
     off = house.fragmented("off", self_optimizing__enabled="false")
     paused, on = house.fragmented("paused"), house.fragmented("on")
     for table in (off, paused, on):
-        house.services.compact_table.refresh(table.identifier)
+        house.services.one_table.refresh(table.identifier)
     house.services.pause_tables.pause(paused.identifier)
-    house.services.tick_tables.plan_due([off.identifier, paused.identifier, on.identifier], timedelta(seconds=20))
+    house.services.sweep_tables.plan_due([off.identifier, paused.identifier, on.identifier], timedelta(seconds=20))
     status = house.services.read_status.status()
     assert {node.table for node in status.worst} == {off.identifier, paused.identifier, on.identifier}
     entries = links_by_purpose(Place("here"), status.worst, status.tables)
@@ -145,7 +146,7 @@ def test_who_asks_for_a_table_that_is_left_alone_is_told_so(
     table = house.fragmented(**properties).identifier
     act(house, table)
     heard = Heard()
-    house.services.tick_tables.compact_nodes({table: PlanRequest()}, until=lambda: False, linger=timedelta(0), listener=heard)
+    house.services.compact_tables.carry_out({table: PlanRequest()}, serving(until=lambda: False, linger=timedelta(0), listener=heard))
     [because] = heard.not_planned_because
     assert reason in because
 
@@ -153,7 +154,7 @@ def test_who_asks_for_a_table_that_is_left_alone_is_told_so(
 def test_a_task_of_a_request_that_another_worker_failed_is_a_failure(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented().identifier
     services = house.services
-    plan_nodes = services.compact_table.plan_nodes
+    plan_nodes = services.one_table.plan_nodes
 
     def planned_and_failed_elsewhere(asked: TableIdentifier, request: PlanRequest) -> Planned:
         planned = plan_nodes(asked, request)
@@ -164,6 +165,6 @@ def test_a_task_of_a_request_that_another_worker_failed_is_a_failure(house: Hous
             assert services.stores.tasks.complete(failed, house.now) is TaskStatus.FAILED
         return planned
 
-    monkeypatch.setattr(services.compact_table, "plan_nodes", planned_and_failed_elsewhere)
-    failed = services.tick_tables.compact_nodes({table: PlanRequest(force=True)}, until=lambda: False, linger=timedelta(0))
+    monkeypatch.setattr(services.one_table, "plan_nodes", planned_and_failed_elsewhere)
+    failed = services.compact_tables.carry_out({table: PlanRequest(force=True)}, serving(until=lambda: False, linger=timedelta(0))).failed
     assert list(failed.values()) == ["cannot be merged"]

@@ -52,7 +52,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowHouse
 
 def test_a_plan_of_seventy_seconds_keeps_its_lease_to_the_end(house: SlowHouse) -> None:
     table = house.fragmented()
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     taken: list[bool] = []
 
     def check_writable(identifier: object) -> None:
@@ -68,7 +68,7 @@ def test_a_plan_of_seventy_seconds_keeps_its_lease_to_the_end(house: SlowHouse) 
 
 def test_a_plan_that_lost_its_lease_queues_nothing(house: SlowHouse) -> None:
     table = house.fragmented()
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
 
     def check_writable(identifier: object) -> None:
         house.work(70, beating=False)

@@ -14,6 +14,7 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline_tests.services.heard import Between
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 SEVERAL = {"self-optimizing.max-task-size-bytes": "1", "self-optimizing.target-size": "12000"}
 FORCED = PlanRequest(types=(CompactionType.MINOR,), force=True)
@@ -24,13 +25,13 @@ def statuses(house: House, table: TableIdentifier) -> list[TaskStatus]:
 
 
 def drain(house: House) -> None:
-    house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+    house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
 
 
 def test_what_was_planned_before_a_pause_waits_until_resume(house: House) -> None:
     table = house.fragmented("t").identifier
     services = house.services
-    assert services.compact_table.plan_nodes(table, PlanRequest()).tasks
+    assert services.one_table.plan_nodes(table, PlanRequest()).tasks
     services.pause_tables.pause(table)
     assert (services.read_tasks.queue_counts().pending, services.read_tasks.queue_counts().paused) == (0, 1)
     drain(house)
@@ -43,10 +44,10 @@ def test_what_was_planned_before_a_pause_waits_until_resume(house: House) -> Non
 def test_helpers_leave_the_tasks_of_a_paused_table_alone(house: House) -> None:
     mine, other = house.fragmented("mine"), house.fragmented("other")
     services = house.services
-    services.compact_table.plan_nodes(other.identifier, PlanRequest())
+    services.one_table.plan_nodes(other.identifier, PlanRequest())
     services.pause_tables.pause(other.identifier)
     services.work_on_queue._task_slots = 2
-    assert services.compact_table.compact(mine.identifier, FORCED, help_others=True).committed
+    assert services.compact_tables.compact(mine.identifier, FORCED, help_others=True).committed
     assert statuses(house, other.identifier) == [TaskStatus.PENDING]
 
 
@@ -55,14 +56,14 @@ def test_a_pause_in_the_middle_of_a_compaction_ends_it_and_keeps_what_is_merged(
     table = house.fragmented(files=24, **SEVERAL)
     services = house.services
     services.engine_override = Between(lambda: services.pause_tables.pause(table.identifier))
-    done = services.compact_table.compact(table.identifier, FORCED, help_others=help_others)
+    done = services.compact_tables.compact(table.identifier, FORCED, help_others=help_others)
     assert len(done.committed) == 1
     assert len(done.failed) == len(done.tasks) - 1 > 0
     assert all("a person paused lake.db.t before this task began" in reason for reason in done.failed.values())
     assert {services.stores.tasks.task(task_id).end_reason for task_id in done.failed} == {EndReason.GIVEN_UP}
     assert sorted(table.live_ids()) == list(range(24))
     # The table is still paused, so a person's next command does nothing.
-    again = services.compact_table.compact(table.identifier, FORCED, help_others=help_others)
+    again = services.compact_tables.compact(table.identifier, FORCED, help_others=help_others)
     assert (again.tasks, again.plan.reason.code) == ((), PlanReasonCode.PAUSED)
 
 
@@ -70,7 +71,7 @@ def test_a_run_that_was_asked_for_a_table_says_that_it_was_paused_meanwhile(hous
     table = house.fragmented(files=24, **SEVERAL).identifier
     services = house.services
     services.engine_override = Between(lambda: services.pause_tables.pause(table))
-    failed = services.tick_tables.compact_nodes({table: FORCED}, until=lambda: False, linger=timedelta(0))
+    failed = services.compact_tables.carry_out({table: FORCED}, serving(until=lambda: False, linger=timedelta(0))).failed
     assert failed
     assert all("a person paused" in reason for reason in failed.values())
     assert services.read_tasks.queue_counts().paused == 0
@@ -79,10 +80,10 @@ def test_a_run_that_was_asked_for_a_table_says_that_it_was_paused_meanwhile(hous
 def test_what_is_merged_is_committed_although_the_table_is_paused(house: House) -> None:
     table = house.fragmented(**{"self-optimizing.commit.interval": "1000"}).identifier
     services = house.services
-    services.compact_table.plan_nodes(table, PlanRequest())
+    services.one_table.plan_nodes(table, PlanRequest())
     services.engine_override = Between(lambda: services.pause_tables.pause(table))
     drain(house)
     house.pass_time(3600)
-    records = list(services.tick_tables.commit_due())
+    records = list(services.commit_due.commit())
     assert TaskStatus.COMMITTED in statuses(house, table)
     assert TaskStatus.PREPARED not in statuses(house, table), records

@@ -103,7 +103,7 @@ def test_a_keeper_frees_the_place_of_an_optimizer_that_never_registers(tmp_path:
 
 def leftover(table: LakeTable, services: OpenedServices) -> Path:
     """A file that a killed attempt of a task of the table has left on the storage."""
-    [task] = services.compact_table.plan_nodes(table.identifier, PlanRequest(nodes=frozenset({TableNode(0)}))).tasks
+    [task] = services.one_table.plan_nodes(table.identifier, PlanRequest(nodes=frozenset({TableNode(0)}))).tasks
     services.stores.tasks.cancel([task.task_id], EndReason.OUTDATED, "a test wants this", services.clock())
     path = Path(local_path(table.files()[0].path)).with_name(f"{task.task_id}-a1-0.parquet")
     path.write_bytes(b"left over")

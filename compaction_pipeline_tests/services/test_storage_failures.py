@@ -35,7 +35,7 @@ def house(tmp_path: Path, store: ObjectStore) -> House:
 
 
 def _compact(house: House, table: LakeTable) -> Compaction:
-    return house.services.compact_table.compact(table.identifier, PlanRequest(force=True))
+    return house.services.compact_tables.compact(table.identifier, PlanRequest(force=True))
 
 
 def _ids(table: LakeTable, store: ObjectStore) -> list[int]:
@@ -70,7 +70,7 @@ def test_refused_writes_are_found_before_the_merge_and_are_over_once_mended(hous
     store.fault = lambda method, key: None
     assert _compact(house, table).committed
     assert _ids(table, store) == list(range(12))
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     assert "permission denied" not in _overview(house, table)[1]
     assert not [key for key in store.objects if "write-check" in key]
 
@@ -105,7 +105,7 @@ def test_a_store_without_access_leaves_the_table_waiting_with_the_reason(
     table = house.fragmented()
     immutable_files.clear()
     store.fault = lambda method, key: Fault("status", status, code)
-    refresh = house.services.compact_table.refresh(table.identifier)
+    refresh = house.services.one_table.refresh(table.identifier)
     assert isinstance(refresh.error, AccessDenied)
     assert told in str(refresh.error)
     assert "restore" not in str(refresh.error)

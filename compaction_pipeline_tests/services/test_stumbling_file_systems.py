@@ -87,7 +87,7 @@ def test_metadata_whose_files_fail_twice_each_is_read_in_the_end(house: House, p
     table.delete_positions((min(file.path for file in table.files()), 0))
     StumblingIO.opened.clear()
     StumblingIO.fault = staticmethod(lambda path, n: failure if n <= 2 else None)
-    assert house.services.compact_table.compact(table.identifier, PlanRequest(force=True)).committed
+    assert house.services.compact_tables.compact(table.identifier, PlanRequest(force=True)).committed
     met = [path for path, count in StumblingIO.opened.items() if count > 2]
     assert len(pauses) >= 2 * len(met) >= 6
     StumblingIO.fault = staticmethod(lambda path, n: None)
@@ -98,20 +98,20 @@ def test_patience_ends_and_the_error_never_advises_to_restore_a_file(house: Hous
     table = house.fragmented()
     StumblingIO.opened.clear()
     StumblingIO.fault = staticmethod(lambda path, n: OSError(errno.ETIMEDOUT, "Connection timed out", path))
-    refresh = house.services.compact_table.refresh(table.identifier)
+    refresh = house.services.one_table.refresh(table.identifier)
     assert isinstance(refresh.error, StorageUnavailable)
     assert "could not be read or written: " in str(refresh.error)
     assert "restore" not in str(refresh.error)
     assert list(StumblingIO.opened.values()) == [1 + RETRIES]
     assert len(pauses) == RETRIES
     StumblingIO.fault = staticmethod(lambda path, n: None)
-    assert house.services.compact_table.refresh(table.identifier).error is None
+    assert house.services.one_table.refresh(table.identifier).error is None
 
 
 def test_a_missing_right_is_reported_at_once(house: House, pauses: list[float]) -> None:
     table = house.fragmented()
     StumblingIO.fault = staticmethod(lambda path, n: PermissionError(errno.EACCES, "Permission denied", path))
-    assert isinstance(house.services.compact_table.refresh(table.identifier).error, AccessDenied)
+    assert isinstance(house.services.one_table.refresh(table.identifier).error, AccessDenied)
     assert pauses == []
 
 

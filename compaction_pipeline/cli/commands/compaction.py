@@ -86,7 +86,7 @@ def plan(
     with Session(context) as session:
         session.refresh(identifier, strict=True)
         request = _request(session, identifier, kind, where)
-        made = session.services.compact_table.explain(identifier, request)
+        made = session.services.one_table.explain(identifier, request)
         _must_be_valid(session, made)
         overview = session.services.read_tables.table(identifier).overview
         value = {**plan_value(identifier, made), "paused": overview.paused, "observe": overview.observe}
@@ -141,18 +141,17 @@ def _compacted(
     request = replace(_request(session, table, kind, where), snapshot_properties=properties)
     before = _before(session, table)
     if dry_run:
-        made = session.services.compact_table.explain(table, request)
+        made = session.services.one_table.explain(table, request)
         _must_be_valid(session, made)
         first = [f"{table} is {PAUSED}"] if before.paused else []
         answer = dry_run_answer(str(table), made, before, plan_value(table, made))
         return answer, ["dry run: nothing is done", *first, *_plan_rendered(made, request)]
-    compact_table = session.services.compact_table
     with session.output.progress() as progress:
         following = Following(session.output, progress, table, session.services.merges_on)
         try:
-            compaction = compact_table.compact(table, request, listener=following)
+            compaction = session.services.compact_tables.compact(table, request, listener=following)
             if compaction.committed or compaction.failed:
-                compact_table.look_again(table)
+                session.services.one_table.look_again(table)
         except KeyboardInterrupt:
             records = following.own(session.services.read_records.newest(table))
             message = interrupted_in_words(records, len(session.services.read_tasks.merged(table)))

@@ -37,7 +37,6 @@ from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.reported_paths import lie_elsewhere, own_files
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.core.work.work import Work
-from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.verify_reports import VerifyReports
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class ServeTasks:
         self,
         tables: TableReader,
         tasks: TaskStore,
-        lost_attempts: LostAttempts,
+        release_lost: Callable[[datetime], Sequence[TaskId]],
         committer: Committer,
         note_denied: Callable[[TableIdentifier, str], bool],
         judge: Judge,
@@ -87,7 +86,7 @@ class ServeTasks:
         """
         self._tables = tables
         self._tasks = tasks
-        self._lost_attempts = lost_attempts
+        self._release_lost = release_lost
         self._committer = committer
         self._note_denied = note_denied
         self._judge = judge
@@ -104,7 +103,7 @@ class ServeTasks:
 
     def release_expired(self) -> Sequence[TaskId]:
         """Take tasks from workers that are lost because they stopped renewing their leases, and return the ids of these tasks."""
-        return self._lost_attempts.release(self._clock())
+        return self._release_lost(self._clock())
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         return self._tasks.first_waiting(queue, task_ids) is not None

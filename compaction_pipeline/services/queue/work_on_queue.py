@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
 from compaction_pipeline.core.errors import CompactionError, MergeStuck, StaleAttempt, StateFull, StorageUnavailable
-from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import attempt_text, is_tried_again
 from compaction_pipeline.core.queue.credentials import because_credentials_ended
+from compaction_pipeline.core.queue.drain import Drain, Drained, Lingering, Wanted
 from compaction_pipeline.core.queue.failures import why_ended
-from compaction_pipeline.core.queue.ports import TaskListener, TaskQueue
+from compaction_pipeline.core.queue.ports import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.core.work.merge_input import MergeInput
@@ -31,26 +30,12 @@ from compaction_pipeline.services.queue.watch_attempt import WatchAttempt
 
 log = logging.getLogger(__name__)
 
+ANYTHING = Drain()
+"""Merge whatever waits, and end when nothing does."""
 IDLE_WAIT_SECONDS = 0.5
 """A free slot waits this long before it looks at an empty queue again."""
-_POLLED_AMONG = 1_000
-"""One poll names at most this many tasks, when a drain is limited to some (`task_ids`) or takes some before others (`first`)."""
-
 _TOLD_AT_ONCE = 8
 """After this many events the caller looks whether something is to be committed, and whether the drain should end."""
-
-
-@dataclass
-class Drained:
-    """What a drain did.
-
-    `prepared` are the ids of merged tasks, `failed` has the reasons of failed attempts by task id, and `polled` counts the attempts. A task
-    that failed, but will be tried again in a while, is in neither.
-    """
-
-    prepared: list[TaskId] = field(default_factory=list)
-    failed: dict[TaskId, str] = field(default_factory=dict)
-    polled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,69 +64,24 @@ class _Needed:
     """A slot waits for the engine to be started."""
 
 
-class _Nobody(TaskListener):
-    """A listener that does nothing."""
-
-    def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        return
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a caller asks of a drain; `WorkOnQueue.drain` says what each part means."""
-
-    owner: str
-    queues: Callable[[], Sequence[str | None]]
-    task_ids: Sequence[TaskId] | None
-    first: Sequence[TaskId]
-    leaves: Callable[[], bool]
-    waits_for: Callable[[], bool]
-    until: Callable[[], bool]
-    linger: timedelta
-    meanwhile: Callable[[], None]
-    retry: Callable[[TaskId], bool]
-    listener: TaskListener
-
-
-class _Drain:
+class _Draining:
     """What the slots of one drain share: the tasks that are still wanted, and the events that the caller has not heard of yet."""
 
-    def __init__(self, asked: _Asked, slots: int) -> None:
-        self.asked = asked
+    def __init__(self, owner: str, asked: Drain, slots: int) -> None:
+        self.owner = owner
+        self.ends = asked.ends
+        self.hears = asked.hears
+        self.wanted = Wanted(asked.takes)
         self.done = Drained()
         self.events: SimpleQueue[_Began | _Ended | _Needed | BaseException] = SimpleQueue()
         self.closed, self.broken, self.engine_runs = threading.Event(), threading.Event(), threading.Event()
         self.caller = threading.get_ident()
         self.opened = self.has_no_engine = False
-        self._any = asked.task_ids is None
-        self._ids = dict.fromkeys((*asked.first, *(asked.task_ids or ())))
+        self.lingering = Lingering(asked.ends)
         self.stuck: dict[int, str] = {}
         """A sentence for each slot whose merge cannot be stopped."""
+        self._retry = asked.takes.retry
         self._idle = [False] * slots
-        self._last_queue: str | None = None
-        self._idle_since: datetime | None = None
-
-    def wanted(self) -> Iterator[tuple[str | None, Sequence[TaskId] | None]]:
-        """Yield what a poll may take, in batches: a queue, where None means any, and tasks of it, where None means all.
-
-        Most polls find a task in the first batch. The tasks that go first are taken from any queue, because they may have been moved.
-        """
-        ids = [] if self.asked.leaves() else list(self._ids)
-        for start in range(0, len(ids), _POLLED_AMONG):
-            yield None, ids[start : start + _POLLED_AMONG]
-        if self._any:
-            yield from ((queue, None) for queue in self._in_turn())
-
-    def _in_turn(self) -> Sequence[str | None]:
-        """The queues, beginning after the one from which the last task came."""
-        queues = self.asked.queues()
-        start = queues.index(self._last_queue) + 1 if self._last_queue in queues else 0
-        return [*queues[start:], *queues[:start]]
-
-    def took(self, queue: str | None, ids: Sequence[TaskId] | None) -> None:
-        """Note from which queue a task came."""
-        if ids is None:
-            self._last_queue = queue
 
     def found(self, slot: int, something: bool) -> None:
         """Note whether a slot found a waiting task when it looked at the queue."""
@@ -153,7 +93,7 @@ class _Drain:
         done.polled += 1
         waits_for_retry = ended.is_tried_again and ended.status is TaskStatus.FAILED
         if ended.status is not None and not ended.is_tried_again:
-            self._ids.pop(task_id, None)
+            self.wanted.ended(task_id)
         if waits_for_retry:
             done.failed.pop(task_id, None)
         elif ended.reason is not None:
@@ -162,29 +102,21 @@ class _Drain:
             done.failed.pop(task_id, None)
             done.prepared.append(task_id)
         if ended.status is not None:
-            self.asked.listener.task_ended(replace(ended.task, result=ended.result, status=ended.status), ended.status)
+            self.hears.listener.task_ended(replace(ended.task, result=ended.result, status=ended.status), ended.status)
 
     def retried(self, ended: _Ended) -> _Ended:
         """Put one of the drain's own tasks back into the queue at once when it failed and would wait for its retry.
 
         The caller of the drain waits for the end of these tasks.
         """
-        if ended.status is not TaskStatus.FAILED or not ended.is_tried_again or ended.task.task_id not in self._ids:
+        if ended.status is not TaskStatus.FAILED or not ended.is_tried_again or not self.wanted.goes_first(ended.task.task_id):
             return ended
-        return replace(ended, status=TaskStatus.PENDING) if self.asked.retry(ended.task.task_id) else ended
+        return replace(ended, status=TaskStatus.PENDING) if self._retry(ended.task.task_id) else ended
 
     @property
     def idle(self) -> bool:
         """Whether every slot looked and found nothing to merge, and the caller has heard of every end."""
         return all(self._idle) and self.events.empty()
-
-    def lingered(self, now: datetime, idle: bool) -> bool:
-        """Return whether the drain has been idle for `linger`. The drain asks this after each look, and says whether it is `idle` now."""
-        if not idle or self.asked.waits_for():
-            self._idle_since = None
-            return False
-        self._idle_since = self._idle_since or now
-        return now - self._idle_since >= self.asked.linger
 
 
 class WorkOnQueue:
@@ -214,39 +146,15 @@ class WorkOnQueue:
         self._sleep = sleep
         self._in_threads = in_threads
 
-    def drain(
-        self,
-        owner: str,
-        *,
-        queues: Callable[[], Sequence[str | None]] = lambda: (None,),
-        task_ids: Sequence[TaskId] | None = None,
-        first: Sequence[TaskId] = (),
-        leaves: Callable[[], bool] = lambda: False,
-        waits_for: Callable[[], bool] = lambda: False,
-        until: Callable[[], bool] = lambda: False,
-        linger: timedelta = timedelta(0),
-        meanwhile: Callable[[], None] = lambda: None,
-        retry: Callable[[TaskId], bool] = lambda task_id: False,
-        listener: TaskListener | None = None,
-    ) -> Drained:
-        """Merge waiting tasks of all tables. Each slot takes the next task as soon as it is free.
-
-        The drain ends when the queue has been empty for `linger`, or when `until()` is true; merges that have begun are finished first.
-        `task_ids` limits the drain to these tasks. `queues` is asked at each look and limits it to the tasks of the queues that it returns.
-        Slots serve these queues in turn; a queue None means any. The tasks of `first` belong to the drain whatever their queue is, and
-        slots take others only while none of them waits. While `leaves()` is true, slots take none of the tasks in `first` and `task_ids`,
-        so that optimizers can take them. While `waits_for()` is true, the drain does not end because the queue is empty. When an attempt of
-        a task that was named fails and the task has retries left, the slot calls `retry`, which puts the task back into the queue at once
-        and returns whether it did. The caller's thread calls `meanwhile` again and again beside the merges, and tells `listener` how
-        attempts begin and end.
+    def drain(self, owner: str, asked: Drain = ANYTHING) -> Drained:
+        """Merge waiting tasks of all tables, as `asked` says. Each slot takes the next task as soon as it is free.
 
         When the engine does not start, its error is raised, and no task loses an attempt. Raises StateFull when the state database has no
         room for the report of an attempt. Raises MergeStuck when an attempt lost its task and its merge cannot be stopped. The other
         merges are finished first. Then this process must end, because the slot is never free again. After an error or an interrupt, all
         attempts of this `owner` are given back at once, and the owner can take no further task.
         """
-        asked = _Asked(owner, queues, task_ids, first, leaves, waits_for, until, linger, meanwhile, retry, listener or _Nobody())
-        drain = _Drain(asked, self._task_slots)
+        drain = _Draining(owner, asked, self._task_slots)
         try:
             if self._task_slots == 1 and not self._in_threads:
                 self._work_alone(drain)
@@ -261,45 +169,43 @@ class WorkOnQueue:
             raise
         return drain.done
 
-    def _work_alone(self, drain: _Drain) -> None:
-        asked = drain.asked
-        while not asked.until():
+    def _work_alone(self, drain: _Draining) -> None:
+        while not drain.ends.until():
             taken = self._take(drain, 0)
             if taken is not None:
                 self._open_engine_for(drain, taken)
-                asked.listener.task_began(taken.task)
+                drain.hears.listener.task_began(taken.task)
                 drain.tell(drain.retried(self._work(taken, log.error)))
-            asked.meanwhile()
-            if drain.lingered(self._clock(), idle=taken is None):
+            drain.hears.meanwhile()
+            if drain.lingering.is_over(self._clock(), idle=taken is None):
                 return
             if taken is None:
                 self._sleep(IDLE_WAIT_SECONDS)
 
-    def _work_in_slots(self, drain: _Drain) -> None:
-        asked = drain.asked
+    def _work_in_slots(self, drain: _Draining) -> None:
         # The threads are daemons, so that a process that is told to end does not wait for a merge. The attempt is given back instead.
         slots = [
             threading.Thread(target=self._slot, args=(drain, number), name=f"slot-{number}", daemon=True)
             for number in range(self._task_slots)
         ]
-        while not asked.until() and not drain.stuck:
+        while not drain.ends.until() and not drain.stuck:
             if not drain.opened and self._any_waits(drain):
                 self._open_engine(drain)
                 drain.opened = True
                 for slot in slots:
                     slot.start()
             self._tell_next(drain)
-            asked.meanwhile()
-            if drain.lingered(self._clock(), idle=not drain.opened or drain.idle):
+            drain.hears.meanwhile()
+            if drain.lingering.is_over(self._clock(), idle=not drain.opened or drain.idle):
                 break
         drain.closed.set()
         while any(slot.is_alive() and number not in drain.stuck for number, slot in enumerate(slots)) or not drain.events.empty():
             self._tell_next(drain)
-            asked.meanwhile()
+            drain.hears.meanwhile()
         if drain.stuck:
             raise MergeStuck("; ".join(drain.stuck.values()))
 
-    def _open_engine(self, drain: _Drain, task: MergeInput[Work] | None = None) -> None:
+    def _open_engine(self, drain: _Draining, task: MergeInput[Work] | None = None) -> None:
         """Make the engine ready if it must be, for this task or before a poll.
 
         It starts in the caller's thread. An interrupt arrives there, and must not cut off a JVM that starts.
@@ -316,26 +222,26 @@ class WorkOnQueue:
                 if drain.broken.is_set():
                     raise StorageUnavailable("the merge engine was not started, because its worker has ended")
 
-    def _start_engine(self, drain: _Drain) -> None:
+    def _start_engine(self, drain: _Draining) -> None:
         """Start the engine, and tell the listener. Several slots may have asked for it."""
         if drain.engine_runs.is_set():
             return
-        drain.asked.listener.engine_starts()
+        drain.hears.listener.engine_starts()
         try:
             self._engine.ready()
         except Exception:
             drain.has_no_engine = True
             raise
         drain.engine_runs.set()
-        drain.asked.listener.engine_started()
+        drain.hears.listener.engine_started()
 
-    def _open_engine_for(self, drain: _Drain, taken: Assignment | EndedAttempt) -> None:
+    def _open_engine_for(self, drain: _Draining, taken: Assignment | EndedAttempt) -> None:
         """Make the engine ready for a task that was taken. Its lease is renewed meanwhile, because a start may take long."""
         if isinstance(taken, Assignment) and self._engine.must_start(taken.merge_input):
             with self._heartbeat(partial(self._queue.renew, [taken.task.current_attempt_id])):
                 self._open_engine(drain, taken.merge_input)
 
-    def _tell_next(self, drain: _Drain) -> None:
+    def _tell_next(self, drain: _Draining) -> None:
         """Tell a few of the events that have arrived. When there is none, wait a moment for the next one.
 
         They are few, because slots may end tasks faster than the listener hears of them. If all were told, the caller would never come to
@@ -349,13 +255,13 @@ class WorkOnQueue:
                 if isinstance(event, _Needed):
                     self._start_engine(drain)
                 elif isinstance(event, _Began):
-                    drain.asked.listener.task_began(event.task)
+                    drain.hears.listener.task_began(event.task)
                 else:
                     drain.tell(event)
         except Empty:
-            drain.asked.listener.waits()
+            drain.hears.listener.waits()
 
-    def _slot(self, drain: _Drain, number: int) -> None:
+    def _slot(self, drain: _Draining, number: int) -> None:
         """Do the work of one slot: take a task, merge it and report it, until the drain is closed."""
         try:
             while not drain.closed.is_set():
@@ -369,23 +275,23 @@ class WorkOnQueue:
         except BaseException as error:
             drain.events.put(error)
 
-    def _take(self, drain: _Drain, slot: int) -> Assignment | EndedAttempt | None:
+    def _take(self, drain: _Draining, slot: int) -> Assignment | EndedAttempt | None:
         """Poll the next task for this drain. Return None when there is none now."""
-        for queue, ids in drain.wanted():
+        for queue, ids in drain.wanted.polls():
             if not self._queue.waits(queue, ids):
                 continue
             drain.found(slot, something=True)
             self._open_engine(drain)
-            taken = None if drain.closed.is_set() else self._queue.poll(drain.asked.owner, queue, ids)
+            taken = None if drain.closed.is_set() else self._queue.poll(drain.owner, queue, ids)
             if taken is not None:
-                drain.took(queue, ids)
+                drain.wanted.took(queue, ids)
                 return taken
         drain.found(slot, something=False)
         return None
 
-    def _any_waits(self, drain: _Drain) -> bool:
+    def _any_waits(self, drain: _Draining) -> bool:
         """Return whether a task waits. The engine is started only when one does."""
-        return any(self._queue.waits(queue, ids) for queue, ids in drain.wanted())
+        return any(self._queue.waits(queue, ids) for queue, ids in drain.wanted.polls())
 
     def _work(self, taken: Assignment | EndedAttempt, stuck: Callable[[str], None]) -> _Ended:
         """Merge a task and report it. A thread watches the attempt meanwhile, and calls `stuck` when the merge cannot be stopped."""

@@ -44,7 +44,7 @@ def races_lost(*arguments: object) -> CommitOutcome:
 def with_prepared(house: House, **properties: str) -> LakeTable:
     table = house.fragmented(files=12, **properties)
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
     services.work_on_queue.drain("somebody")
     return table
@@ -62,8 +62,8 @@ def test_ticks_leave_a_table_alone_after_a_failed_commit_for_longer_each_time(ho
 
     with answering(house, counted):
         for _ in range(36):
-            house.services.tick_tables.keep()
-            list(house.services.tick_tables.commit_due())
+            house.services.keep_watch.keep()
+            list(house.services.commit_due.commit())
             house.pass_time(5)
     assert calls == [0, 10, 30, 70, 150]
     state = house.services.stores.tables.state(table.identifier)
@@ -73,17 +73,17 @@ def test_ticks_leave_a_table_alone_after_a_failed_commit_for_longer_each_time(ho
 def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> None:
     table = with_prepared(house)
     with answering(house, refused):
-        list(house.services.tick_tables.commit_due())
+        list(house.services.commit_due.commit())
     [shown] = house.services.read_tables.tables()
     assert shown.health is HealthStatus.FAILING
     assert "HTTP 403: no right" in shown.reason
     assert "tried again from" in shown.reason
     # A refresh between the two commits does not clear the problem.
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     [shown] = house.services.read_tables.tables()
     assert "HTTP 403" in shown.reason
     house.pass_time(10)
-    [record] = house.services.tick_tables.commit_due()
+    [record] = house.services.commit_due.commit()
     assert record.status is RecordStatus.COMMITTED
     state = house.services.stores.tables.state(table.identifier)
     assert (state.commits.problem, state.commits.failures, state.commits.retry_at) == (None, 0, None)
@@ -92,15 +92,15 @@ def test_the_table_shows_the_answer_until_a_commit_succeeds(house: House) -> Non
 def test_a_person_need_not_wait(house: House) -> None:
     table = with_prepared(house)
     with answering(house, refused):
-        list(house.services.tick_tables.commit_due())
-    done = house.services.compact_table.compact(table.identifier)
+        list(house.services.commit_due.commit())
+    done = house.services.compact_tables.compact(table.identifier)
     assert [record.status for record in done.records] == [RecordStatus.COMMITTED]
 
 
 def test_lost_races_are_no_reason_to_wait(house: House) -> None:
     table = with_prepared(house)
     with answering(house, races_lost):
-        list(house.services.tick_tables.commit_due())
+        list(house.services.commit_due.commit())
     assert house.services.stores.tables.state(table.identifier).commits.retry_at is None
     assert house.services.commit_tables.due() == [table.identifier]
 
@@ -116,7 +116,7 @@ def test_the_command_that_finds_a_lost_answer_reports_that_commit(house: House) 
     with answering(house, landed_then_lost):
         unknown = house.services.commit_tables.commit(table.identifier).record
     assert unknown is not None
-    done = house.services.compact_table.compact(table.identifier)
+    done = house.services.compact_tables.compact(table.identifier)
     head = table.head().snapshot_id
     assert [(record.record_id, record.status, record.snapshot_after) for record in done.records] == [
         (unknown.record_id, RecordStatus.COMMITTED, head)
@@ -129,7 +129,7 @@ def test_nothing_is_merged_while_a_commit_may_still_land(house: House) -> None:
     with answering(house, lost), mock.patch.object(house.services.committer, "settle", lost):
         house.services.commit_tables.commit(table.identifier)
         with pytest.raises(CommitStateUnknown, match=r"may still land \(the answer got lost\)"):
-            house.services.compact_table.compact(table.identifier)
+            house.services.compact_tables.compact(table.identifier)
     assert len(table.files()) == 12
 
 
@@ -142,7 +142,7 @@ def test_a_record_says_whether_every_request_of_it_was_answered(house: House) ->
     [settled] = house.services.commit_tables.settle(table.identifier)
     # The first record's request was never answered. The request of the next record was.
     assert (settled.status, settled.answered) == (RecordStatus.FAILED, False)
-    done = house.services.compact_table.compact(table.identifier)
+    done = house.services.compact_tables.compact(table.identifier)
     assert [(record.status, record.answered) for record in done.records] == [(RecordStatus.COMMITTED, True)]
 
 
@@ -162,8 +162,8 @@ def test_the_files_of_an_unanswered_commit_stay_for_a_day(house: House) -> None:
     # Another commit changes the table, so that the merge of its files is a conflict now.
     table.table.refresh().delete("id = 0")
     house.pass_time(10)
-    services.tick_tables.keep()
-    [conflict] = services.tick_tables.commit_due()
+    services.keep_watch.keep()
+    [conflict] = services.commit_due.commit()
     assert conflict.conflicts
     assert not services.stores.records.records(unsettled=True)
     for _ in range(3):
@@ -192,8 +192,8 @@ def test_the_files_of_an_unanswered_commit_are_deleted_after_a_day(house: House)
     file = next(iter(table.files()))
     table.delete_positions((file.path, 0))
     house.pass_time(10)
-    services.tick_tables.keep()
-    [conflict] = services.tick_tables.commit_due()
+    services.keep_watch.keep()
+    [conflict] = services.commit_due.commit()
     assert conflict.conflicts
     assert services.maintain_tables.remove_leftovers(table.identifier) == ()
     house.pass_time(24 * 3600)
@@ -211,11 +211,11 @@ def test_merged_tasks_that_are_not_due_say_what_they_wait_for(house: House) -> N
     commits = services.commit_tables
     assert commits.held_back() == {}
     with answering(house, refused):
-        list(services.tick_tables.commit_due())
+        list(services.commit_due.commit())
     assert "its last commit failed, and the next try is at " in commits.held_back()[table.identifier]
     house.pass_time(10)
     with answering(house, lost):
-        list(services.tick_tables.commit_due())
+        list(services.commit_due.commit())
     house.pass_time(60)
     assert commits.held_back()[table.identifier] == "a commit of them has begun, and is not settled yet"
 
@@ -223,10 +223,10 @@ def test_merged_tasks_that_are_not_due_say_what_they_wait_for(house: House) -> N
 def test_merged_tasks_wait_for_the_interval_and_never_are_due_in_an_observed_catalog(house: House) -> None:
     table = with_prepared(house, **{"self-optimizing.commit.interval": "600000", "self-optimizing.min-plan-interval": "0"})
     services = house.services
-    assert len(list(services.tick_tables.commit_due())) == 1
+    assert len(list(services.commit_due.commit())) == 1
     table.ids(*range(100, 112))
     table.ids(*range(200, 212))
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
     services.work_on_queue.drain("somebody")
     last = services.stores.tables.state(table.identifier).commits.last_committed_at
@@ -242,15 +242,15 @@ def test_merged_tasks_wait_for_the_interval_and_never_are_due_in_an_observed_cat
 def test_a_record_says_what_its_commit_waited_for(house: House) -> None:
     table = with_prepared(house, **{"self-optimizing.commit.interval": "600000", "self-optimizing.min-plan-interval": "0"})
     services = house.services
-    (first,) = services.tick_tables.commit_due()
+    (first,) = services.commit_due.commit()
     assert first.waited == "did not wait"
     table.ids(*range(100, 112))
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
     house.pass_time(580)
     services.work_on_queue.drain("somebody")
     house.pass_time(25)
-    (second,) = services.tick_tables.commit_due()
+    (second,) = services.commit_due.commit()
     until = house.now - timedelta(seconds=5)
     assert second.waited == (
         f"waited 25 s after its first merge: 20 s for 'self-optimizing.commit.interval' until {until:%H:%M:%S} UTC, "
@@ -261,13 +261,13 @@ def test_a_record_says_what_its_commit_waited_for(house: House) -> None:
 def test_a_record_says_that_somebody_asked_for_its_commit_before_the_interval_ended(house: House) -> None:
     table = with_prepared(house, **{"self-optimizing.commit.interval": "600000", "self-optimizing.min-plan-interval": "0"})
     services = house.services
-    list(services.tick_tables.commit_due())
+    list(services.commit_due.commit())
     table.ids(*range(100, 112))
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     services.plan_tables.plan(table.identifier, MINOR)
     services.work_on_queue.drain("somebody")
     house.pass_time(60)
-    record = services.compact_table.commit_now(table.identifier).record
+    record = services.one_table.commit_now(table.identifier).record
     assert record is not None
     assert record.waited == (
         "waited 1 min after its first merge: 1 min for 'self-optimizing.commit.interval', until it was asked for at once"
@@ -277,9 +277,9 @@ def test_a_record_says_that_somebody_asked_for_its_commit_before_the_interval_en
 def test_a_commit_after_a_refused_one_says_that_it_waited_for_the_pause(house: House) -> None:
     with_prepared(house)
     with answering(house, refused):
-        list(house.services.tick_tables.commit_due())
+        list(house.services.commit_due.commit())
     house.pass_time(12)
-    (record,) = house.services.tick_tables.commit_due()
+    (record,) = house.services.commit_due.commit()
     until = house.now - timedelta(seconds=2)
     assert record.waited == (
         f"waited 12 s after its first merge: 10 s for the pause after a failed commit until {until:%H:%M:%S} UTC, "

@@ -67,16 +67,16 @@ def contradicted(judge: JudgeCompaction, *, only_changed: bool) -> int:
 def test_only_tables_with_a_new_read_or_a_new_record_are_loaded_again(house: House, scan: CountingScan, judge: JudgeCompaction) -> None:
     first, second = house.fragmented("first"), house.fragmented("second")
     for table in (first, second):
-        assert house.services.compact_table.compact(table.identifier).committed
+        assert house.services.compact_tables.compact(table.identifier).committed
     assert contradicted(judge, only_changed=True) == 0
     for table in (first, second):
-        house.services.compact_table.refresh(table.identifier)
+        house.services.one_table.refresh(table.identifier)
     assert scan.loaded == ["first", "second"]
     for each in (judge, judge, new_judge(house, scan)):
         assert contradicted(each, only_changed=True) == 0
     assert scan.loaded == ["first", "second"]
     second.table.transaction().set_properties(note="new metadata").commit_transaction()
-    house.services.compact_table.refresh(second.identifier)
+    house.services.one_table.refresh(second.identifier)
     assert contradicted(judge, only_changed=True) == 0
     assert scan.loaded == ["first", "second", "second"]
 
@@ -88,13 +88,13 @@ def test_a_contradiction_stays_until_the_table_changes_and_a_gate_finds_one_at_o
     before = table.head().snapshot_id
     assert before is not None
     house.pass_time(60)  # The commit comes after the snapshot that the table is rolled back to.
-    assert house.services.compact_table.compact(table.identifier).committed
-    house.services.compact_table.refresh(table.identifier)
+    assert house.services.compact_tables.compact(table.identifier).committed
+    house.services.one_table.refresh(table.identifier)
     assert contradicted(judge, only_changed=True) == 0
     table.table.refresh().manage_snapshots().rollback_to_snapshot(before).commit()
     assert contradicted(judge, only_changed=True) == 0, "nobody has read the table since it was rolled back"
     assert contradicted(judge, only_changed=False) == 1
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     loaded = len(scan.loaded)
     for each in (judge, new_judge(house, scan)):
         assert contradicted(each, only_changed=True) == 1

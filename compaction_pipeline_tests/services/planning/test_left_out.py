@@ -31,7 +31,7 @@ def two_partitions(house: House, condition: str, files: int = 12) -> LakeTable:
     table = house.lake.table("t", spec=_BY_NAME, properties={_KEY: condition})
     write(table, *range(files))
     house.services.explore_catalogs.explore()
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     return table
 
 
@@ -57,7 +57,7 @@ def files_of(table: LakeTable) -> dict[str, int]:
 def test_only_partitions_that_the_filter_lets_in_are_compacted(house: House) -> None:
     table = two_partitions(house, "name = 'a'")
     before = sorted(map(repr, table.rows()))
-    compaction = house.services.compact_table.compact(table.identifier)
+    compaction = house.services.compact_tables.compact(table.identifier)
     assert [str(task.work.node) for task in compaction.tasks] == ["name=a"]
     assert files_of(table) == {"a": 1, "b": 12}
     assert sorted(map(repr, table.rows())) == before
@@ -71,7 +71,7 @@ def test_only_partitions_that_the_filter_lets_in_are_compacted(house: House) -> 
 def test_a_plan_of_nodes_that_are_all_left_out_says_so(house: House) -> None:
     table = two_partitions(house, "name > 'c'")
     for request in (None, PlanRequest((CompactionType.MAJOR,), force=True)):
-        compaction = house.services.compact_table.compact(table.identifier, request)
+        compaction = house.services.compact_tables.compact(table.identifier, request)
         assert (compaction.tasks, compaction.plan.reason.code) == ((), PlanReasonCode.DISABLED)
         assert "'self-optimizing.filter' leaves it out: name > 'c'" in compaction.plan.reason.text
     assert files_of(table) == {"a": 12, "b": 12}
@@ -81,15 +81,15 @@ def test_a_person_who_names_a_partition_and_a_type_gets_it(house: House) -> None
     table = two_partitions(house, "name = 'a'")
     [left_out] = [node.node for node in house.services.stores.tables.nodes(table.identifier) if str(node.node) == "name=b"]
     only = frozenset({left_out})
-    unforced = house.services.compact_table.compact(table.identifier, PlanRequest(nodes=only))
+    unforced = house.services.compact_tables.compact(table.identifier, PlanRequest(nodes=only))
     assert (unforced.tasks, unforced.plan.reason.code) == ((), PlanReasonCode.DISABLED)
-    house.services.compact_table.compact(table.identifier, PlanRequest((CompactionType.MINOR,), only, force=True))
+    house.services.compact_tables.compact(table.identifier, PlanRequest((CompactionType.MINOR,), only, force=True))
     assert files_of(table) == {"a": 12, "b": 1}
 
 
 def test_ticks_read_nothing_of_what_the_filter_leaves_out_until_it_changes(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = two_partitions(house, "name = 'c'")
-    plans, ticks = house.services.plan_tables, house.services.tick_tables
+    plans, ticks = house.services.plan_tables, house.services.sweep_tables
     with monkeypatch.context() as patch:
         patch.setattr(house.services.stores.files, "files", lambda *_: pytest.fail("files were read for nothing"))
         assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.DISABLED
@@ -120,14 +120,14 @@ def test_a_filter_that_is_not_understood_stops_the_table_and_is_told(house: Hous
     found = house.services.read_tables.table(table.identifier).overview
     assert found.health is HealthStatus.WAITING
     assert f"'{_KEY}' is \"name LIKE 'a%'\" but must be" in found.reason
-    compaction = house.services.compact_table.compact(table.identifier)
+    compaction = house.services.compact_tables.compact(table.identifier)
     assert (compaction.tasks, compaction.plan.reason.code) == ((), PlanReasonCode.INVALID_PROPERTY)
     assert "LIKE is not supported" in compaction.plan.reason.text
     assert house.services.plan_tables.due_now(table.identifier).reason.code is PlanReasonCode.INVALID_PROPERTY
     set_filter(table, "name >= 'a' AND name < 'b'")
-    house.services.compact_table.compact(table.identifier)
+    house.services.compact_tables.compact(table.identifier)
     assert files_of(table) == {"a": 1, "b": 12}
-    house.services.compact_table.look_again(table.identifier)
+    house.services.one_table.look_again(table.identifier)
     assert house.services.read_tables.table(table.identifier).overview.health is HealthStatus.HEALTHY
 
 
@@ -137,7 +137,7 @@ def test_a_filter_of_the_catalog_counts_for_its_tables(tmp_path: Path) -> None:
     table = house.lake.table("t", spec=_BY_NAME)
     write(table, *range(12))
     house.services.explore_catalogs.explore()
-    house.services.compact_table.compact(table.identifier)
+    house.services.compact_tables.compact(table.identifier)
     assert files_of(table) == {"a": 12, "b": 1}
 
 
@@ -150,12 +150,12 @@ def test_a_delete_of_every_partition_stays_while_a_partition_is_left_out(house: 
     table.delete_ids(3, spec_id=0)
     before = sorted(map(repr, table.rows()))
     house.services.explore_catalogs.explore()
-    house.services.compact_table.compact(table.identifier)
+    house.services.compact_tables.compact(table.identifier)
     assert files_of(table) == {"a": 1, "b": 12}
     assert len(table.paths(FileContent.EQUALITY_DELETES)) == 1
     assert sorted(map(repr, table.rows())) == before
     set_filter(table, "name in ('a', 'b')")
-    house.services.compact_table.compact(table.identifier, PlanRequest(force=True))
+    house.services.compact_tables.compact(table.identifier, PlanRequest(force=True))
     assert files_of(table) == {"a": 1, "b": 1}
     assert not table.paths(FileContent.EQUALITY_DELETES)
     assert sorted(map(repr, table.rows())) == before
@@ -168,9 +168,9 @@ def test_ticks_leave_partitions_out_where_a_delete_reaches_every_partition(house
         update.add_identity("name")
     write(table, *range(12))
     table.delete_ids(3, spec_id=0)
-    plans, ticks = house.services.plan_tables, house.services.tick_tables
+    plans, ticks = house.services.plan_tables, house.services.sweep_tables
     house.services.explore_catalogs.explore()
-    house.services.compact_table.compact(table.identifier)
+    house.services.compact_tables.compact(table.identifier)
     assert files_of(table) == {"a": 1, "b": 12}
     table.table.refresh()
     row_delta(table.table, [table.data_file([{"id": one, "name": "a"}], Record("a")) for one in range(20, 32)])
@@ -191,12 +191,12 @@ def test_partitions_of_a_keyed_table_are_left_out_too(tmp_path: Path) -> None:
         transaction.set_properties({_KEY: "region = 'a'"})
     for number in range(14):
         program.upsert(row(1, f"v{number}", "a"), row(2, f"v{number}", "b"))
-    compaction = program.services.compact_table.compact(TABLE)
+    compaction = program.services.compact_tables.compact(TABLE)
     assert {task.work.node.partition[0].value for task in compaction.tasks} == {"a"}
     program.check()
     told = {node.node.partition[0].value: node.reason for node in program.services.read_tables.table(TABLE).nodes}
     assert told["b"] == "'self-optimizing.filter' leaves it out: region = 'a'"
     named = frozenset(node.node for node in program.services.stores.tables.nodes(TABLE) if node.node.partition[0].value == "b")
-    forced = program.services.compact_table.compact(TABLE, PlanRequest((CompactionType.MAJOR,), named, force=True))
+    forced = program.services.compact_tables.compact(TABLE, PlanRequest((CompactionType.MAJOR,), named, force=True))
     assert {task.work.node.partition[0].value for task in forced.tasks} == {"b"}
     program.check()

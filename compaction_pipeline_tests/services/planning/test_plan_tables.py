@@ -19,15 +19,16 @@ from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.broken_merges import Broken
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 
 def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented()
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     assert services.plan_tables.plan(table.identifier).tasks
     row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     # A node whose files changed is judged at once, also during the pause between two plans.
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
     with monkeypatch.context() as patch:
@@ -44,36 +45,36 @@ def test_ticks_keep_a_waiting_task_while_an_upserted_table_gets_few_new_files(ho
     for one in range(12):
         table.delete_ids(one + 100)
     plans, tasks = house.services.plan_tables, house.services.stores.tasks
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     [waiting] = plans.plan(table.identifier).tasks
     for one in range(3):
         table.ids(200 + one)
         table.delete_ids(200 + one)
-        house.services.compact_table.refresh(table.identifier)
+        house.services.one_table.refresh(table.identifier)
         house.pass_time(61)
         assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.FILES_IN_USE
     assert [each.status for each in tasks.tasks(table.identifier)] == [TaskStatus.PENDING]
     # A person gets all files at once.
     launched = plans.plan(table.identifier, unlimited=True)
     assert launched.plan.replaces == (waiting.task_id,)
-    house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
-    house.services.compact_table.commit_now(table.identifier, None)
+    house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
+    house.services.one_table.commit_now(table.identifier, None)
     assert table.live_ids() == list(range(12))
 
 
 def test_a_tick_reports_waiting_tasks_though_only_nodes_were_planned_before(house: House) -> None:
     table = house.fragmented()
     plans = house.services.plan_tables
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     [node] = [state.node for state in house.services.stores.tables.nodes(table.identifier)]
     changed = {table.identifier: frozenset({node})}
-    [(_, planned)] = house.services.tick_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    [(_, planned)] = house.services.sweep_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
     assert planned.tasks
     reason = plans.plan(table.identifier).plan.reason
     assert (reason.code, reason.text.split(";")[0]) == (PlanReasonCode.FILES_IN_USE, "1 node held back")
     row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
-    house.services.compact_table.refresh(table.identifier)
-    house.services.tick_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
+    house.services.one_table.refresh(table.identifier)
+    house.services.sweep_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
     assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
     state = house.services.stores.tables.state(table.identifier)
     assert state.planning.reason is not None
@@ -95,7 +96,7 @@ def _ticks(house: House) -> PlanReasonCode | None:
 
 def _read_and_plan(house: House, table: LakeTable) -> None:
     house.services.explore_catalogs.explore()
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     house.services.plan_tables.plan(table.identifier)
 
 
@@ -123,7 +124,7 @@ def test_the_minor_interval_counts_from_first_sight_though_files_keep_coming(hou
     for one in (1, 2):
         house.pass_time(40 * 60)
         table.ids(one)
-        house.services.compact_table.refresh(table.identifier)
+        house.services.one_table.refresh(table.identifier)
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
@@ -145,7 +146,7 @@ def test_a_node_that_changed_and_was_not_planned_at_once_is_planned_later(house:
     _read_and_plan(house, table)
     table.delete_positions(*[(file.path, number) for number in range(15)])
     # Between the commit and the tick, a person refreshes the table. The change is read then, but not planned.
-    house.services.compact_table.explain(table.identifier)
+    house.services.one_table.explain(table.identifier)
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
@@ -155,7 +156,7 @@ def test_new_thresholds_of_a_quiet_table_take_effect(house: House) -> None:
     assert _ticks(house) is None
     with table.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.major.trigger.duplicate-ratio": "0.1"})
-    house.services.compact_table.refresh(table.identifier)
+    house.services.one_table.refresh(table.identifier)
     assert _ticks(house) is PlanReasonCode.PLANNED
 
 
@@ -170,7 +171,7 @@ def test_a_task_that_ended_without_a_commit_is_planned_again(house: House, statu
     if status is TaskStatus.CANCELED:
         house.services.stores.tasks.cancel([task.task_id], EndReason.GIVEN_UP, "interrupted", house.now)
     else:
-        house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0))
+        house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
     assert house.services.stores.tasks.task(task.task_id).status is status
     house.pass_time(2 * 3600)
     assert _ticks(house) is PlanReasonCode.PLANNED
@@ -181,12 +182,12 @@ def test_an_unexpected_error_of_one_table_stops_no_other(house: House, monkeypat
     services = house.services
     with monkeypatch.context() as patch:
         patch.setattr(services.refresh_files, "refresh", _failing_for(bad, services.refresh_files.refresh))
-        swept = services.tick_tables.sweep(None, timedelta(seconds=20))
+        swept = services.sweep_tables.sweep(None, timedelta(seconds=20))
         assert [refresh.problem is None for refresh in swept.refreshed] == [False, True]
         assert swept.cursor is None
-    services.tick_tables.sweep(None, timedelta(seconds=20))
+    services.sweep_tables.sweep(None, timedelta(seconds=20))
     services.stores.files.instead(files=_failing_for(bad, services.stores.files.real.files))
-    [(table, planned)] = services.tick_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
+    [(table, planned)] = services.sweep_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
     assert table == good.identifier
     assert planned.tasks
     assert "OverflowError: a number too large" in (services.stores.tables.state(bad.identifier).problem or "")
@@ -204,7 +205,7 @@ def _failing_for(bad: LakeTable, real: Callable[..., Any]) -> Callable[..., Any]
 def test_what_a_merge_was_denied_is_shown_until_a_plan_may_write_again(house: House) -> None:
     table = house.fragmented()
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     assert services.plan_tables.note_denied(table.identifier, "the store does not let us write")
     shown = services.read_tables.table(table.identifier).overview
     assert "the store does not let us write" in shown.reason
@@ -219,7 +220,7 @@ def test_what_a_merge_was_denied_is_shown_until_a_plan_may_write_again(house: Ho
 def test_nothing_is_noted_or_judged_while_another_process_plans_the_table(house: House) -> None:
     table = house.fragmented()
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     assert services.stores.leases.acquire(f"plan:{table.identifier}", "another", house.now, timedelta(minutes=1))
     services.plan_tables.note_problem(table.identifier, "not planned")
     assert not services.plan_tables.note_denied(table.identifier, "the store does not let us write")

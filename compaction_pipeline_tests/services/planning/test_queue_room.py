@@ -13,6 +13,7 @@ from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
+from compaction_pipeline.core.queue.drain import Drain, Takes
 from compaction_pipeline.core.queue.group import CompactionQueue, ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
@@ -24,6 +25,7 @@ from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.services.planning.decide_plan import Decision
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 TICK = timedelta(seconds=20)
 SMALL_TASKS = {"self-optimizing.target-size": "12000", "self-optimizing.max-task-size-bytes": "12000"}
@@ -41,12 +43,12 @@ def three(house: House) -> list[TableIdentifier]:
     """Three tables of which each needs one task."""
     tables = [house.fragmented(name).identifier for name in ("a", "b", "c")]
     for table in tables:
-        house.services.compact_table.refresh(table)
+        house.services.one_table.refresh(table)
     return tables
 
 
 def plan(house: House, *tables: TableIdentifier) -> list[tuple[str, PlanReasonCode]]:
-    return [(table.name, planned.plan.reason.code) for table, planned in house.services.tick_tables.plan_due(tables, TICK)]
+    return [(table.name, planned.plan.reason.code) for table, planned in house.services.sweep_tables.plan_due(tables, TICK)]
 
 
 def waiting_since(house: House, table: TableIdentifier) -> datetime | None:
@@ -88,12 +90,12 @@ def test_tables_wait_in_line_for_room_and_have_their_turn_in_its_order(house: Ho
 def test_a_person_has_room_when_ticks_have_none(house: House) -> None:
     a, b, c = three(house)
     plan(house, a)
-    assert house.services.compact_table.compact(b).records
+    assert house.services.compact_tables.compact(b).records
     assert plan(house, c) == [("c", PlanReasonCode.QUEUE_FULL)]
     assert house.services.plan_tables.plan(c, unlimited=True).tasks
     assert house.services.stores.tasks.queue_taken("default") == 2
     row = house.fragmented("d").identifier
-    compaction = house.services.compact_table.compact(row)
+    compaction = house.services.compact_tables.compact(row)
     assert (compaction.records, compaction.plan.reason.code) == ((), PlanReasonCode.QUEUE_FULL)
     assert "the queue of group default holds 2 tasks, and its capacity is 2" in compaction.plan.reason.text
 
@@ -101,7 +103,7 @@ def test_a_person_has_room_when_ticks_have_none(house: House) -> None:
 def test_a_person_s_compaction_of_more_tasks_than_the_queue_holds_is_done_in_rounds(house: House) -> None:
     table = partitioned(house, 5)
     before = table.live_ids()
-    compaction = house.services.compact_table.compact(table.identifier)
+    compaction = house.services.compact_tables.compact(table.identifier)
     assert [len(record.committed_task_ids) for record in compaction.records] == [2, 2, 1]
     assert not compaction.plan.without_room
     assert len(compaction.tasks) == 5
@@ -112,7 +114,7 @@ def test_a_tick_s_plan_of_more_tasks_than_the_queue_holds_goes_on_when_there_is_
     house.services.manage_groups.change(ResourceGroup("default", queue=CompactionQueue(4)))
     table = partitioned(house, 5).identifier
     services = house.services
-    services.compact_table.refresh(table)
+    services.one_table.refresh(table)
     assert len(services.plan_tables.plan(table).tasks) == 3
     assert waiting_since(house, table) == house.now
     assert not services.plan_tables.plan(table).tasks
@@ -133,18 +135,18 @@ def test_a_full_compaction_is_done_when_all_its_tasks_of_the_node_are_committed(
     house = House(tmp_path)
     services = house.services
     table = house.fragmented(files=24, **SMALL_TASKS).identifier
-    services.compact_table.refresh(table)
+    services.one_table.refresh(table)
     tasks = services.plan_tables.plan(table, PlanRequest((CompactionType.FULL,), force=True), unlimited=True).tasks
     assert len(tasks) > 1
     [node] = services.stores.tables.nodes(table)
     assert not node.last_done
     last = tasks[-1]
-    services.work_on_queue.drain("worker", task_ids=[task.task_id for task in tasks[:-1]])
-    assert services.compact_table.commit_now(table).record is not None
+    services.work_on_queue.drain("worker", Drain(Takes.only([task.task_id for task in tasks[:-1]])))
+    assert services.one_table.commit_now(table).record is not None
     [node] = services.stores.tables.nodes(table)
     assert not node.last_done
-    services.work_on_queue.drain("worker", task_ids=[last.task_id])
-    assert services.compact_table.commit_now(table).record is not None
+    services.work_on_queue.drain("worker", Drain(Takes.only([last.task_id])))
+    assert services.one_table.commit_now(table).record is not None
     [node] = services.stores.tables.nodes(table)
     assert node.last_done == {CompactionType.FULL: house.now}
 
@@ -153,27 +155,27 @@ def test_a_full_compaction_of_which_a_task_was_canceled_is_not_done(tmp_path: Pa
     house = House(tmp_path)
     services = house.services
     table = house.fragmented(files=24, **SMALL_TASKS).identifier
-    services.compact_table.refresh(table)
+    services.one_table.refresh(table)
     tasks = services.plan_tables.plan(table, PlanRequest((CompactionType.FULL,), force=True), unlimited=True).tasks
     services.stores.tasks.cancel([tasks[0].task_id], EndReason.GIVEN_UP, "a person", house.now)
     services.work_on_queue.drain("worker")
-    assert services.compact_table.commit_now(table).record is not None
+    assert services.one_table.commit_now(table).record is not None
     [node] = services.stores.tables.nodes(table)
     assert not node.last_done
 
 
 def test_a_person_s_compaction_of_a_node_with_more_tasks_than_the_queue_holds_is_done_whole(house: House) -> None:
     table = house.fragmented(files=48, **SMALL_TASKS)
-    compaction = house.services.compact_table.compact(table.identifier)
+    compaction = house.services.compact_tables.compact(table.identifier)
     assert len(compaction.records) > 1
-    assert not house.services.compact_table.compact(table.identifier).records
+    assert not house.services.compact_tables.compact(table.identifier).records
     assert table.live_ids() == list(range(48))
 
 
 def test_a_table_waits_in_line_with_a_node_of_which_a_part_found_room(house: House) -> None:
     services = house.services
     table = house.fragmented(files=48, **SMALL_TASKS).identifier
-    services.compact_table.refresh(table)
+    services.one_table.refresh(table)
     planned = services.plan_tables.plan(table)
     assert (len(planned.tasks), len(planned.plan.without_room)) == (1, 1)
     assert waiting_since(house, table) == house.now
@@ -182,10 +184,10 @@ def test_a_table_waits_in_line_with_a_node_of_which_a_part_found_room(house: Hou
 def test_a_launch_of_more_nodes_than_the_queue_holds_plans_all_of_them(house: House) -> None:
     table = partitioned(house, 12).identifier
     services = house.services
-    services.compact_table.refresh(table)
+    services.one_table.refresh(table)
     nodes = frozenset(state.node for state in services.stores.tables.nodes(table))
     asked = {table: PlanRequest(nodes=nodes)}
-    assert services.tick_tables.compact_nodes(asked, until=lambda: False, linger=timedelta(0)) == {}
+    assert services.compact_tables.carry_out(asked, serving(until=lambda: False, linger=timedelta(0))).failed == {}
     assert {task.work.node for task in services.stores.tasks.tasks(table)} == nodes
 
 
@@ -205,7 +207,7 @@ def test_a_launch_that_finds_no_room_says_so(house: House) -> None:
         assert house.services.plan_tables.plan(table, unlimited=True).tasks
     house.services.serve_optimizers.register(Registration("default", "host", "1", "1.0", MERGE_VERSION, 2))
     told = Told()
-    house.services.tick_tables.compact_nodes({c: PlanRequest()}, until=lambda: False, linger=timedelta(0), listener=told)
+    house.services.compact_tables.carry_out({c: PlanRequest()}, serving(until=lambda: False, linger=timedelta(0), listener=told))
     assert told.errors == [f"the queue of {c} has no room for 1 requested node; launch it again later"]
 
 
@@ -242,14 +244,14 @@ def ticks_until_planned(house: House, busy: dict[TableIdentifier, LakeTable], wa
     services = house.services
     for number in range(most):
         house.pass_time(30)
-        services.tick_tables.sweep(None, TICK)
-        services.tick_tables.plan_due(services.plan_tables.worth_planning(), TICK)
+        services.sweep_tables.sweep(None, TICK)
+        services.sweep_tables.plan_due(services.plan_tables.worth_planning(), TICK)
         if services.stores.tasks.tasks(wanted):
             return number
         pending = services.stores.tasks.tasks(statuses=(TaskStatus.PENDING,))
         oldest = min(pending, key=lambda task: (task.created_at, task.task_id))
-        services.work_on_queue.drain("worker", task_ids=[oldest.task_id])
-        assert services.compact_table.commit_now(oldest.table).record is not None
+        services.work_on_queue.drain("worker", Drain(Takes.only([oldest.task_id])))
+        assert services.one_table.commit_now(oldest.table).record is not None
         one = busy[oldest.table]
         one.table.refresh()
         row_delta(one.table, [one.data_file([{"id": each, "name": f"n{each}"}]) for each in range(12)])
@@ -265,13 +267,13 @@ def test_a_full_of_several_tasks_has_its_turn_in_a_busy_queue(tmp_path: Path, ca
     house = House(tmp_path)
     services = house.services
     full = house.fragmented("full", files=24, **ONLY_FULL).identifier
-    services.compact_table.refresh(full)
+    services.one_table.refresh(full)
     services.plan_tables.plan(full)
     house.pass_time(60)
     services.manage_groups.change(ResourceGroup("default", queue=CompactionQueue(capacity)))
     busy = many_busy(house, 4)
     for table in list(busy)[: max(1, capacity - 2)]:
-        services.compact_table.refresh(table)
+        services.one_table.refresh(table)
         assert services.plan_tables.plan(table).tasks
     assert plan(house, full) == [("full", PlanReasonCode.QUEUE_FULL)]
     assert ticks_until_planned(house, busy, full) < 12
@@ -281,12 +283,12 @@ def test_work_that_becomes_due_by_time_while_the_queue_is_full_gets_into_line(tm
     house = House(tmp_path)
     services = house.services
     quiet = house.fragmented("quiet", files=3, **{"self-optimizing.minor.trigger.interval": "600000"}).identifier
-    services.compact_table.refresh(quiet)
+    services.one_table.refresh(quiet)
     services.plan_tables.plan(quiet)
     services.manage_groups.change(ResourceGroup("default", queue=CompactionQueue(2)))
     busy = many_busy(house, 3)
-    services.tick_tables.sweep(None, TICK)
-    services.tick_tables.plan_due(services.plan_tables.worth_planning(), TICK)
+    services.sweep_tables.sweep(None, TICK)
+    services.sweep_tables.plan_due(services.plan_tables.worth_planning(), TICK)
     house.pass_time(601)
     assert ticks_until_planned(house, busy, quiet) < 12
 
@@ -295,8 +297,8 @@ def test_a_table_whose_work_a_person_has_done_leaves_the_line(house: House) -> N
     a, b, _ = three(house)
     services = house.services
     assert plan(house, a, b)[1] == ("b", PlanReasonCode.QUEUE_FULL)
-    assert services.compact_table.compact(b).records
-    services.compact_table.look_again(b)
+    assert services.compact_tables.compact(b).records
+    services.one_table.look_again(b)
     assert b in services.plan_tables.worth_planning()
     plan(house, b)
     assert waiting_since(house, b) is None

@@ -27,6 +27,7 @@ from compaction_pipeline.services.queue import keep_queue
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 NODE = TableNode(0)
 
@@ -74,14 +75,14 @@ def a_task_of_a_tick(house: House, failures: int, files: int = 12) -> tuple[Lake
     house.services.engine_override = Failing(failures)
     table = house.fragmented(files=files)
     house.services.refresh_files.refresh(table.identifier)
-    [(_, planned)] = house.services.tick_tables.plan_due([table.identifier], timedelta(minutes=1))
+    [(_, planned)] = house.services.sweep_tables.plan_due([table.identifier], timedelta(minutes=1))
     (task,) = planned.tasks
     return table, task
 
 
 def drain(house: House) -> list[tuple[TaskStatus, bool]]:
     heard = Heard()
-    done = house.services.tick_tables.drain(until=lambda: False, linger=timedelta(0), listener=heard)
+    done = house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0), listener=heard)).drained
     assert done.failed == {}
     return heard.ends
 
@@ -94,10 +95,10 @@ def test_a_task_that_failed_in_a_tick_waits_a_minute_and_is_then_merged(house: H
     queue = house.services.read_tasks.queue_counts()
     assert (queue.retrying, queue.failed, queue.pending, queue.open) == (1, 0, 0, 1)
     house.pass_time(59)
-    assert house.services.tick_tables.keep().retried == ()
+    assert house.services.keep_watch.keep().retried == ()
     assert drain(house) == []
     house.pass_time(1)
-    assert house.services.tick_tables.keep().retried == (task.task_id,)
+    assert house.services.keep_watch.keep().retried == (task.task_id,)
     assert drain(house) == [(TaskStatus.PREPARED, False)]
     assert table.live_ids() == list(range(12))
     assert len(table.files()) == 1
@@ -112,7 +113,7 @@ def test_a_drain_alone_puts_tasks_back_whose_time_has_come(house: House) -> None
         house.pass_time(5)
         return bool(heard.ends)
 
-    house.services.tick_tables.drain(until=later, linger=timedelta(minutes=5), listener=heard)
+    house.services.compact_tables.carry_out({}, serving(until=later, linger=timedelta(minutes=5), listener=heard))
     assert heard.ends == [(TaskStatus.PREPARED, False)]
     assert house.services.stores.tasks.task(task.task_id).status is TaskStatus.COMMITTED
 
@@ -123,7 +124,7 @@ def test_a_tick_plans_nothing_on_the_files_of_a_waiting_failed_task(house: House
     table.ids(20, 21)
     house.pass_time(50)
     house.services.refresh_files.refresh(table.identifier)
-    for _, planned in house.services.tick_tables.plan_due([table.identifier], timedelta(minutes=1)):
+    for _, planned in house.services.sweep_tables.plan_due([table.identifier], timedelta(minutes=1)):
         assert planned.plan.replaces == ()
         assert not {file.path for each in planned.tasks for file in each.work.inputs} & {file.path for file in task.work.inputs}
     assert house.services.stores.tasks.task(task.task_id).waits_for_retry
@@ -133,7 +134,7 @@ def test_a_command_tries_its_own_tasks_again_at_once(house: House) -> None:
     house.services.engine_override = Failing(3)
     table, heard = house.fragmented(files=12), Heard()
     began = house.now
-    done = house.services.compact_table.compact(table.identifier, listener=heard)
+    done = house.services.compact_tables.compact(table.identifier, listener=heard)
     assert heard.ends == [(TaskStatus.PENDING, True)] * 3 + [(TaskStatus.PREPARED, False)]
     assert (done.failed, len(done.committed)) == ({}, 1)
     assert house.now - began < timedelta(seconds=5)
@@ -142,7 +143,7 @@ def test_a_command_tries_its_own_tasks_again_at_once(house: House) -> None:
 def test_a_command_gives_up_after_the_retries_without_waiting(house: House) -> None:
     house.services.engine_override = Failing(9)
     table, began = house.fragmented(files=12), house.now
-    done = house.services.compact_table.compact(table.identifier)
+    done = house.services.compact_tables.compact(table.identifier)
     assert list(done.failed.values()) == ["footer unreadable"]
     (task,) = house.services.stores.tasks.tasks(table.identifier)
     assert (task.failures, task.is_final) == (4, True)
@@ -153,7 +154,7 @@ def test_a_launch_of_nodes_tries_its_own_tasks_again_at_once(house: House) -> No
     house.services.engine_override = Failing(2)
     table, heard = house.fragmented(files=12), Heard()
     asked = {table.identifier: PlanRequest(nodes=frozenset({NODE}))}
-    failed = house.services.tick_tables.compact_nodes(asked, until=lambda: True, linger=timedelta(0), listener=heard)
+    failed = house.services.compact_tables.carry_out(asked, serving(until=lambda: True, linger=timedelta(0), listener=heard)).failed
     assert failed == {}
     assert heard.ends == [(TaskStatus.PENDING, True)] * 2 + [(TaskStatus.PREPARED, False)]
 
@@ -179,7 +180,7 @@ def test_a_command_tries_a_task_again_that_another_worker_failed_meanwhile(house
 
     waits = house.before_sleep(fail)
     began = house.now
-    assert len(services.compact_table.compact(table.identifier, listener=Thief()).committed) == 1
+    assert len(services.compact_tables.compact(table.identifier, listener=Thief()).committed) == 1
     assert waits
     assert house.now - began < timedelta(seconds=30)
 
@@ -188,14 +189,14 @@ def test_a_command_takes_over_a_waiting_failed_task_of_a_tick(house: House) -> N
     table, task = a_task_of_a_tick(house, failures=1)
     drain(house)
     began = house.now
-    assert house.services.compact_table.compact(table.identifier).committed == (task.task_id,)
+    assert house.services.compact_tables.compact(table.identifier).committed == (task.task_id,)
     assert house.now - began < timedelta(seconds=5)
 
 
 def test_a_forced_plan_of_a_person_replaces_a_waiting_failed_task(house: House) -> None:
     table, task = a_task_of_a_tick(house, failures=1)
     drain(house)
-    done = house.services.compact_table.compact(table.identifier, PlanRequest(force=True))
+    done = house.services.compact_tables.compact(table.identifier, PlanRequest(force=True))
     assert len(done.committed) == 1
     ended = house.services.stores.tasks.task(task.task_id)
     assert (ended.status, ended.end_reason) == (TaskStatus.CANCELED, EndReason.REPLACED)
@@ -210,14 +211,14 @@ def test_a_task_whose_file_is_gone_from_the_table_is_canceled_and_its_node_is_ju
     house.pass_time(60)
     services = house.services
     services.refresh_files.refresh(table.identifier)
-    assert services.tick_tables.keep().retried == ()
+    assert services.keep_watch.keep().retried == ()
     ended = services.stores.tasks.task(task.task_id)
     assert (ended.status, ended.end_reason) == (TaskStatus.CANCELED, EndReason.OUTDATED)
     assert "no longer part of the table" in str(ended.reason)
     (node,) = services.stores.tables.nodes(table.identifier)
     assert node.verdict is not None
     assert node.verdict.type is not None, "the node is due again"
-    [(_, planned)] = services.tick_tables.plan_due([table.identifier], timedelta(minutes=1))
+    [(_, planned)] = services.sweep_tables.plan_due([table.identifier], timedelta(minutes=1))
     assert len(planned.tasks) == 1
 
 
@@ -226,10 +227,10 @@ def test_a_task_waits_on_while_its_table_is_being_read(house: House) -> None:
     drain(house)
     house.pass_time(60)
     house.services.stores.commits.note_landed(table.identifier, house.now)
-    assert house.services.tick_tables.keep().retried == ()
+    assert house.services.keep_watch.keep().retried == ()
     assert house.services.stores.tasks.task(task.task_id).waits_for_retry
     house.services.refresh_files.refresh(table.identifier)
-    assert house.services.tick_tables.keep().retried == (task.task_id,)
+    assert house.services.keep_watch.keep().retried == (task.task_id,)
 
 
 def test_an_attempt_that_never_ends_is_failed_by_the_keeper(house: House) -> None:
@@ -240,7 +241,7 @@ def test_an_attempt_that_never_ends_is_failed_by_the_keeper(house: House) -> Non
     for _ in range(60):
         house.pass_time(60)
         services.serve_tasks.renew([taken.task.current_attempt_id])
-    assert services.tick_tables.keep().returned == (task.task_id,)
+    assert services.keep_watch.keep().returned == (task.task_id,)
     assert services.stores.tasks.task(task.task_id).end_reason is EndReason.TIMED_OUT
     assert services.serve_tasks.renew([taken.task.current_attempt_id]) == ()
 
@@ -253,7 +254,7 @@ def test_a_task_of_a_table_that_was_forgotten_disturbs_no_other(house: House) ->
     waits = house.services.stores.tasks.waiting_for_retry(house.now, 9)
     house.services.stores.index.forget(table.identifier)
     assert keeper._live_paths(table.identifier, waits) is None
-    assert house.services.tick_tables.keep().retried == ()
+    assert house.services.keep_watch.keep().retried == ()
 
 
 def test_tasks_whose_tables_are_being_read_keep_no_other_waiting(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,21 +301,21 @@ def test_a_waiting_task_of_a_table_that_is_refused_now_is_canceled(house: House)
 def test_waiting_tasks_follow_their_table_to_its_new_group_once_it_exists(house: House) -> None:
     services = house.services
     table = house.fragmented()
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     [task] = services.plan_tables.plan(table.identifier).tasks
     with table.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.group": "heavy"})
-    services.compact_table.refresh(table.identifier)
-    services.tick_tables.keep()
+    services.one_table.refresh(table.identifier)
+    services.keep_watch.keep()
     assert services.stores.tasks.task(task.task_id).queue == "default"
     services.manage_groups.add(ResourceGroup("heavy", queue=CompactionQueue(1)))
     services.stores.tasks.insert([example("other", queue="heavy")], [], house.now)
-    services.tick_tables.keep()
+    services.keep_watch.keep()
     # A move may exceed the capacity, because the task would have no worker otherwise.
     assert services.stores.tasks.task(task.task_id).queue == "heavy"
     services.stores.tasks.cancel([TaskId("other")], EndReason.GIVEN_UP, "a person", house.now)
     services.work_on_queue.drain("worker")
-    assert services.compact_table.commit_now(table.identifier).record is not None
+    assert services.one_table.commit_now(table.identifier).record is not None
     assert table.live_ids() == list(range(12))
 
 
@@ -322,11 +323,11 @@ def test_a_group_that_is_deleted_while_tasks_move_to_it_does_not_end_the_round(h
     services = house.services
     services.manage_groups.add(ResourceGroup("heavy"))
     table = house.fragmented()
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     [task] = services.plan_tables.plan(table.identifier).tasks
     with table.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.group": "heavy"})
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     services.stores.groups.instead(group=lambda name: services.stores.groups.remove(name))
     assert services.keep_queue.keep() == keep_queue.KeptQueue()
     assert services.stores.tasks.task(task.task_id).queue == "default"

@@ -43,7 +43,7 @@ class Watched:
         if self.server is not None:
             self.services.serve_optimizers.note_server(self.server)
         if self.keeps:
-            self.services.keep_watch.keep(EVERY)
+            self.services.keep_watch.watch(EVERY)
 
     def registered(self) -> Optimizer:
         registration = Registration("default", "host", "1", self.services.version, MERGE_VERSION, 1)
@@ -168,10 +168,10 @@ def test_a_task_whose_lease_ended_long_ago_is_taken_by_the_first_look_of_a_keepe
 def test_a_keeper_that_looks_rarely_has_no_breaks(watched: Watched) -> None:
     watched.keeps = False
     rarely = timedelta(minutes=2)
-    watched.services.keep_watch.keep(rarely)
+    watched.services.keep_watch.watch(rarely)
     watched.house.pass_time(rarely.total_seconds())
-    watched.services.keep_watch.keep(rarely)
+    watched.services.keep_watch.watch(rarely)
     watched.taken("Dagster run 1")
     watched.house.pass_time(rarely.total_seconds())
-    watched.services.keep_watch.keep(rarely)
+    watched.services.keep_watch.watch(rarely)
     assert watched.status is TaskStatus.PENDING

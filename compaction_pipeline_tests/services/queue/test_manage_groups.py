@@ -24,7 +24,7 @@ def house(tmp_path: Path) -> House:
 def test_a_table_of_a_missing_group_says_so_and_is_planned_once_the_group_exists(house: House) -> None:
     services = house.services
     table = house.fragmented(self_optimizing__group="heavy").identifier
-    services.compact_table.refresh(table)
+    services.one_table.refresh(table)
     planned = services.plan_tables.plan(table)
     assert planned.plan.reason.code is PlanReasonCode.GROUP_MISSING
     assert "'heavy'" in planned.plan.reason.text
@@ -41,13 +41,13 @@ def test_a_group_that_is_in_use_is_not_deleted_and_the_refusal_says_by_what(hous
     services = house.services
     services.manage_groups.add(HEAVY)
     table = house.fragmented(self_optimizing__group="heavy")
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     with pytest.raises(ConfigError, match=r"in use: tables lake\.db\.t\. Name another group"):
         services.manage_groups.delete("heavy")
     services.plan_tables.plan(table.identifier)
     with table.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.group": "default"})
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     with pytest.raises(ConfigError, match="in use: 1 open task"):
         services.manage_groups.delete("heavy")
     with pytest.raises(NotFoundError, match="'light' does not exist"):

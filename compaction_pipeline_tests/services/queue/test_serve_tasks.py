@@ -20,7 +20,7 @@ from compaction_pipeline_tests.services.house import House
 
 def taken(house: House, table: TableIdentifier) -> Assignment:
     """A task of this table, planned and handed out."""
-    assert house.services.compact_table.plan_nodes(table, PlanRequest()).tasks
+    assert house.services.one_table.plan_nodes(table, PlanRequest()).tasks
     assignment = house.services.serve_tasks.poll("worker", None)
     assert isinstance(assignment, Assignment)
     return assignment

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.queue.drain import Drain, Takes
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, Registration
@@ -24,6 +25,7 @@ from compaction_pipeline.services.queue.share_queues import PATIENCE
 from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 
 FORCED = PlanRequest(types=(CompactionType.MINOR,), nodes=frozenset({TableNode(0)}), force=True)
 NONE = timedelta(0)
@@ -68,7 +70,7 @@ def waiting(house: House, **queues: int) -> dict[str, list[TableIdentifier]]:
         house.services.stores.groups.add(ResourceGroup(queue))
         for each in range(number):
             table = house.fragmented(f"{queue}{each}", **{"self-optimizing.group": queue})
-            assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+            assert house.services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
             made.setdefault(queue, []).append(table.identifier)
     return made
 
@@ -85,7 +87,7 @@ def statuses(house: House, table: TableIdentifier) -> list[TaskStatus]:
 
 
 def drain(house: House) -> None:
-    house.services.tick_tables.drain(until=lambda: False, linger=NONE)
+    house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=NONE))
 
 
 def test_the_queue_of_a_live_optimizer_is_left_to_it(house: House) -> None:
@@ -123,7 +125,7 @@ def test_queues_without_an_optimizer_have_their_turns(house: House) -> None:
 def test_a_run_ends_after_its_task_when_optimizers_appear(house: House) -> None:
     engine = noting(house, after=lambda: optimizer_of(house, "heavy"))
     tables = waiting(house, heavy=3)
-    house.services.tick_tables.drain(until=lambda: False, linger=timedelta(hours=1))
+    house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(hours=1)))
     assert engine.queues == ["heavy"]
     assert sorted(status for table in tables["heavy"] for status in statuses(house, table)) == [
         TaskStatus.COMMITTED,
@@ -134,13 +136,13 @@ def test_a_run_ends_after_its_task_when_optimizers_appear(house: House) -> None:
 
 def launched(house: House, table: LakeTable) -> None:
     """What a launched partition does."""
-    done = house.services.compact_table.compact(table.identifier, FORCED, help_others=True)
+    done = house.services.compact_tables.compact(table.identifier, FORCED, help_others=True)
     assert (len(done.records), done.failed) == (1, {})
 
 
 def asked(house: House, table: LakeTable) -> None:
     """What `compact_job` does with names."""
-    failed = house.services.tick_tables.compact_nodes({table.identifier: FORCED}, until=lambda: True, linger=NONE)
+    failed = house.services.compact_tables.carry_out({table.identifier: FORCED}, serving(until=lambda: True, linger=NONE)).failed
     assert failed == {}
 
 
@@ -177,7 +179,7 @@ def test_a_launch_commits_what_an_optimizer_merged_for_it(house: House, launch: 
 
     def merged_elsewhere(seconds: float) -> None:
         house.pass_time(seconds)
-        worker.drain(optimizer, queues=lambda: ("default",))
+        worker.drain(optimizer, Drain(Takes(queues=lambda: ("default",))))
 
     house.services.sleep = merged_elsewhere
     launch(house, table)
@@ -195,7 +197,7 @@ def test_a_task_that_a_person_waits_for_goes_before_those_of_machines(house: Hou
     house.pass_time(3600)
     by_machine = services.plan_tables.plan(table).tasks
     mine = house.fragmented("mine")
-    by_person = services.compact_table.plan_nodes(mine.identifier, FORCED).tasks
+    by_person = services.one_table.plan_nodes(mine.identifier, FORCED).tasks
     house.pass_time(10)
     assert by_machine
     assert by_person
@@ -207,7 +209,7 @@ def test_a_table_that_is_forgotten_is_no_longer_left_to_optimizers(house: House)
     optimizer_of(house, "heavy")
     ids = [task.task_id for task in house.services.stores.tasks.tasks(table)]
     left = house.services.share_queues.left_to_optimizers(ids)
-    worked_off = house.services.compact_table.worked_off(ids)
+    worked_off = house.services.await_tasks.worked_off(ids)
     assert left()
     assert not worked_off()
     house.services.stores.index.forget(table)

@@ -13,6 +13,7 @@ from compaction_pipeline.core.errors import MergeStuck
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import STUCK_AFTER, is_stuck
+from compaction_pipeline.core.queue.drain import Drain, Ends, Hears
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import EndReason, MergeResult
@@ -72,7 +73,7 @@ class Endless(InProcessMergeEngine):
 
 def planned(house: House, *tables: LakeTable) -> None:
     for table in tables:
-        assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+        assert house.services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
 
 
 def timing_out(house: House, engine: Endless) -> Callable[[], None]:
@@ -101,7 +102,7 @@ def test_an_attempt_that_takes_too_long_is_stopped_and_its_slot_takes_the_next_t
     engine = Endless(slow)
     services = house.services
     worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1, in_threads=True)
-    done = worker.drain("worker", meanwhile=timing_out(house, engine))
+    done = worker.drain("worker", Drain(hears=Hears(meanwhile=timing_out(house, engine))))
     assert engine.canceled.is_set()
     assert main_thread().name not in engine.threads
     assert {task.table for task in services.stores.tasks.tasks(statuses=(TaskStatus.PREPARED,))} == {slow.identifier, quick.identifier}
@@ -128,7 +129,7 @@ def test_a_small_merge_in_this_process_is_stopped_when_it_takes_too_long(house: 
     services = house.services
     engine = SmallFirstEngine(lambda: pytest.fail("Spark is started"), lambda: False)
     worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1, in_threads=True)
-    done = worker.drain("worker", meanwhile=timing_out(house, watched))
+    done = worker.drain("worker", Drain(hears=Hears(meanwhile=timing_out(house, watched))))
     assert (done.polled, len(done.prepared)) == (3, 2)
     (task,) = services.stores.tasks.tasks(slow.identifier)
     assert [attempt.end_reason for attempt in services.stores.tasks.attempts(task.task_id)] == [EndReason.TIMED_OUT, EndReason.MERGED]
@@ -151,7 +152,7 @@ def test_a_worker_whose_merge_cannot_be_stopped_finishes_the_others_and_ends(hou
 
     told = house.now
     with pytest.raises(MergeStuck, match=r"attempt .* of lake\.db\.slow still runs 1 min after it was told to stop"):
-        worker.drain("worker", meanwhile=meanwhile, linger=timedelta(days=1))
+        worker.drain("worker", Drain(ends=Ends(linger=timedelta(days=1)), hears=Hears(meanwhile=meanwhile)))
     engine.let_go.set()
     assert house.now - told >= STUCK_AFTER
     assert not services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))

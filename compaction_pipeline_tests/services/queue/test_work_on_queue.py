@@ -18,6 +18,7 @@ from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
+from compaction_pipeline.core.queue.drain import Drain, Ends, Hears
 from compaction_pipeline.core.queue.ports import TaskListener, TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -32,6 +33,7 @@ from compaction_pipeline_tests.builders import LAYOUT
 from compaction_pipeline_tests.defs.values import task
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.serving import serving
 from compaction_pipeline_tests.through_json import QueueThroughJson
 
 LONG = 60
@@ -71,7 +73,7 @@ def planned(house: House, engine: Held, *tables: LakeTable) -> None:
     house.services.engine_override = engine
     house.services.work_on_queue._task_slots = 2
     for table in tables:
-        assert house.services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+        assert house.services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
 
 
 def test_tables_are_merged_and_committed_while_another_table_is_merged(house: House) -> None:
@@ -89,7 +91,9 @@ def test_tables_are_merged_and_committed_while_another_table_is_merged(house: Ho
 
     # The clock moves on while the drain waits, because the drain looks for due tables every other second.
     house.services.work_on_queue._on_step = lambda step: house.pass_time(3) if step == "prepared" else None
-    done = house.services.tick_tables.drain(until=lambda: house.pass_time(1) or False, linger=timedelta(0), listener=LetGoAfterTwo())  # type: ignore[func-returns-value]
+    done = house.services.compact_tables.carry_out(
+        {}, serving(until=lambda: house.pass_time(1) or False, linger=timedelta(0), listener=LetGoAfterTwo())
+    ).drained  # type: ignore[func-returns-value]
     # The two quick merges run at the same time, so either may end first.
     assert sorted(committed[:2]) == ["lake.db.quick", "lake.db.third"]
     assert committed[2:] == ["lake.db.slow"]
@@ -114,10 +118,10 @@ def test_a_worker_needs_only_values_that_cross_a_wire(house: House, slots: int) 
             assert task.result is not None
             heard.append((task.result.error, status))
 
-    done = WorkOnQueue(queue, Held(), services.clock, heartbeat, slots).drain("elsewhere", listener=Listener())
+    done = WorkOnQueue(queue, Held(), services.clock, heartbeat, slots).drain("elsewhere", Drain(hears=Hears(Listener())))
     assert (done.polled, len(done.prepared), done.failed) == (2, 2, {})
     assert heard == [(None, TaskStatus.PREPARED)] * 2
-    assert {record.status for record in services.tick_tables.commit_due()} == {RecordStatus.COMMITTED}
+    assert {record.status for record in services.commit_due.commit()} == {RecordStatus.COMMITTED}
     assert (first.live_ids(), second.live_ids()) == ([0, 1, 2, *range(5, 12)], list(range(12)))
 
 
@@ -141,7 +145,7 @@ def test_the_caller_hears_that_the_engine_starts_and_that_tasks_begin(house: Hou
         def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
             heard.append(f"ended {task.table.name}")
 
-    WorkOnQueue(services.serve_tasks, Held(), services.clock, heartbeat, slots).drain("elsewhere", listener=Listener())
+    WorkOnQueue(services.serve_tasks, Held(), services.clock, heartbeat, slots).drain("elsewhere", Drain(hears=Hears(Listener())))
     assert heard[:2] == ["starts", "started"]
     assert sorted(heard[2:]) == ["began first", "began second", "ended first", "ended second"]
     for table in ("first", "second"):
@@ -214,7 +218,7 @@ def test_when_time_is_up_running_merges_end_and_no_other_begins(house: House) ->
             return True
         return False
 
-    done = house.services.work_on_queue.drain("me", until=over)
+    done = house.services.work_on_queue.drain("me", Drain(ends=Ends(over)))
     assert engine.begun.is_set()
     assert done.polled == len(done.prepared) >= 1
     left = house.services.stores.tasks.counts()
@@ -232,7 +236,7 @@ def test_an_interrupt_gives_the_attempts_of_all_slots_back_at_once(house: House)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        house.services.work_on_queue.drain("me", meanwhile=interrupted)
+        house.services.work_on_queue.drain("me", Drain(hears=Hears(meanwhile=interrupted)))
     assert not house.services.stores.tasks.tasks(statuses=(TaskStatus.EXECUTING,))
     (task,) = house.services.stores.tasks.tasks(first.identifier)
     (attempt,) = house.services.stores.tasks.attempts(task.task_id)
@@ -253,16 +257,16 @@ def test_an_error_that_ends_a_slot_ends_the_drain(house: House) -> None:
 def test_a_table_is_committed_early_when_its_merged_work_holds_due_nodes_back(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    assert services.compact_table.compact(table.identifier).committed
+    assert services.compact_tables.compact(table.identifier).committed
     table.ids(20)
-    services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
+    services.one_table.plan_nodes(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
     services.work_on_queue.drain("me")
     house.pass_time(61)
     assert services.commit_tables.due() == []
     # New files make the node due, but its merged work must be committed first.
     for one in range(40, 52):
         table.ids(one)
-    services.tick_tables.sweep(None, timedelta(seconds=20))
+    services.sweep_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(table.identifier)
     assert services.commit_tables.due() == [table.identifier]
     services.stores.commits.note_landed(table.identifier, house.now - timedelta(seconds=29))
@@ -272,7 +276,7 @@ def test_a_table_is_committed_early_when_its_merged_work_holds_due_nodes_back(ho
 def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
     table = house.fragmented(files=24, **{"self-optimizing.quota": "1.5", "self-optimizing.target-size": "12000"})
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     assert len(services.plan_tables.plan(table.identifier).tasks) == 1
     assert services.stores.tasks.planned_work(table.identifier).tasks == 1
     services.work_on_queue.drain("me")
@@ -291,7 +295,7 @@ def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, slot
 
     services.stores.tasks.instead(complete=full)
     with pytest.raises(StateFull):
-        services.compact_table.compact(table.identifier)
+        services.compact_tables.compact(table.identifier)
     assert asked == []
     (task,) = services.stores.tasks.tasks(table.identifier)
     assert task.attempt == 1
@@ -364,7 +368,7 @@ def test_a_drain_ends_and_commits_although_tasks_end_faster_than_its_caller_hear
         commits[0] += 1
 
     worker = WorkOnQueue(queue, Instant(), house.services.clock, heartbeat, 2)
-    done = worker.drain("me", until=until, meanwhile=meanwhile, listener=Slow())
+    done = worker.drain("me", Drain(ends=Ends(until), hears=Hears(Slow(), meanwhile)))
     assert done.polled == queue.polled < Busy.MOST / 2
 
 
@@ -403,7 +407,7 @@ def test_an_engine_starts_in_the_caller_s_thread_when_the_first_task_that_needs_
             heard.append(f"began {task.table.name}")
 
     services = house.services
-    done = WorkOnQueue(services.serve_tasks, engine, services.clock, heartbeat, slots).drain("me", listener=Listener())
+    done = WorkOnQueue(services.serve_tasks, engine, services.clock, heartbeat, slots).drain("me", Drain(hears=Hears(Listener())))
     assert (done.polled, len(done.prepared), engine.started) == (2, 2, [True])
     assert heard.count("starts") == 1
     assert heard.index("starts") < heard.index("started") < heard.index("began large")

@@ -90,7 +90,7 @@ def test_one_answer_that_a_listed_table_does_not_exist_forgets_nothing(house: Ho
     services = house.services
     with rest_server(house.lake.catalog) as server:
         services.stores.catalogs.replace(CatalogEntry("lake", {"type": "rest", "uri": server.uri}))
-        assert services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+        assert services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
         services.pause_tables.pause(table.identifier)
         before = indexed(house, table)
         server.loads.append(status(404))
@@ -135,7 +135,7 @@ def test_a_table_is_known_under_one_name_only(house: House) -> None:
     catalog.register_table(("db", "Orders"), catalog.load_table(("db", "orders")).metadata_location)
     second = replace(table.identifier, name="Orders")
     services.pause_tables.pause(table.identifier)
-    refused = services.compact_table.compact(second, PlanRequest(force=True))
+    refused = services.compact_tables.compact(second, PlanRequest(force=True))
     assert (refused.tasks, refused.plan.reason.code) == ((), PlanReasonCode.REFUSED)
     assert "lake.db.Orders is the table lake.db.orders under another name" in refused.plan.reason.text
     assert services.stores.files.files(second) == ()
@@ -160,7 +160,7 @@ def test_a_table_of_two_catalogs_is_known_under_one_name_only(house: House) -> N
     services.stores.catalogs.add(CatalogEntry("second", other_uri(house)))
     second = replace(table.identifier, catalog="second")
     assert services.refresh_files.refresh(table.identifier).complete
-    refused = services.compact_table.compact(second, PlanRequest(force=True))
+    refused = services.compact_tables.compact(second, PlanRequest(force=True))
     assert (refused.tasks, refused.plan.reason.code) == ((), PlanReasonCode.REFUSED)
     assert "second.db.orders is the table lake.db.orders under another name" in refused.plan.reason.text
     services.remove_catalog.remove("lake")
@@ -197,7 +197,7 @@ def test_a_name_is_not_read_while_nobody_can_tell_whether_the_table_has_another(
 def test_a_renamed_table_is_forgotten_under_its_old_name(house: House) -> None:
     table = house.fragmented("orders")
     services, catalog = house.services, house.lake.catalog
-    assert services.compact_table.plan_nodes(table.identifier, PlanRequest()).tasks
+    assert services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
     catalog.rename_table(("db", "orders"), ("db", "renamed"))
     renamed = replace(table.identifier, name="renamed")
     assert services.refresh_files.refresh(renamed).complete
@@ -260,9 +260,9 @@ def test_another_tools_rewrite_is_a_warning(house: House) -> None:
 def test_a_property_out_of_bounds_stops_that_table_only_and_shows_on_it(house: House) -> None:
     bad = house.fragmented("bad", **{"self-optimizing.fragment-ratio": "1"})
     good = house.fragmented("good")
-    swept = house.services.tick_tables.sweep(None, timedelta(seconds=20))
+    swept = house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     assert len(swept.refreshed) == 2
-    house.services.tick_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
+    house.services.sweep_tables.plan_due([bad.identifier, good.identifier], timedelta(seconds=20))
     problem = house.services.stores.tables.state(bad.identifier).problem
     assert problem is not None
     assert "'self-optimizing.fragment-ratio' is 1 but must be ≥ 2 and < 2^31; the table sets it: ALTER TABLE " in problem
@@ -275,7 +275,7 @@ def test_an_unreadable_manifest_harms_no_other_table(house: House) -> None:
     manifest = house.lake.scan.manifests(bad.identifier, bad.head().snapshot_id or 0)[0]
     with open(manifest.path.removeprefix("file://"), "wb") as file:
         file.write(b"not avro")
-    house.services.tick_tables.sweep(None, timedelta(seconds=20))
+    house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     assert house.services.stores.tables.state(good.identifier).whole is not None
     state = house.services.stores.tables.state(bad.identifier)
     assert state.whole is None
@@ -308,7 +308,7 @@ def evolved(table: LakeTable) -> None:
 
 def full_reason(house: House, table: LakeTable) -> str:
     request = PlanRequest((CompactionType.FULL,), force=True)
-    return house.services.compact_table.explain(table.identifier, request).verdicts[0].reason.text
+    return house.services.one_table.explain(table.identifier, request).verdicts[0].reason.text
 
 
 def test_a_new_spec_without_a_snapshot_moves_no_row(house: House) -> None:
@@ -353,7 +353,7 @@ def test_files_from_before_and_after_a_promotion_are_in_one_partition(house: Hou
     with table.table.update_schema() as update:
         update.update_column("p", LongType())
     table.delete_ids(1, 2, partition=Record(5))
-    compaction = house.services.compact_table.compact(table.identifier)
+    compaction = house.services.compact_tables.compact(table.identifier)
     assert len(compaction.committed) == 1
     assert table.live_ids() == [0, *range(3, 12)]
     assert len(table.files()) == 1
@@ -362,15 +362,15 @@ def test_files_from_before_and_after_a_promotion_are_in_one_partition(house: Hou
 def test_a_table_with_an_unchanged_metadata_location_is_not_loaded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     moved, still = house.fragmented("moved", files=2), house.fragmented("still", files=2)
     assert house.services.refresh_files.unmoved() == set()
-    house.services.tick_tables.sweep(None, timedelta(seconds=20))
+    house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     moved.ids(7)
-    swept = house.services.tick_tables.sweep(None, timedelta(seconds=20))
+    swept = house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     assert [refresh.table for refresh in swept.refreshed] == [moved.identifier]
     assert swept.unmoved == 1
     assert indexed(house, moved) == {file.path for file in moved.files()}
     with moved.table.transaction() as transaction:
         transaction.set_properties({"self-optimizing.enabled": "false"})
-    house.services.tick_tables.sweep(None, timedelta(seconds=20))
+    house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     layout = house.services.stores.tables.state(moved.identifier).layout
     assert layout is not None
     assert layout.properties["self-optimizing.enabled"] == "false"
@@ -379,9 +379,9 @@ def test_a_table_with_an_unchanged_metadata_location_is_not_loaded(house: House,
 
 def test_a_dropped_table_is_forgotten_though_its_catalog_names_only_the_others(house: House) -> None:
     gone, kept = house.fragmented("gone", files=2), house.fragmented("kept", files=2)
-    house.services.tick_tables.sweep(None, timedelta(seconds=20))
+    house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     house.lake.catalog.drop_table(("db", "gone"))
-    house.services.tick_tables.sweep(None, timedelta(seconds=20))
+    house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     assert [state.table for state in house.services.stores.tables.states()] == [kept.identifier]
     assert gone.identifier not in house.services.refresh_files.unmoved()
 
@@ -422,7 +422,7 @@ def test_a_commit_of_ours_changes_no_node_whose_files_it_only_carried_over(house
     house.services.refresh_files.refresh(table.identifier)
     before = {state.node: state.changed_snapshot_id for state in house.services.stores.tables.nodes(table.identifier)}
     merged = next(node for node in before if str(node) == "day=1")
-    assert house.services.compact_table.compact(table.identifier, PlanRequest(nodes=frozenset({merged}))).committed
+    assert house.services.compact_tables.compact(table.identifier, PlanRequest(nodes=frozenset({merged}))).committed
     refresh = house.services.refresh_files.refresh(table.identifier)
     assert refresh.changed == (merged,)
     after = {state.node: state.changed_snapshot_id for state in house.services.stores.tables.nodes(table.identifier)}
@@ -531,13 +531,13 @@ def test_a_global_delete_counts_in_every_node_until_it_is_gone(house: House) -> 
 def test_a_refused_table_is_read_again_when_its_pointer_is_set_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = house.fragmented(files=2)
     services = house.services
-    services.compact_table.refresh(table.identifier)
+    services.one_table.refresh(table.identifier)
     # For a while the catalog names newer metadata, which has a type that the program does not know.
     with monkeypatch.context() as patch:
         services.scan.instead_once(head=_refused)
         patch.setattr(services.refresh_files, "unmoved", lambda: frozenset())
-        assert services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed[0].problem == "a type of tomorrow"
-    [refresh] = services.tick_tables.sweep(None, timedelta(seconds=20)).refreshed
+        assert services.sweep_tables.sweep(None, timedelta(seconds=20)).refreshed[0].problem == "a type of tomorrow"
+    [refresh] = services.sweep_tables.sweep(None, timedelta(seconds=20)).refreshed
     assert refresh.complete
 
 
@@ -548,7 +548,7 @@ def _refused(*_: object) -> NoReturn:
 def test_a_commit_of_ours_that_lands_while_a_table_is_read_outdates_what_is_read(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    services.compact_table.plan_nodes(table.identifier, PlanRequest((CompactionType.MINOR,), force=True))
+    services.one_table.plan_nodes(table.identifier, PlanRequest((CompactionType.MINOR,), force=True))
     services.work_on_queue.drain("me")
     table.ids(50)
 

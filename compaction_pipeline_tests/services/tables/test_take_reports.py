@@ -47,11 +47,11 @@ def test_reports_within_a_second_are_answered_by_one_look(house: House) -> None:
     for number in range(12):
         table.ids(100 + number)
         assert services.take_reports.take(report_of(table)).accepted
-    assert services.tick_tables.sweep_reported(BUDGET) == []
+    assert services.sweep_tables.sweep_reported(BUDGET) == []
     house.now += TOGETHER
-    [refresh] = services.tick_tables.sweep_reported(BUDGET)
+    [refresh] = services.sweep_tables.sweep_reported(BUDGET)
     assert (refresh.complete, len(refresh.changed)) == (True, 1)
-    assert services.tick_tables.sweep_reported(BUDGET) == []
+    assert services.sweep_tables.sweep_reported(BUDGET) == []
     assert waiting(house) == []
 
 
@@ -82,7 +82,7 @@ def test_a_sweep_reads_reported_tables_before_its_turn_and_keeps_its_place(house
     services = house.services
     assert services.take_reports.take(report_of(tables["a"], files=1)).accepted
     assert services.take_reports.take(report_of(tables["d"], files=5)).accepted
-    sweep = services.tick_tables.sweep("lake.db.b", BUDGET)
+    sweep = services.sweep_tables.sweep("lake.db.b", BUDGET)
     assert [refresh.table.name for refresh in sweep.refreshed] == ["d", "a", "b", "c"]
     assert waiting(house) == []
 
@@ -93,7 +93,7 @@ def test_reports_keep_no_other_table_waiting_when_the_time_is_up(house: House) -
     for name in ("b", "c", "d"):
         services.take_reports.take(report_of(tables[name]))
     # The time is up at once: one reported table has its turn, and the first of the others. Neither is read to the end.
-    sweep = services.tick_tables.sweep(None, timedelta(0))
+    sweep = services.sweep_tables.sweep(None, timedelta(0))
     assert [refresh.table.name for refresh in sweep.refreshed] == ["b", "a"]
     assert waiting(house) == ["b", "c", "d"]
 
@@ -103,10 +103,10 @@ def test_a_report_stays_while_another_process_reads_the_table(house: House) -> N
     services = house.services
     services.take_reports.take(report_of(table))
     assert services.stores.leases.acquire(f"refresh:{table.identifier}", "another", house.now, timedelta(minutes=1))
-    assert services.tick_tables.sweep(None, BUDGET).refreshed[0].busy
+    assert services.sweep_tables.sweep(None, BUDGET).refreshed[0].busy
     assert waiting(house) == ["t"]
     services.stores.leases.release(f"refresh:{table.identifier}", "another")
-    services.tick_tables.sweep(None, BUDGET)
+    services.sweep_tables.sweep(None, BUDGET)
     assert waiting(house) == []
 
 
@@ -116,7 +116,7 @@ def test_a_table_that_is_new_in_its_catalog_is_discovered(house: House) -> None:
     table.ids(1)
     assert house.services.take_reports.take(report_of(table)).accepted
     assert table.identifier in house.services.read_tables.names()
-    house.services.tick_tables.sweep(None, BUDGET)
+    house.services.sweep_tables.sweep(None, BUDGET)
     assert house.services.stores.tables.state(table.identifier).whole is not None
 
 
@@ -133,7 +133,7 @@ def test_the_report_of_a_dropped_table_is_answered(house: House) -> None:
     services = house.services
     services.take_reports.take(report_of(table))
     house.lake.catalog.drop_table("db.t")
-    services.tick_tables.sweep(None, BUDGET)
+    services.sweep_tables.sweep(None, BUDGET)
     assert waiting(house) == []
 
 
