@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Transaction
 
 from compaction_pipeline.core.errors import ConfigError, RacesLost
+from compaction_pipeline.iceberg.commit.attempts import RetryPolicy
 from compaction_pipeline_tests.keyed.written import Keyed, row
 
 EARLY = datetime(2026, 11, 23, 8, tzinfo=timezone.utc)
@@ -110,6 +112,6 @@ def test_a_reset_says_when_it_lost_every_race(keyed: Keyed, monkeypatch: pytest.
         raise CommitFailedException("another writer was faster")
 
     monkeypatch.setattr(Transaction, "commit_transaction", lost)
-    monkeypatch.setattr("compaction_pipeline.iceberg.keyed.append._ATTEMPTS", 2)
+    monkeypatch.setattr(RetryPolicy, "WRITER", replace(RetryPolicy.WRITER, retries=1))
     with pytest.raises(RacesLost, match="the marks of sink 'a' stay"):
         keyed.table.reset_sink("a")

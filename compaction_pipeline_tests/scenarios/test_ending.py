@@ -174,7 +174,7 @@ def test_a_command_ends_while_spark_starts(tmp_path: Path) -> None:
     lake.append_small_files(1, 4)
     home = registered(tmp_path, CatalogEntry("lake", lake.properties))
     with Processes() as processes:
-        large = "from compaction_pipeline.core.queue import small_tasks; small_tasks.SMALL_BYTES = 0; "
+        large = "from compaction_pipeline.core.work import small_tasks; small_tasks.SMALL_BYTES = 0; "
         child = compact(processes, home, "spark", large)
         while len(child.look()) < 2:
             assert child.exit_code is None, child.last_words()

@@ -20,7 +20,7 @@ from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.commit.validation import PathsIn
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.partition_paths import key_of
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -28,8 +28,8 @@ from compaction_pipeline.core.work.merged import MergedWork, by_kind
 from compaction_pipeline.core.work.work import ToBase, Work
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit.attempts import head_id
-from compaction_pipeline.iceberg.commit.landing import parents_of_attempts, went_in
-from compaction_pipeline.iceberg.commit.outputs import number_of_plan, outputs_of
+from compaction_pipeline.iceberg.commit.landing import parents_of_attempts
+from compaction_pipeline.iceberg.commit.outputs import outputs_of
 from compaction_pipeline.iceberg.commit.strategy import Chosen, Landed, Opened, Strategy
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, numbers_at, read_sequences, refuse_lost
@@ -37,7 +37,7 @@ from compaction_pipeline.iceberg.keyed.statistics import STATISTICS_FLAGS, attac
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, files_of, load_known_stores
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
-from compaction_pipeline.iceberg.scan import manifests_of, refusal_of_contents
+from compaction_pipeline.iceberg.scan import manifests_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class BaseStoreCommit(Strategy[BaseDecision]):
         return with_their_groups(self.tasks, found)
 
     def went_in(self, landed: Landed) -> Collection[TaskId]:
-        return went_in(self.tasks, landed) | _only_moved(self.tasks, landed)
+        return {*super().went_in(landed), *_only_moved(self.tasks, landed)}
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,6 @@ class _OpenedStores(Opened[BaseDecision]):
     @property
     def store(self) -> Table:
         return self.stores.base
-
-    @property
-    def table_uuid(self) -> str:
-        return str(self.store.metadata.table_uuid)
-
-    def refusal(self) -> str | None:
-        return refusal_of_contents(self.store.metadata)
-
-    def sequence_number(self, task: MergedWork[Work], output: OutputFile) -> int:
-        return number_of_plan(task, output, self.store.metadata)
 
     def decide(self, candidates: Candidates, head: HeadFiles, paths_in: PathsIn) -> BaseDecision:
         keyed = _keyed_head(self.name, self.store, self.stores.change, candidates.tasks, head.data.by_path.values())

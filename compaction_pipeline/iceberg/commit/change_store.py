@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
@@ -15,18 +15,15 @@ from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.commit.rewrite_decision import RewriteDecision, decide_rewrites
 from compaction_pipeline.core.commit.validation import PathsIn
-from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.commit.landing import went_in
-from compaction_pipeline.iceberg.commit.strategy import Chosen, Landed, Opened, Strategy, in_order
+from compaction_pipeline.iceberg.commit.strategy import Chosen, Opened, Strategy
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores, files_of, load_known_stores
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
-from compaction_pipeline.iceberg.scan import refusal_of_contents
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,6 @@ class ChangeStoreCommit(Strategy[RewriteDecision]):
     def written_store(self) -> Table:
         return load_known_stores(self.catalogs, self.table).change
 
-    def together(self, found: Collection[TaskId]) -> tuple[TaskId, ...]:
-        return in_order(self.tasks, found)
-
-    def went_in(self, landed: Landed) -> Collection[TaskId]:
-        return went_in(self.tasks, landed)
-
 
 @dataclass(frozen=True)
 class _OpenedStores(Opened[RewriteDecision]):
@@ -61,9 +52,6 @@ class _OpenedStores(Opened[RewriteDecision]):
     @property
     def table_uuid(self) -> str:
         return str(self.stores.base.metadata.table_uuid)
-
-    def refusal(self) -> str | None:
-        return refusal_of_contents(self.store.metadata)
 
     def sequence_number(self, task: MergedWork[Work], output: OutputFile) -> int:
         # Readers skip a change file by this number, so it must not be lower than the transaction of any of its rows.

@@ -16,10 +16,9 @@ from pyiceberg.typedef import Record
 from compaction_pipeline.core.commit.figures import counted
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, CommitFigures
-from compaction_pipeline.core.errors import assert_never
-from compaction_pipeline.core.ids import RecordId, TaskId
+from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.work.merged import MergedWork
-from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.iceberg.commit.attempts import head_id, snapshots_with
 from compaction_pipeline.iceberg.commit.outputs import outputs_of
 from compaction_pipeline.iceberg.commit.strategy import D, Landed, Strategy
@@ -85,26 +84,6 @@ def landed_by_record(loaded: Table, record_id: RecordId, tasks: Sequence[MergedW
     committed = strategy.together(found)
     conflicts = {task.task_id: "its record was committed without it" for task in tasks if task.task_id not in committed}
     return CommitOutcome(CommitState.COMMITTED, committed, conflicts, first.parent_snapshot_id, last.snapshot_id, figures)
-
-
-def went_in(tasks: Sequence[MergedWork[Work]], landed: Landed) -> set[TaskId]:
-    """The tasks that a commit put in, as far as the files that it added and removed tell."""
-    return {task.task_id for task in tasks if _went_in(task, landed.added, landed.removed)}
-
-
-def _went_in(task: MergedWork[Work], added: Collection[str], removed: Collection[str]) -> bool:
-    work, outputs = task.work, outputs_of(task)
-    match work:
-        case Merge() | RewriteChanges():
-            return all(file.path in removed for file in work.inputs)
-        case DropDeletes():
-            return any(delete.path in removed for delete in work.deletes)
-        case ToBase():
-            return any(output.path in added for output in outputs) or any(file.path in removed for file in work.rewritten)
-        case Convert():
-            return all(output.path in added for output in outputs) if outputs else any(path in removed for path in work.converts)
-        case _:
-            return assert_never(work)
 
 
 def _figures_of_history(loaded: Table, first: Snapshot, last: Snapshot, added: set[str], removed: set[str]) -> CommitFigures:

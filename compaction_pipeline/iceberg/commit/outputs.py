@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
 
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.errors import CommitConflict, OutputUnusable
@@ -98,14 +97,6 @@ def prepared_output(
         referenced_data_file=output.referenced_data_file,
     )
     return TaskOutput(file, live)
-
-
-def number_of_plan(task: MergedWork[Work], output: OutputFile, metadata: TableMetadata) -> int:
-    """The data sequence number of a merged file, when later deletes have to reach it: that of the plan.
-
-    New position deletes get that of the new snapshot.
-    """
-    return task.sequence_number if output.content is FileContent.DATA else metadata.next_sequence_number()
 
 
 def _check_on_storage(loaded: Table, task: MergedWork[Work], output: OutputFile) -> None:

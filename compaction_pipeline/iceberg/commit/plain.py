@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
@@ -14,18 +14,13 @@ from compaction_pipeline.core.commit.figures import commit_figures
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.commit.validation import PathsIn
-from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.commit.landing import went_in
-from compaction_pipeline.iceberg.commit.outputs import number_of_plan
-from compaction_pipeline.iceberg.commit.strategy import Chosen, Landed, Opened, Strategy, in_order
+from compaction_pipeline.iceberg.commit.strategy import Chosen, Opened, Strategy
 from compaction_pipeline.iceberg.plain_tables import refusal_of_part
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
-from compaction_pipeline.iceberg.scan import refusal_of_contents
 
 
 @dataclass(frozen=True)
@@ -42,12 +37,6 @@ class PlainCommit(Strategy[CommitDecision]):
     def written_store(self) -> Table:
         return self.catalogs.load(self.table)
 
-    def together(self, found: Collection[TaskId]) -> tuple[TaskId, ...]:
-        return in_order(self.tasks, found)
-
-    def went_in(self, landed: Landed) -> Collection[TaskId]:
-        return went_in(self.tasks, landed)
-
 
 @dataclass(frozen=True)
 class _OpenedTable(Opened[CommitDecision]):
@@ -59,15 +48,8 @@ class _OpenedTable(Opened[CommitDecision]):
     def store(self) -> Table:
         return self.loaded
 
-    @property
-    def table_uuid(self) -> str:
-        return str(self.loaded.metadata.table_uuid)
-
     def refusal(self) -> str | None:
-        return refusal_of_part(self.catalogs, self.table, self.loaded) or refusal_of_contents(self.loaded.metadata)
-
-    def sequence_number(self, task: MergedWork[Work], output: OutputFile) -> int:
-        return number_of_plan(task, output, self.loaded.metadata)
+        return refusal_of_part(self.catalogs, self.table, self.loaded) or super().refusal()
 
     def decide(self, candidates: Candidates, head: HeadFiles, paths_in: PathsIn) -> CommitDecision:
         decision = decide(candidates.fitting, head, candidates.outputs_of, paths_in)

@@ -14,14 +14,16 @@ from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.commit.candidates import Candidates
 from compaction_pipeline.core.commit.head import HeadFiles
+from compaction_pipeline.core.commit.landed import went_in
 from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.commit.validation import PathsIn
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
+from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.iceberg.commit.outputs import TaskOutput
 from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.scan import refusal_of_contents
 
 
 class Decision(Protocol):
@@ -80,15 +82,15 @@ class Opened(Protocol[D]):
     @property
     def table_uuid(self) -> str:
         """The uuid of the table that the tasks were planned for."""
-        ...
+        return str(self.store.metadata.table_uuid)
 
     def refusal(self) -> str | None:
         """Why this table takes no commit of this kind; None when it does."""
-        ...
+        return refusal_of_contents(self.store.metadata)
 
     def sequence_number(self, task: MergedWork[Work], output: OutputFile) -> int:
-        """The data sequence number that a merged file gets."""
-        ...
+        """The data sequence number that a merged file gets. Here that of the plan, so that later deletes reach it."""
+        return task.sequence_number if output.content is FileContent.DATA else self.store.metadata.next_sequence_number()
 
     def decide(self, candidates: Candidates, head: HeadFiles, paths_in: PathsIn) -> D:
         """Which tasks go in, and why the others do not. Raises TableRefused when that cannot be known of this table."""
@@ -111,7 +113,9 @@ class Opened(Protocol[D]):
 
 
 class Strategy(Protocol[D]):
-    """One kind of commit."""
+    """One kind of commit, of these tasks."""
+
+    tasks: Sequence[MergedWork[Work]]
 
     def open(self) -> Opened[D]:
         """Load what an attempt is built on. Raises NotFoundError and TableRefused."""
@@ -123,13 +127,8 @@ class Strategy(Protocol[D]):
 
     def together(self, found: Collection[TaskId]) -> tuple[TaskId, ...]:
         """These tasks of the commit, and those that can only go in with them, in the order of the commit."""
-        ...
+        return tuple(task.task_id for task in self.tasks if task.task_id in found)
 
     def went_in(self, landed: Landed) -> Collection[TaskId]:
-        """The tasks that an earlier commit put in, as the files tell that it added and removed."""
-        ...
-
-
-def in_order(tasks: Sequence[MergedWork[Work]], found: Collection[TaskId]) -> tuple[TaskId, ...]:
-    """The tasks that were found, in the order of the commit."""
-    return tuple(task.task_id for task in tasks if task.task_id in found)
+        """The tasks that an earlier commit put in."""
+        return went_in(self.tasks, landed.added, landed.removed)
