@@ -24,6 +24,9 @@ SHAPE ?=
 PYTEST := $(BIN)/python -m pytest
 # Two workers fit a machine of 2 cores. Run `make test JOBS=4` on a larger one.
 JOBS ?= 2
+# The tests of a file run one after the other, because they share servers. By itself pytest-xdist begins with the files of many tests, and
+# would leave the longest ones for the end: those of the demo have three tests.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 export PORT ONCE OPTIMIZERS
 export PYTHONUNBUFFERED := 1
@@ -110,19 +113,19 @@ test-spark: $(STAMP) ## tests on a Spark session
 
 test-postgres: $(STAMP) ## tests on PostgreSQL
 	@echo "== postgres tests"
-	@$(PYTEST) -q -n $(JOBS) --dist loadfile --stage=postgres
+	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=postgres
 
 test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"
-	@$(PYTEST) -q --stage=interop
+	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=interop
 
 test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
-	@$(PYTEST) -q -n $(JOBS) --dist loadfile --stage=scenario
+	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=scenario
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
-	@$(PYTEST) -q --stage=browser
+	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=browser
 
 test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that are too long for CI
 	@echo "== model test, $(STEPS) steps"

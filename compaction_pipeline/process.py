@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from compaction_pipeline.core.errors import CompactionError
@@ -16,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def heartbeat(renew: Callable[[], object]) -> Iterator[None]:
-    """Call `renew` in a thread every few seconds until the block ends; see `Heartbeat` in `core/leases/ports.py`."""
+def heartbeat(renew: Callable[[], object], every: timedelta = RENEWAL_INTERVAL) -> Iterator[None]:
+    """Call `renew` in a thread again and again until the block ends; see `Heartbeat` in `core/leases/ports.py`."""
     stopped = threading.Event()
 
     def beat() -> None:
-        while not stopped.wait(RENEWAL_INTERVAL.total_seconds()):
+        while not stopped.wait(every.total_seconds()):
             try:
                 renew()
             except CompactionError as error:

@@ -17,6 +17,7 @@ from compaction_pipeline.api.insight import insight_routes
 from compaction_pipeline.api.metrics import Durations, metrics_route
 from compaction_pipeline.api.openapi import complete_document
 from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
+from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
@@ -29,7 +30,7 @@ from compaction_pipeline.bootstrap import Services
 VERSION_PREFIX = "/api/v1"
 
 
-def http_app(services: Services, beside: AbstractContextManager[object] | None = None) -> FastAPI:
+def http_app(services: Services, beside: AbstractContextManager[object] | None = None, patience: Patience = Patience()) -> FastAPI:
     """The application over these services. `beside` is entered when it starts and left when it ends."""
 
     @asynccontextmanager
@@ -50,9 +51,9 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     wrong = WrongTokens(services.own_clock)
     app.add_middleware(AnswerWrongTokens, wrong=wrong, answer=unknown_token(), without=no_token(), paths=(VERSION_PREFIX, "/metrics"))
     guard = Guard(services.keep_tokens, RateLimit(services.own_clock), wrong)
-    bodies = Bodies(guard.count_bytes)
+    bodies = Bodies(guard.count_bytes, patience.body_seconds)
     optimizers = services.serve_optimizers
-    app.include_router(health_routes(services.check_ready, services.own_clock))
+    app.include_router(health_routes(services.check_ready, services.own_clock, patience.database))
     registry = CollectorRegistry()
     app.add_middleware(Durations, registry=registry)
     read = services.read_tables, services.read_tasks, services.read_queues

@@ -26,8 +26,6 @@ from compaction_pipeline.core.words import printable
 
 T = TypeVar("T")
 
-SLOWEST_SECONDS = 30.0
-"""A body must have arrived after this many seconds."""
 _LARGE_BYTES = 64 * 1024
 """A body of at most this size is read at once. Larger ones wait for a place."""
 _PARSED_AT_ONCE = 2
@@ -43,9 +41,13 @@ Sender = Callable[..., Awaitable[Token] | AsyncIterator[Token]]
 class Bodies:
     """Makes the dependencies by which routes get their bodies."""
 
-    def __init__(self, count_bytes: Callable[[Token, int], None]) -> None:
-        """`count_bytes` counts the bytes of a body for the limit of its token, and raises when the token has sent too many."""
+    def __init__(self, count_bytes: Callable[[Token, int], None], seconds: float) -> None:
+        """`count_bytes` counts the bytes of a body for the limit of its token, and raises when the token has sent too many.
+
+        A body must have arrived after `seconds`.
+        """
         self._count_bytes = count_bytes
+        self._seconds = seconds
         self._large = LargeBodies()
         self._parsing, self._parsing_large = CapacityLimiter(_PARSED_AT_ONCE), CapacityLimiter(1)
 
@@ -76,17 +78,17 @@ class Bodies:
             return await self._parsed_now(request, token, bounds, parse)
         try:
             # Optimizers have tokens of their own. Whoever has the token with which they register can have as many as he likes.
-            async with self._large.place(token.issued_id, SLOWEST_SECONDS):
+            async with self._large.place(token.issued_id, self._seconds):
                 return await self._parsed_now(request, token, bounds, parse)
         except NoTurn:
-            busy = f"too many large bodies are sent now, and this one got no turn within {SLOWEST_SECONDS:g} s; send it again"
+            busy = f"too many large bodies are sent now, and this one got no turn within {self._seconds:g} s; send it again"
             raise HTTPException(429, busy, {"Retry-After": "1"}) from None
 
     async def _parsed_now(self, request: Request, token: Token, bounds: BodyBounds, parse: Callable[[bytes], T]) -> T:
         try:
-            text = await asyncio.wait_for(_read(request, bounds), SLOWEST_SECONDS)
+            text = await asyncio.wait_for(_read(request, bounds), self._seconds)
         except asyncio.TimeoutError:
-            raise BodyError(408, f"the body must arrive within {SLOWEST_SECONDS:g} s") from None
+            raise BodyError(408, f"the body must arrive within {self._seconds:g} s") from None
         if _announced(request) is None:
             self._count_bytes(token, len(text))
         limiter = self._parsing_large if len(text) > _LARGE_BYTES else self._parsing

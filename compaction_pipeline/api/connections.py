@@ -65,14 +65,16 @@ class _Group:
 class Connections:
     """The connections of one server. Only its event loop uses them."""
 
-    def __init__(self, proxy: Network | None = None) -> None:
+    def __init__(
+        self, proxy: Network | None = None, most_unfinished_of_one: int = MOST_UNFINISHED_OF_ONE, most_unknown: int = MOST_UNKNOWN
+    ) -> None:
         """`proxy` is where all connections come from one address, so that the limit for each address says nothing about people."""
 
         def is_proxy(address: str) -> bool:
             return proxy is not None and ipaddress.ip_address(address) in proxy
 
-        self._unfinished = _Group(MOST_UNFINISHED, MOST_UNFINISHED_OF_ONE, is_proxy)
-        self._unknown = _Group(MOST_UNKNOWN, None, is_proxy)
+        self._unfinished = _Group(MOST_UNFINISHED, most_unfinished_of_one, is_proxy)
+        self._unknown = _Group(most_unknown, None, is_proxy)
 
     def unfinished(self, connection: Connection, host: str) -> None:
         """Note that the headers of a connection's request are not complete. `host` is the address that it comes from."""

@@ -16,8 +16,6 @@ from typing import Any, cast
 
 from compaction_pipeline.api.connections import Connections
 
-HANDSHAKE_SECONDS = 10.0
-"""A handshake must have ended after this time."""
 _SHUTDOWN: dict[str, Any] = {"ssl_shutdown_timeout": 2.0} if sys.version_info >= (3, 11) else {}
 """Whoever does not answer the end of a TLS connection keeps it open for so long."""
 
@@ -31,13 +29,15 @@ class Handshake(asyncio.Protocol):
         http: Callable[..., asyncio.Protocol],
         context: ssl.SSLContext,
         connections: Connections,
+        seconds: float,
         _loop: asyncio.AbstractEventLoop | None = None,
         **named: Any,
     ) -> None:
-        """`http` makes the protocol of HTTP from what uvicorn gives, which is `named`."""
+        """`http` makes the protocol of HTTP from what uvicorn gives, which is `named`. A handshake must have ended after `seconds`."""
         self._make_http = partial(http, _loop=_loop, **named)
         self._context = context
         self._connections = connections
+        self._seconds = seconds
         self._loop = _loop or asyncio.get_event_loop()
         self._http: asyncio.Protocol | None = None
         self._early: list[bytes] = []
@@ -65,7 +65,7 @@ class Handshake(asyncio.Protocol):
     async def _secure(self) -> None:
         try:
             secured = await self._loop.start_tls(
-                self._transport, self, self._context, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS, **_SHUTDOWN
+                self._transport, self, self._context, server_side=True, ssl_handshake_timeout=self._seconds, **_SHUTDOWN
             )
         except OSError:
             # It is no TLS, it took too long, the client went away, or another connection needed the place.

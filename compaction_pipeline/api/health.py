@@ -14,8 +14,6 @@ from pydantic import BaseModel
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable
 
-WITHIN = timedelta(seconds=2)
-"""A server is ready when a write transaction of the state database begins within this time."""
 SHARED = timedelta(seconds=1)
 """Whoever asks so soon after somebody else gets the same answer."""
 
@@ -34,8 +32,10 @@ class Health(BaseModel):
 class Readiness:
     """Asks the state database whether it takes writes, at most one question at a time."""
 
-    def __init__(self, check_ready: Callable[[timedelta], None], clock: Callable[[], datetime]) -> None:
+    def __init__(self, check_ready: Callable[[timedelta], None], clock: Callable[[], datetime], within: timedelta) -> None:
+        """`check_ready` raises StorageUnavailable when no write transaction begins `within` this time."""
         self._check_ready = check_ready
+        self._within = within
         self._clock = clock
         self._limiter = CapacityLimiter(1)
         self._asking: asyncio.Task[CompactionError | None] | None = None
@@ -50,15 +50,17 @@ class Readiness:
             self._asking = asyncio.create_task(self._ask())
         try:
             # A database that is out of reach may take longer to say so. The question goes on, and the next ones wait for its answer.
-            problem = await asyncio.wait_for(asyncio.shield(self._asking), WITHIN.total_seconds() + 0.5)
+            problem = await asyncio.wait_for(asyncio.shield(self._asking), self._within.total_seconds() + 0.5)
         except asyncio.TimeoutError:
-            raise StorageUnavailable(f"the state database has not answered within {WITHIN.total_seconds():g} s; see that it runs") from None
+            raise StorageUnavailable(
+                f"the state database has not answered within {self._within.total_seconds():g} s; see that it runs"
+            ) from None
         if problem is not None:
             raise problem
 
     async def _ask(self) -> CompactionError | None:
         try:
-            await to_thread.run_sync(self._check_ready, WITHIN, limiter=self._limiter)
+            await to_thread.run_sync(self._check_ready, self._within, limiter=self._limiter)
         except CompactionError as error:
             self._log(str(error))
             return StorageUnavailable(_NOT_READY)
@@ -74,10 +76,10 @@ class Readiness:
             log.warning("the server is not ready: %s", problem)
 
 
-def health_routes(check_ready: Callable[[timedelta], None], clock: Callable[[], datetime]) -> APIRouter:
+def health_routes(check_ready: Callable[[timedelta], None], clock: Callable[[], datetime], within: timedelta) -> APIRouter:
     """`/health/live` and `/health/ready`, which need no token. `check_ready` raises StorageUnavailable when nothing can be written."""
     routes = APIRouter(tags=["health"], responses={503: ANSWERS[503]})
-    readiness = Readiness(check_ready, clock)
+    readiness = Readiness(check_ready, clock, within)
 
     @routes.get("/health/live")
     async def live() -> Health:

@@ -19,11 +19,6 @@ from compaction_pipeline.api.problems import problem
 from compaction_pipeline.api.slow_refusals import Refusals
 from compaction_pipeline.core.errors import ErrorCode
 
-HEADER_SECONDS = 10.0
-"""The headers of a request must have arrived so many seconds after the connection was made, or after the request began.
-
-A client that sends them byte by byte gets no more time.
-"""
 MOST_HEADER_BYTES = 16 * 1024
 """The request line and all headers may have this size."""
 MOST_HEADERS = 100
@@ -77,9 +72,10 @@ class HeaderDeadline(H11Protocol):
     _unread_bytes = 0
     _is_known = False
 
-    def __init__(self, *given: Any, connections: Connections, refusals: Refusals, **named: Any) -> None:
+    def __init__(self, *given: Any, connections: Connections, refusals: Refusals, header_seconds: float, **named: Any) -> None:
         super().__init__(*given, **named)
         self._refusals = refusals
+        self._header_seconds = header_seconds
         self._is_refused = False
         self.conn = _BoundedConnection(h11.SERVER, MOST_HEADER_BYTES)
         self._connections = connections
@@ -196,7 +192,7 @@ class HeaderDeadline(H11Protocol):
         return self.client[0] if self.client else ""
 
     def _begin(self) -> None:
-        self._deadline = self.loop.call_later(HEADER_SECONDS, self._too_late)
+        self._deadline = self.loop.call_later(self._header_seconds, self._too_late)
 
     def _end(self) -> None:
         if self._deadline is not None:

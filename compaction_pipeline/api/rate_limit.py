@@ -15,8 +15,9 @@ MOST_REMEMBERED = 10_000
 class RateLimit:
     """One verb: take. Several threads may use it at once."""
 
-    def __init__(self, clock: Callable[[], datetime]) -> None:
+    def __init__(self, clock: Callable[[], datetime], most_remembered: int = MOST_REMEMBERED) -> None:
         self._clock = clock
+        self._most_remembered = most_remembered
         self._lock = Lock()
         self._left: dict[str, Allowance] = {}
 
@@ -25,6 +26,6 @@ class RateLimit:
         now = self._clock()
         with self._lock:
             self._left[token_id], wait = after_request(self._left.get(token_id), now, requests)
-            if len(self._left) >= MOST_REMEMBERED:
+            if len(self._left) >= self._most_remembered:
                 self._left = {token: left for token, left in self._left.items() if not is_full(left, now)}
         return wait

@@ -21,6 +21,7 @@ from fastapi import FastAPI
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.api.connections import Connections, Network
 from compaction_pipeline.api.handshakes import Handshake
+from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.patient_protocol import HeaderDeadline
 from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
 from compaction_pipeline.api.ticking import ticking
@@ -119,16 +120,23 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
         raise ConfigError("the server did not start; its log says why")
 
 
-def server_config(app: FastAPI, listening: Listening, refusals: Refusals | None = None) -> uvicorn.Config:
-    """How uvicorn serves the application. `refusals` is the level of the server's refusals.
+def server_config(
+    app: FastAPI,
+    listening: Listening,
+    refusals: Refusals | None = None,
+    connections: Connections | None = None,
+    patience: Patience = Patience(),
+) -> uvicorn.Config:
+    """How uvicorn serves the application. `refusals` is the level of the server's refusals, and `connections` has its bounds.
 
     Raises ConfigError when the certificate and its key cannot be used.
     """
-    connections = Connections(listening.proxy)
+    connections = connections or Connections(listening.proxy)
     refusals = refusals or Refusals(time.monotonic, random.random)
-    http: Any = partial(HeaderDeadline, connections=connections, refusals=refusals)
+    http: Any = partial(HeaderDeadline, connections=connections, refusals=refusals, header_seconds=patience.header_seconds)
     if listening.tls_cert is not None:
-        http = partial(Handshake, http=http, context=_tls_context(listening), connections=connections)
+        context = _tls_context(listening)
+        http = partial(Handshake, http=http, context=context, connections=connections, seconds=patience.handshake_seconds)
     return uvicorn.Config(
         SlowRefusals(app, refusals),
         http=http,

@@ -8,7 +8,7 @@ falls steadily, and the higher it is, the later they are sent. Answers that are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -49,14 +49,15 @@ class Refusals:
 class SlowRefusals:
     """An ASGI middleware that holds back refusals."""
 
-    def __init__(self, app: ASGIApp, refusals: Refusals) -> None:
+    def __init__(self, app: ASGIApp, refusals: Refusals, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._app = app
         self._refusals = refusals
+        self._sleep = sleep
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def later(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] in REFUSED:
-                await asyncio.sleep(self._refusals.wait_seconds())
+                await self._sleep(self._refusals.wait_seconds())
             await send(message)
 
         await self._app(scope, receive, later if scope["type"] == "http" and not _has_large_body(scope) else send)

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,9 +28,10 @@ _TAIL_BYTES = 8_192
 class OptimizerProcesses:
     """The processes, and their logs in one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        """`folder` holds the logs. It is made when it is needed."""
+    def __init__(self, folder: Path, command_of: Callable[[int], str] = command_of) -> None:
+        """`folder` holds the logs. It is made when it is needed. `command_of` tells the arguments of a process; "" for none."""
         self.folder = folder
+        self._command_of = command_of
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -105,7 +106,7 @@ class OptimizerProcesses:
         own = {child.pid: resource_id for resource_id, child in self._children}
         found: dict[str, list[ProcessEntry]] = {}
         for entry in table:
-            match = None if entry.ended else _RESOURCE.search(command_of(entry.pid))
+            match = None if entry.ended else _RESOURCE.search(self._command_of(entry.pid))
             resource_id = match[1] if match is not None else None if entry.ended else own.get(entry.pid)
             if resource_id is not None:
                 found.setdefault(resource_id, []).append(entry)

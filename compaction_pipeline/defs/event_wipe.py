@@ -48,8 +48,10 @@ def wipe_old_events(instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey],
     return wiped
 
 
-def wipe_copies(instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey]) -> int:
-    """Delete the copies of events of no run that SQLite keeps beside its index, and return how many they were.
+def wipe_copies(instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey], most: int = _BATCH) -> int:
+    """Delete the copies of events of no run that SQLite keeps beside its index, at most `most` of them in one transaction.
+
+    Returns how many they were.
 
     Dagster's SQLite stores each event in the file of its run, and events of assets in its index too. The pages of an asset read the index.
     Nothing reads the file of the events that belong to no run (`history/runs/.db`), so the copies only make the event log twice as large.
@@ -63,12 +65,12 @@ def wipe_copies(instance: dg.DagsterInstance, assets: Iterable[dg.AssetKey]) -> 
         return 0
     events = SqlEventLogStorageTable.c
     ours = events.asset_key.in_([asset.to_string() for asset in assets])
-    wiped, batch = 0, list(range(_BATCH))
+    wiped, batch = 0, list(range(most))
     # Another process may hold the lock of the file for long. Then the next tick deletes them.
     with suppress(OperationalError):
-        while len(batch) == _BATCH and wiped < _COPIES_AT_ONCE:
+        while len(batch) == most and wiped < _COPIES_AT_ONCE:
             with storage.run_connection(_WITHOUT_RUN) as connection:
-                batch = [row[0] for row in connection.execute(select(events.id).where(ours).limit(_BATCH))]
+                batch = [row[0] for row in connection.execute(select(events.id).where(ours).limit(most))]
                 connection.execute(delete(SqlEventLogStorageTable).where(events.id.in_(batch)))
             wiped += len(batch)
     return wiped

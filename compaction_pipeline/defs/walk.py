@@ -47,9 +47,9 @@ class Walk:
 
 
 def walked(
-    names: Names, instance: dg.DagsterInstance, walk: Walk, nodes: Sequence[NodeOverview], now: datetime
+    names: Names, instance: dg.DagsterInstance, walk: Walk, nodes: Sequence[NodeOverview], now: datetime, most: int = MOST_EVENTS
 ) -> tuple[Walk, list[dg.AddDynamicPartitionsRequest], list[dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation]]:
-    """Walk on. Return the walk, requests for nodes that should be partitions, and events for new partitions and for the next 500 others.
+    """Walk on. Return the walk, requests for nodes that should be partitions, and events for new partitions and for `most` others.
 
     `nodes` are all nodes, and those that need care most come first.
     """
@@ -59,7 +59,7 @@ def walked(
     known = known_nodes(names, instance)
     new = new_nodes(names, known, (node.key for node in nodes if needs_care(node)))
     added = frozenset(key for request in new for key in request.partition_keys)
-    page = next_keys(known, walk.after)
+    page = next_keys(known, walk.after)[:most]
     left = walk.left if seen == walk.seen else len(known)
     wanted = added.union(page)
     found = [node for node in nodes if node.key in wanted]
@@ -78,10 +78,10 @@ def untold(names: Names, instance: dg.DagsterInstance, nodes: Iterable[NodeOverv
 
 
 def next_keys(partitions: Iterable[str], after: str) -> list[str]:
-    """The 500 keys that follow `after` in sorted order. After the last key the first one follows again."""
+    """All keys, in sorted order from the one that follows `after`. After the last key the first one follows again."""
     keys = sorted(partitions)
     start = bisect_right(keys, after)
-    return [*keys[start:], *keys[:start]][:MOST_EVENTS]
+    return [*keys[start:], *keys[:start]]
 
 
 def _fingerprint(names: Names, instance: dg.DagsterInstance, nodes: Iterable[NodeOverview], now: datetime) -> str:

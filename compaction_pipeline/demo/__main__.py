@@ -7,7 +7,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -26,7 +26,7 @@ _GRACE_SECONDS = 60.0
 
 
 @contextmanager
-def alone(options: DemoOptions) -> Iterator[None]:
+def alone(options: DemoOptions, grace_seconds: float = _GRACE_SECONDS) -> Iterator[None]:
     """Hold the demo's folder until the block ends. A killed demo holds nothing.
 
     Raises ConfigError when another demo runs in the folder, or when processes still do that a killed one has left.
@@ -36,13 +36,13 @@ def alone(options: DemoOptions) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise ConfigError(f"another demo runs in {options.root}: end it first, or set COMPACTION_DEMO_HOME to another folder") from None
-        _refuse_leftovers(options)
+        _refuse_leftovers(options, grace_seconds)
         yield
 
 
-def _refuse_leftovers(options: DemoOptions) -> None:
+def _refuse_leftovers(options: DemoOptions, grace_seconds: float) -> None:
     """Two Dagsters over one history would start each run twice. Every process of a demo has the demo's DAGSTER_HOME, and no other has."""
-    until, said = time.monotonic() + _GRACE_SECONDS, False
+    until, said = time.monotonic() + grace_seconds, False
     while left := processes_with("DAGSTER_HOME", str(options.dagster_home)):
         if time.monotonic() > until:
             pids = " ".join(map(str, left))
@@ -59,8 +59,13 @@ def _refuse_leftovers(options: DemoOptions) -> None:
 def main() -> int:
     """Run the demo, and answer its exit code."""
     stop_on_signals()
+    return answered(read_options)
+
+
+def answered(read: Callable[[], DemoOptions], grace_seconds: float = _GRACE_SECONDS) -> int:
+    """Run the demo with the options that `read` returns, say in a sentence what is wrong with them, and answer the exit code."""
     try:
-        return _run(read_options())
+        return _run(read(), grace_seconds)
     except CompactionError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
@@ -86,7 +91,7 @@ def _check_ports(options: DemoOptions) -> None:
         check_port(options.server_port, "make demo SERVER_PORT")
 
 
-def _run(options: DemoOptions) -> int:
+def _run(options: DemoOptions, grace_seconds: float) -> int:
     try:
         if not options.root.exists():
             # No earlier demo can hold the ports, and a demo that cannot start leaves nothing behind.
@@ -97,7 +102,7 @@ def _run(options: DemoOptions) -> int:
         environment = child_environment(options)
         os.environ.clear()
         os.environ.update(environment)
-        with alone(options):
+        with alone(options, grace_seconds):
             # A killed demo may have held the ports until now.
             _check_ports(options)
             with _folder_problems(options):

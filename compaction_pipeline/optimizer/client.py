@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -30,12 +30,6 @@ from compaction_pipeline.optimizer.inspection import Inspection
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 5.0
-"""The server holds a poll for this long when no task waits. A task that comes meanwhile is answered at once."""
-_REPORT_SECONDS = 120
-"""A report that cannot be delivered is tried again for this long. After that the attempt is no longer named, so the server
-takes the task back at the next heartbeat, or when the lease ends."""
-_PAUSE_SECONDS = 2.0
 _TOLD_EVERY_SECONDS = 60.0
 """While the server is away, the log says so this often."""
 _TIMEOUT = (5, 30)
@@ -53,6 +47,19 @@ _NO_PAGE = "there is no such page"
 """So begins the answer of the service to a path that it does not have."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long an optimizer waits for its server."""
+
+    poll_seconds: float = 5.0
+    """The server holds a poll for this long when no task waits. A task that comes meanwhile is answered at once."""
+    pause_seconds: float = 2.0
+    """Between two polls of a server that does not answer, and between two looks at a report that the server still compares."""
+    report_seconds: float = 120
+    """A report that cannot be delivered is tried again for this long. After that the attempt is no longer named, so the server
+    takes the task back at the next heartbeat, or when the lease ends."""
+
+
 class HttpTaskQueue:
     """A `TaskQueue` over HTTP. `register` comes first. The slots of one worker may use it at once.
 
@@ -60,7 +67,7 @@ class HttpTaskQueue:
     registers anew.
     """
 
-    def __init__(self, url: str, token: str, registration: Registration, ca_file: str | None = None) -> None:
+    def __init__(self, url: str, token: str, registration: Registration, ca_file: str | None = None, pace: Pace = Pace()) -> None:
         """`url` is the server's, without a path. `ca_file` holds the certificates, in PEM, that are trusted beside those of the system.
 
         Raises ConfigError for a text that is no such URL.
@@ -70,6 +77,7 @@ class HttpTaskQueue:
         self._told_at = 0.0
         self._url = f"{url.rstrip('/')}/api/v1"
         self._token = token
+        self._pace = pace
         self._registration = registration
         self._session = requests.Session()
         self._session.trust_env = False
@@ -156,7 +164,7 @@ class HttpTaskQueue:
     def _fetch(self) -> bool:
         """Poll the server once, and return whether it gave a task."""
         optimizer_id = self._optimizer_id
-        body = {"poll_id": self._poll_id, "free_slots": 1, "wait_seconds": WAIT_SECONDS}
+        body = {"poll_id": self._poll_id, "free_slots": 1, "wait_seconds": self._pace.poll_seconds}
         try:
             response = self._send("POST", f"/optimizers/{optimizer_id}/poll", body)
         except NotFoundError as error:
@@ -165,7 +173,7 @@ class HttpTaskQueue:
         except StorageUnavailable as error:
             # The same poll id is sent again: if the answer was lost, the server repeats it.
             self._note_away(error)
-            self.drains.wait(_PAUSE_SECONDS)
+            self.drains.wait(self._pace.pause_seconds)
             return False
         self._note_back()
         self._poll_id = _new_poll_id()
@@ -207,7 +215,7 @@ class HttpTaskQueue:
         path = f"/attempts/{result.attempt_id}/complete"
         patient = Retrying(
             retry=retry_if_exception_type(StorageUnavailable),
-            stop=stop_after_delay(_REPORT_SECONDS),
+            stop=stop_after_delay(self._pace.report_seconds),
             wait=wait_random_exponential(multiplier=0.5, max=10),
             reraise=True,
         )
@@ -217,14 +225,14 @@ class HttpTaskQueue:
                 if status is not TaskStatus.EXECUTING:
                     return status
                 # The server compares the rows of the report. Heartbeats keep the attempt alive meanwhile.
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(self._pace.pause_seconds)
         except ConfigError as error:
             # The server cannot read the report, so it would never learn of the end. A short report of a failure may still be read.
             failure = MergeResult(result.task_id, result.attempt_id, error=f"the server could not read the report: {error}")
             log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, result.attempt_id, failure.error)
             return self._failed(path, failure)
         except StorageUnavailable as error:
-            tried = duration_text(timedelta(seconds=_REPORT_SECONDS))
+            tried = duration_text(timedelta(seconds=self._pace.report_seconds))
             raise StorageUnavailable(
                 f"the report is let go, because it could not be delivered within {tried}: {error}. "
                 "If the server did not get it, the task's lease ends, and the task is tried again"

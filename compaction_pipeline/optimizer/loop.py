@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 
 from compaction_pipeline.bootstrap import Services
@@ -20,11 +20,14 @@ from compaction_pipeline.process import heartbeat
 
 log = logging.getLogger(__name__)
 
+Beats = Callable[[Callable[[], object]], AbstractContextManager[None]]
+"""Calls its argument again and again, until its block ends."""
+
 GRACE_SECONDS = 30
 """After SIGTERM or Ctrl-C, running tasks get this long to end. The rest is given back then; a second signal gives it back at once."""
 
 
-def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) -> Drained:
+def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int, beats: Beats = heartbeat) -> Drained:
     """Take tasks and merge them until SIGTERM, Ctrl-C, or until the server asks this optimizer to end.
 
     The server is asked first, because a start of Spark takes seconds and a wrong URL, token or group is known at once. The engine starts
@@ -33,7 +36,7 @@ def run_optimizer(services: Services, queue: HttpTaskQueue, parallelism: int) ->
     """
     queue.register()
     # The server hears of this optimizer while its engine starts, so that it does not take it for lost.
-    with heartbeat(queue.touch):
+    with beats(queue.touch):
         _start_engine(services, queue)
         # Attempts keep the application that the server knows when they are claimed, so it hears of it before the first poll.
         with suppress(CompactionError):

@@ -28,16 +28,17 @@ _MAY_NOT_LOOK = ("permission denied", "operation not permitted", "requires root"
 
 
 @contextmanager
-def profiled(file: Path | None) -> Iterator[None]:
+def profiled(file: Path | None, folders: str | None = None) -> Iterator[None]:
     """Write a flame graph of this process and of its Python workers into `file` when the block ends; None does nothing.
 
+    py-spy is looked for in these folders, which are separated as on a PATH; None stands for those of Python's scripts and for the PATH.
     Raises ConfigError when the file cannot be written.
     """
     if file is None:
         yield
         return
     _check_writable(file)
-    profiler = _started(file)
+    profiler = _started(file, folders or f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', '')}")
     if profiler is None:
         file.unlink()
         yield
@@ -60,8 +61,8 @@ def _check_writable(file: Path) -> None:
         ) from error
 
 
-def _started(file: Path) -> subprocess.Popen[str] | None:
-    program = shutil.which("py-spy", path=f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ.get('PATH', '')}")
+def _started(file: Path, folders: str) -> subprocess.Popen[str] | None:
+    program = shutil.which("py-spy", path=folders)
     if program is None:
         log.warning("no profile is written: py-spy is not installed; pip install 'compaction-pipeline[profile]' brings it")
         return None

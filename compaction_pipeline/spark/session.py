@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,13 +173,13 @@ class SparkSessions:
         return home
 
 
-def _quiet_gateway(conf: SparkConf) -> Any:
-    """Start a JVM. Its stderr is passed on to ours, without the lines that every start prints."""
+def _quiet_gateway(conf: SparkConf, launch: Callable[..., Any] = launch_gateway) -> Any:
+    """Start a JVM with `launch`. Its stderr is passed on to ours, without the lines that every start prints."""
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="spark-stderr", daemon=True).start()
     try:
         with _interrupts_delayed():
-            return launch_gateway(conf, popen_kwargs={"stderr": writing})
+            return launch(conf, popen_kwargs={"stderr": writing})
     finally:
         os.close(writing)
 

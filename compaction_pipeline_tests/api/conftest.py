@@ -16,11 +16,16 @@ from compaction_pipeline_tests.services.house import House
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    house = House(tmp_path)
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path)
+    yield made
+    made.services.close()
+
+
+@pytest.fixture
+def served(house: House) -> Iterator[Served]:
     with TestClient(http_app(house.services), raise_server_exceptions=False) as client:
         yield Served(house, client)
-    house.services.close()
 
 
 @pytest.fixture(params=["over HTTP", "in this process"])

@@ -37,6 +37,7 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -221,8 +222,7 @@ def lies_table(served: Served, region: str | None = REGION, name: str = "t") -> 
     house = served.house
     spec = PartitionSpec(PartitionField(PLACE, 1000, IdentityTransform(), "region"))
     table = house.lake.table(name, SCHEMA, spec, properties={"self-optimizing.execute.num-retries": "1000"})
-    for number in range(ROWS):
-        table.insert({**row(number), "region": region}, partition=Record(region))
+    row_delta(table.table, [table.data_file([{**row(number), "region": region}], Record(region)) for number in range(ROWS)])
     house.services.explore_catalogs.explore()
     plan(served, table)
     return table

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.connections import Connections
+from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.serve import Listening, server_config
 from compaction_pipeline.api.slow_refusals import Refusals
 from compaction_pipeline_tests.api.served import Served
@@ -20,9 +22,18 @@ READY = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @contextmanager
-def listening(served: Served, cert: Path | None = None, key: Path | None = None, refusals: Refusals | None = None) -> Iterator[int]:
+def listening(
+    served: Served,
+    cert: Path | None = None,
+    key: Path | None = None,
+    *,
+    refusals: Refusals | None = None,
+    connections: Connections | None = None,
+    patience: Patience = Patience(),
+) -> Iterator[int]:
     """The server as `serve` sets it up, on a loopback port, with TLS when it gets a certificate. Yields the port."""
-    with running(server_config(http_app(served.house.services), Listening("127.0.0.1", 0, cert, key), refusals)) as port:
+    app = http_app(served.house.services, patience=patience)
+    with running(server_config(app, Listening("127.0.0.1", 0, cert, key), refusals, connections, patience)) as port:
         yield port
 
 

@@ -8,7 +8,6 @@ from ipaddress import ip_network
 
 import pytest
 
-from compaction_pipeline.api import connections
 from compaction_pipeline.api.connections import MOST_UNFINISHED, MOST_UNFINISHED_OF_ONE, MOST_UNKNOWN, Connections
 from compaction_pipeline.api.patient_protocol import FREE_CHUNKS, MOST_HEADERS
 from compaction_pipeline.api.problems import Problem
@@ -80,11 +79,9 @@ def test_a_proxy_must_have_an_address() -> None:
             check_listening(Listening("127.0.0.1", 1, behind_proxy=wrong))
 
 
-def test_half_open_connections_give_way_and_health_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MOST_UNFINISHED_OF_ONE", 4)
-    monkeypatch.setattr(connections, "MOST_UNKNOWN", 4)
+def test_half_open_connections_give_way_and_health_is_answered(served: Served) -> None:
     worker = served.registered()
-    with listening(served) as port:
+    with listening(served, connections=Connections(most_unfinished_of_one=4, most_unknown=4)) as port:
         idle = [connected(port, READY) for _ in range(4)]
         assert all(b"200 OK" in answer_on(each) for each in idle)
         body = b'{"poll_id": "p", "wait_seconds": 1}'

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.api import connections, handshakes
+from compaction_pipeline.api import connections
+from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.serve import Listening, server_config
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline_tests.api.served import Served
@@ -63,9 +64,9 @@ def test_the_oldest_handshake_that_does_not_go_on_gives_way_and_an_honest_client
             silent[-1].recv(1)
 
 
-def test_a_handshake_that_takes_too_long_ends(served: Served, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 0.2)
-    with listening(served, *certificate) as port, connected(port, b"\x16\x03\x01") as slow:
+def test_a_handshake_that_takes_too_long_ends(served: Served, certificate: tuple[Path, Path]) -> None:
+    impatient = Patience(handshake_seconds=0.2)
+    with listening(served, *certificate, patience=impatient) as port, connected(port, b"\x16\x03\x01") as slow:
         assert answer_on(slow) == b""
 
 

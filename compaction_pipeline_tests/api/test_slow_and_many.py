@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from compaction_pipeline.api import bodies, patient_protocol
+from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.problems import Problem
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.core.access.rate import BURST, COST_OF_OWN
@@ -16,22 +16,17 @@ from compaction_pipeline_tests.api.served import REGISTRATION, Served, Worker
 from compaction_pipeline_tests.api.sockets import PATIENCE_SECONDS, READY, answer_on, connected, listening
 from compaction_pipeline_tests.builders import NOW
 
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient_protocol, "HEADER_SECONDS", 0.3)
+IMPATIENT = Patience(header_seconds=0.3)
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health/live HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 def test_headers_that_do_not_come_end_the_connection(served: Served, sent: bytes) -> None:
-    with listening(served) as port, connected(port, sent) as slow:
+    with listening(served, patience=IMPATIENT) as port, connected(port, sent) as slow:
         assert answer_on(slow) == b""
 
 
-@pytest.mark.usefixtures("impatient")
 def test_headers_byte_by_byte_get_no_more_time_and_others_are_served(served: Served) -> None:
-    with listening(served) as port, connected(port, READY[:20]) as slow:
+    with listening(served, patience=IMPATIENT) as port, connected(port, READY[:20]) as slow:
         slow.settimeout(0.02)
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -48,9 +43,8 @@ def test_headers_byte_by_byte_get_no_more_time_and_others_are_served(served: Ser
                 break
 
 
-@pytest.mark.usefixtures("impatient")
 def test_the_second_request_of_a_connection_has_the_same_deadline(served: Served) -> None:
-    with listening(served) as port, connected(port, READY) as slow:
+    with listening(served, patience=IMPATIENT) as port, connected(port, READY) as slow:
         assert b"200 OK" in answer_on(slow)
         slow.sendall(READY[:10])
         assert answer_on(slow) == b""
@@ -82,14 +76,13 @@ def test_a_request_with_two_lengths_is_refused_and_what_follows_is_no_request(se
     assert "Content-Length and Transfer-Encoding do not come together" in Problem(**json.loads(body)).detail
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_request_that_is_worked_on_is_not_ended(served: Served) -> None:
     worker = served.registered()
     body = b'{"poll_id": "p", "wait_seconds": 1}'
     path = f"/api/v1/optimizers/{worker.optimizer_id}/poll"
     start = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     head = f"{start}Authorization: Bearer {worker.token}\r\nContent-Length: {len(body)}\r\n\r\n"
-    with listening(served) as port, connected(port, head.encode() + body) as waiting:
+    with listening(served, patience=IMPATIENT) as port, connected(port, head.encode() + body) as waiting:
         # The server answers after a second. The deadline of the headers would have passed long before.
         assert b"200 OK" in answer_on(waiting)
 
@@ -113,10 +106,9 @@ def test_what_is_no_http_is_refused(served: Served) -> None:
                 assert b"200 OK" in answer_on(other)
 
 
-def test_a_body_that_does_not_come_is_answered_with_408(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "SLOWEST_SECONDS", 0.05)
+def test_a_body_that_does_not_come_is_answered_with_408(served: Served) -> None:
     head = f"POST /api/v1/optimizers HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {served.token(Role.OPTIMIZER)}\r\n"
-    with listening(served) as port:
+    with listening(served, patience=Patience(body_seconds=0.05)) as port:
         sent = head + "Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
         with connected(port, sent.encode()) as slow:
             assert answer_on(slow).startswith(b"HTTP/1.1 408")
@@ -173,10 +165,9 @@ def test_reading_is_not_limited(served: Served) -> None:
     assert {served.ask("GET", "/api/v1/optimizers", token).status_code for _ in range(int(BURST) + 5)} == {200}
 
 
-def test_tokens_that_may_make_a_whole_burst_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compaction_pipeline.api.rate_limit.MOST_REMEMBERED", 3)
+def test_tokens_that_may_make_a_whole_burst_are_forgotten() -> None:
     now = [NOW]
-    limit = RateLimit(lambda: now[0])
+    limit = RateLimit(lambda: now[0], most_remembered=3)
     for token in ("a", "b"):
         assert limit.take(token) == 0
     now[0] = NOW.replace(year=NOW.year + 1)

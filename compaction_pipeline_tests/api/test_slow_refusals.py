@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.api import slow_refusals
 from compaction_pipeline.api.slow_refusals import A_SECOND, LONGEST_SECONDS, REFUSED, Refusals, SlowRefusals
 
 
@@ -54,7 +53,7 @@ def test_clients_that_ask_again_at_once_get_few_refusals(parallel: int) -> None:
 
 @pytest.mark.parametrize("length", [b"", b"65536", b"65537"])
 @pytest.mark.parametrize("status", [200, 404, 409, 503, *sorted(REFUSED)])
-def test_only_refusals_wait_and_not_those_of_large_bodies(status: int, length: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_refusals_wait_and_not_those_of_large_bodies(status: int, length: bytes) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -69,8 +68,7 @@ def test_only_refusals_wait_and_not_those_of_large_bodies(status: int, length: b
     async def send(message: Any) -> None:
         sent.append(message["type"])
 
-    monkeypatch.setattr(slow_refusals.asyncio, "sleep", sleep)
     scope = {"type": "http", "headers": [(b"content-length", length)]}
-    asyncio.run(SlowRefusals(app, Refusals(Seconds()))(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(SlowRefusals(app, Refusals(Seconds()), sleep)(scope, None, send))  # type: ignore[arg-type]
     assert sent == ["http.response.start", "http.response.body"]
     assert len(slept) == (status in REFUSED and length != b"65537")

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -71,7 +71,7 @@ class Deployment:
             "COMPACTION_LINGER_SECONDS": "0",
         }
 
-    def start(self, processes: Processes) -> Child:
+    def start(self, processes: Processes, free_port: Callable[[], int] = free_port) -> Child:
         """Start `dagster dev` and wait until it serves our code location. `url` is its address then.
 
         Another process may take a free port before Dagster does. Then the server on the port is not ours, and the next port is tried.

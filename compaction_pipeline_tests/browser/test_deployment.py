@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.demo.processes import Processes
-from compaction_pipeline_tests.browser import deployment
 from compaction_pipeline_tests.browser.deployment import Deployment
 from compaction_pipeline_tests.ports import free_port
 
@@ -41,11 +40,10 @@ def taken_port() -> Iterator[int]:
         server.shutdown()
 
 
-def test_a_port_that_another_server_took_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_server_took_is_left_to_it(tmp_path: Path) -> None:
     with taken_port() as taken, Processes() as processes:
         ports = iter([taken])
-        monkeypatch.setattr(deployment, "free_port", lambda: next(ports, None) or free_port())
         made = Deployment(tmp_path)
-        made.start(processes)
+        made.start(processes, lambda: next(ports, None) or free_port())
         assert not made.url.endswith(f":{taken}")
         assert str(tmp_path) in made.query("{ instance { info } }")["instance"]["info"]

@@ -69,10 +69,9 @@ def test_a_process_is_found_and_ended_by_its_resource_id_alone(tmp_path: Path, r
     others.stop(resource_id)
 
 
-def test_a_process_that_does_not_show_its_arguments_yet_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_show_its_arguments_yet_is_running(tmp_path: Path) -> None:
     # While Linux begins a program, the process exists and has no arguments for a moment.
-    monkeypatch.setattr("compaction_pipeline.containers.processes.command_of", lambda pid: "")
-    processes = OptimizerProcesses(tmp_path)
+    processes = OptimizerProcesses(tmp_path, command_of=lambda pid: "")
     processes.start("heavy-1", [sys.executable, "-c", SLEEPS, "--resource-id", "heavy-1"], os.environ)
     assert processes.running() == {"heavy-1"}
     processes.stop("heavy-1")

@@ -70,10 +70,13 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 @pytest.fixture
 def tick(instance: dg.DagsterInstance) -> Tick:
-    """A function that evaluates a sensor by name as the daemon does, and stores its partitions and events."""
+    """A function that evaluates a sensor by name as the daemon does, and stores its partitions and events.
 
-    def evaluate(name: str, cursor: str | None = None, of: dg.Definitions = defs) -> dg.SensorResult:
-        repository, given = of.get_repository_def(), of.resources or {}
+    It takes other resources by their keys.
+    """
+
+    def evaluate(name: str, cursor: str | None = None, of: dg.Definitions = defs, **others: object) -> dg.SensorResult:
+        repository, given = of.get_repository_def(), {**(of.resources or {}), **others}
         resources = {key: given[key] for key in repository.get_sensor_def(name).required_resource_keys}
         with dg.build_sensor_context(instance=instance, repository_def=repository, cursor=cursor, resources=resources) as context:
             result = cast(dg.SensorResult, repository.get_sensor_def(name)(context))

@@ -8,13 +8,11 @@ from typing import cast
 import dagster as dg
 import pytest
 
-from compaction_pipeline.bootstrap import Services, open_services
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs import resources
-from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.foundations import utc_now
-from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.defs.clocked import compaction_at
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES
 
@@ -29,16 +27,14 @@ class Watch:
         self._instance = instance
         self._cursor: str | None = None
 
-    def opened(self, settings: Settings, holder: str | None) -> Services:
-        services = open_services(settings, holder)
-        services.clock = lambda: self.now
-        return services
-
     def tick(self) -> dict[str, dg.AssetCheckEvaluation]:
         """The evaluations that the tick stores, by check."""
         repository = defs.get_repository_def()
         with dg.build_sensor_context(
-            instance=self._instance, repository_def=repository, cursor=self._cursor, resources={"compaction": Compaction()}
+            instance=self._instance,
+            repository_def=repository,
+            cursor=self._cursor,
+            resources={"compaction": compaction_at(lambda: self.now)},
         ) as context:
             result = cast(dg.SensorResult, repository.get_sensor_def("check_sensor")(context))
         assert not result.run_requests
@@ -50,10 +46,8 @@ class Watch:
 
 
 @pytest.fixture
-def watch(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Watch:
-    made = Watch(instance)
-    monkeypatch.setattr(resources, "open_services", made.opened)
-    return made
+def watch(lake: Lake, instance: dg.DagsterInstance) -> Watch:
+    return Watch(instance)
 
 
 def test_an_outcome_is_stored_when_it_changes_and_nothing_is_stored_at_rest(

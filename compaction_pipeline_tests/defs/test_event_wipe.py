@@ -11,7 +11,6 @@ import pytest
 from dagster._core.test_utils import freeze_time
 from sqlalchemy import func, select
 
-from compaction_pipeline.defs import event_wipe
 from compaction_pipeline.defs.event_wipe import wipe_copies, wipe_old_events
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES, DELTA_FILES, TABLE_HEALTH
 
@@ -81,15 +80,14 @@ def rows_without_run(instance: dg.DagsterInstance) -> int:
         return int(connection.execute(select(func.count()).select_from(SqlEventLogStorageTable)).scalar() or 0)
 
 
-def test_the_copies_that_sqlite_keeps_go_and_no_event_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_wipe, "_BATCH", 2)
+def test_the_copies_that_sqlite_keeps_go_and_no_event_is_lost(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         for days in (3, 2, 1):
             tell(instance, days, TABLE_HEALTH)
             tell(instance, days, DELTA_FILES, "a")
         tell(instance, 1, COMPACTED_FILES, "a")
         assert rows_without_run(instance) == 7
-        assert wipe_copies(instance, [TABLE_HEALTH, DELTA_FILES]) == 6
+        assert wipe_copies(instance, [TABLE_HEALTH, DELTA_FILES], most=2) == 6
         assert rows_without_run(instance) == 1
         assert (ages(instance, TABLE_HEALTH), ages(instance, DELTA_FILES), ages(instance, COMPACTED_FILES)) == ([1, 2, 3], [1, 2, 3], [1])
         assert instance.get_materialized_partitions(DELTA_FILES) == {"a"}

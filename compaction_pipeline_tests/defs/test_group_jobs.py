@@ -10,7 +10,7 @@ from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, Re
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
 from compaction_pipeline.definitions import defs
-from compaction_pipeline_tests.defs.test_pausing import why
+from compaction_pipeline_tests.defs.executed import failure
 from compaction_pipeline_tests.opened import OpenedServices
 
 
@@ -33,10 +33,10 @@ def test_a_group_is_made_and_changed_and_the_rest_stays(services: OpenedServices
 def test_a_bad_value_a_taken_name_and_an_unknown_group_end_the_run_with_the_rule(
     services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:
-    assert "group default exists already" in why(run(instance, "add_group_job", group="default"))
-    assert "must be from 1 to" in why(run(instance, "add_group_job", group="heavy", capacity=0))
+    assert "group default exists already" in failure(run(instance, "add_group_job", group="default"))
+    assert "must be from 1 to" in failure(run(instance, "add_group_job", group="heavy", capacity=0))
     for job in ("change_group_job", "drain_group_job"):
-        assert "group 'nothing' does not exist" in why(run(instance, job, group="nothing"))
+        assert "group 'nothing' does not exist" in failure(run(instance, job, group="nothing"))
     assert [group.name for group in services.manage_groups.groups()] == ["default"]
 
 

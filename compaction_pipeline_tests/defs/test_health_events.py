@@ -13,18 +13,16 @@ from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPol
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.test_utils import freeze_time
 
-from compaction_pipeline.bootstrap import Services, open_services
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import TableOverview
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs import resources
 from compaction_pipeline.defs.health_events import HEARTBEAT, MANY, Told
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.insight.read_status import Status
 from compaction_pipeline.services.insight.read_tasks import QueueCounts
-from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.defs.clocked import compaction_at
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, overview
@@ -90,11 +88,6 @@ class Deployment:
         self._tick = tick
         self._cursors: dict[str, str | None] = {}
 
-    def opened(self, settings: Settings, holder: str | None) -> Services:
-        services = open_services(settings, holder)
-        services.clock = lambda: self.now
-        return services
-
     def pass_time(self, time: timedelta, *sensors: str) -> None:
         """Let these sensors tick for so long, every minute at first and then every three minutes."""
         began = self.now
@@ -102,7 +95,7 @@ class Deployment:
             self.now += timedelta(minutes=1 if self.now < began + timedelta(minutes=11) else 3)
             with freeze_time(self.now):
                 for name in sensors:
-                    self._cursors[name] = self._tick(name, self._cursors.get(name)).cursor
+                    self._cursors[name] = self._tick(name, self._cursors.get(name), compaction=compaction_at(lambda: self.now)).cursor
 
     @property
     def freshness(self) -> FreshnessState:
@@ -113,10 +106,8 @@ class Deployment:
 
 
 @pytest.fixture
-def deployment(lake: Lake, instance: dg.DagsterInstance, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    made = Deployment(instance, tick)
-    monkeypatch.setattr(resources, "open_services", made.opened)
-    return made
+def deployment(lake: Lake, instance: dg.DagsterInstance, tick: Tick) -> Deployment:
+    return Deployment(instance, tick)
 
 
 BOTH = ("snapshot_sensor", "fragmentation_sensor")

@@ -8,8 +8,8 @@ from dagster._core.execution.asset_backfill import AssetBackfillData
 from dagster._core.loader import LoadingContextForTest
 
 from compaction_pipeline.definitions import defs
+from compaction_pipeline_tests.defs.executed import launch, run
 from compaction_pipeline_tests.defs.lake import Lake, key
-from compaction_pipeline_tests.defs.test_runs import launch, run
 from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.plain_names import (
     COMPACTED_FILES,

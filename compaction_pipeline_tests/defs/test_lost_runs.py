@@ -10,12 +10,11 @@ from unittest import mock
 import dagster as dg
 import pytest
 
-from compaction_pipeline.bootstrap import Services, open_services
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs import resources
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.keep import KeepWatch
-from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.defs.clocked import compaction_at
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 
@@ -26,17 +25,14 @@ class Clock:
     def __init__(self) -> None:
         self.now = utc_now()
 
-    def opened(self, settings: Settings, holder: str | None) -> Services:
-        services = open_services(settings, holder)
-        services.clock = lambda: self.now
-        return services
+    def tick(self, tick: Tick, sensor: str) -> dg.SensorResult:
+        """Let a sensor tick at this time."""
+        return tick(sensor, compaction=compaction_at(lambda: self.now))
 
 
 @pytest.fixture
-def clock(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(resources, "open_services", made.opened)
-    return made
+def clock(lake: Lake) -> Clock:
+    return Clock()
 
 
 def keep(tick: Tick, clock: Clock, minutes: float) -> list[str]:
@@ -44,7 +40,7 @@ def keep(tick: Tick, clock: Clock, minutes: float) -> list[str]:
     said = []
     for _ in range(int(minutes * 3)):
         clock.now += timedelta(seconds=20)
-        said += [part for part in reason(tick("keeper_sensor")).split(", ") if "without a process" in part]
+        said += [part for part in reason(clock.tick(tick, "keeper_sensor")).split(", ") if "without a process" in part]
     return said
 
 
@@ -66,14 +62,14 @@ def status(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRunSta
 def test_a_run_whose_process_is_gone_is_ended_and_another_one_is_asked_for(
     services: Services, clock: Clock, tick: Tick, instance: dg.DagsterInstance
 ) -> None:
-    tick("snapshot_sensor")
+    clock.tick(tick, "snapshot_sensor")
     keep(tick, clock, 2)
     with started(instance, services, clock) as run:
         assert keep(tick, clock, 1 / 3) == []
-        assert reason(tick("fragmentation_sensor")) == f"2 tasks wait; run {run.run_id[:8]} serves the queue"
+        assert reason(clock.tick(tick, "fragmentation_sensor")) == f"2 tasks wait; run {run.run_id[:8]} serves the queue"
         assert keep(tick, clock, 2) == ["1 run without a process ended"]
         assert status(instance, run) is dg.DagsterRunStatus.FAILURE
-        assert tick("fragmentation_sensor").run_requests
+        assert clock.tick(tick, "fragmentation_sensor").run_requests
 
 
 def test_after_a_break_of_the_keeper_a_run_has_time_to_renew_its_lease(

@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.definitions import defs
+from compaction_pipeline_tests.defs.executed import failure
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
 
@@ -16,13 +17,6 @@ def run(instance: dg.DagsterInstance, job: str, *tables: str, **more: Any) -> dg
     config = {**({"tables": list(tables)} if tables else {}), **more}
     run_config: dict[str, Any] = {"ops": {job.removesuffix("_job"): {"config": config}}} if config else {}
     return defs.resolve_job_def(job).execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
-
-
-def why(result: dg.ExecuteInProcessResult) -> str:
-    """The sentence with which the run failed."""
-    failure = next(event for event in result.all_events if event.is_step_failure).step_failure_data.user_failure_data
-    assert failure is not None
-    return str(failure.description)
 
 
 def paused(services: OpenedServices) -> list[str]:
@@ -57,8 +51,8 @@ def test_a_launch_that_does_not_say_which_tables_changes_nothing(
     if job == "resume_job":
         services.pause_tables.pause(Lake.identifier)
     before = paused(services)
-    assert "the configuration names no table" in why(run(instance, job))
-    assert "and also says `all_tables: true`" in why(run(instance, job, "lake.shop.orders", all_tables=True))
+    assert "the configuration names no table" in failure(run(instance, job))
+    assert "and also says `all_tables: true`" in failure(run(instance, job, "lake.shop.orders", all_tables=True))
     assert paused(services) == before
 
 
@@ -68,11 +62,11 @@ def test_a_name_that_fits_no_table_fails_the_run_after_the_others_were_paused(
     result = run(instance, "pause_job", "orders", "lake.shop.nowhere", "lake.shop.orders")
     assert not result.success
     assert paused(services) == ["lake.shop.orders"]
-    failure = next(event for event in result.all_events if event.is_step_failure).step_failure_data.user_failure_data
-    assert failure is not None
-    rows = failure.metadata["failed"].value.records  # type: ignore[union-attr]
+    failed = next(event for event in result.all_events if event.is_step_failure).step_failure_data.user_failure_data
+    assert failed is not None
+    rows = failed.metadata["failed"].value.records  # type: ignore[union-attr]
     assert [row.data["what"] for row in rows] == ["orders", "lake.shop.nowhere"]
     assert "`compaction-pipeline table list` lists all that are" in rows[1].data["reason"]
     assert "must be catalog.namespace.table" in str(rows[0].data["reason"])
-    assert "the rest is paused" in str(failure.description)
-    assert "nothing is paused" in why(run(instance, "pause_job", "lake.shop.nowhere"))
+    assert "the rest is paused" in str(failed.description)
+    assert "nothing is paused" in failure(run(instance, "pause_job", "lake.shop.nowhere"))

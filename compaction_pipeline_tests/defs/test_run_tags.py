@@ -10,8 +10,8 @@ import pytest
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.run_tags import MOST_TABLES, RunTags, runs_page
+from compaction_pipeline_tests.defs.executed import events, failure, launch, run
 from compaction_pipeline_tests.defs.lake import Lake, key
-from compaction_pipeline_tests.defs.test_runs import events, failure, launch, run
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_RECORDS
 
 

@@ -38,43 +38,10 @@ from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 from compaction_pipeline.services.queue.serve_tasks import ServeTasks
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.defs.executed import events, failure, launch, materializations, run
 from compaction_pipeline_tests.defs.lake import Lake, key, node
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, NAMES, TABLE_HEALTH
-
-
-def launch(
-    instance: dg.DagsterInstance, asset: dg.AssetKey, *keys: str, config: Mapping[str, Any] | None = None
-) -> dg.ExecuteInProcessResult:
-    """Materialize partitions as the UI does: one run for a range of keys."""
-    name = "table_nodes" if asset == COMPACTED_FILES else "tables"
-    instance.add_dynamic_partitions(name, list(keys))
-    job = defs.resolve_implicit_global_asset_job_def()
-    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]} if len(keys) > 1 else None
-    return job.execute_in_process(
-        instance=instance,
-        asset_selection=[asset],
-        partition_key=keys[0] if len(keys) == 1 else None,
-        tags=tags,
-        run_config={"ops": {asset.path[-1]: {"config": dict(config)}}} if config else None,
-        raise_on_error=False,
-    )
-
-
-def run(instance: dg.DagsterInstance, job: str, **config: Any) -> dg.ExecuteInProcessResult:
-    run_config = {"ops": {"compact": {"config": config}}} if config else None
-    return defs.resolve_job_def(job).execute_in_process(instance=instance, run_config=run_config, raise_on_error=False)
-
-
-def events(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Sequence[dg.AssetMaterialization]:
-    records = materializations(instance, asset)
-    return [record.asset_materialization for record in reversed(records) if record.asset_materialization]
-
-
-def failure(result: dg.ExecuteInProcessResult) -> str:
-    event = next(event for event in result.all_events if event.is_step_failure)
-    return event.step_failure_data.user_failure_data.description or ""  # type: ignore[union-attr]
-
 
 # ---- launched by a person ----------------------------------------------------------------------------------------------
 
@@ -533,11 +500,6 @@ def history(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> Sequence[A
 
 CHECK_KEYS = OFTEN_JUDGED = check_keys(NAMES)
 """The checks that runs and sensors judge after commits: all of them, because no table has keys to read."""
-
-
-def materializations(instance: dg.DagsterInstance, asset: dg.AssetKey) -> Sequence[dg.EventLogRecord]:
-    """The materializations of an asset, newest first."""
-    return instance.fetch_materializations(asset, limit=100).records
 
 
 def stored_checks(instance: dg.DagsterInstance) -> Mapping[str, AssetCheckExecutionRecord]:

@@ -13,7 +13,7 @@ from compaction_pipeline.core.insight.overview import NodeOverview
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.defs import walk as module
+from compaction_pipeline.defs.file_events import MOST_EVENTS
 from compaction_pipeline.defs.walk import Walk, next_keys, walked
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
@@ -27,9 +27,11 @@ def overview(name: str, snapshot_id: int = 1, health: HealthStatus = HealthStatu
     return NodeOverview(ORDERS, TableNode(0), name, NodeMetrics(), health, "why", changed_snapshot_id=snapshot_id)
 
 
-def step(instance: dg.DagsterInstance, walk: Walk, nodes: list[NodeOverview], now: datetime = NOW) -> tuple[Walk, list[str], list[str]]:
+def step(
+    instance: dg.DagsterInstance, walk: Walk, nodes: list[NodeOverview], now: datetime = NOW, most: int = MOST_EVENTS
+) -> tuple[Walk, list[str], list[str]]:
     """Walk on and store what was found, as the daemon does. Returns the walk, the new partitions, and the nodes that were told."""
-    walk, requests, events = walked(NAMES, instance, walk, nodes, now)
+    walk, requests, events = walked(NAMES, instance, walk, nodes, now, most)
     new = [one for request in requests for one in request.partition_keys]
     instance.add_dynamic_partitions("table_nodes", new)
     for event in events:
@@ -37,14 +39,13 @@ def step(instance: dg.DagsterInstance, walk: Walk, nodes: list[NodeOverview], no
     return walk, new, [str(event.partition) for event in events if isinstance(event, dg.AssetMaterialization)]
 
 
-def test_a_walk_takes_pages_until_it_has_come_round_and_then_rests(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_EVENTS", 2)
+def test_a_walk_takes_pages_until_it_has_come_round_and_then_rests(instance: dg.DagsterInstance) -> None:
     names = ["a", "b", "c", "d", "e"]
     nodes = [overview(name) for name in names]
     instance.add_dynamic_partitions("table_nodes", names)
     walk, told = Walk(), []
     for _ in range(3):
-        walk, _, of_tick = step(instance, Walk.of(walk.text), nodes)
+        walk, _, of_tick = step(instance, Walk.of(walk.text), nodes, most=2)
         told += of_tick
     assert sorted(told) == names
     assert walk.left == 0

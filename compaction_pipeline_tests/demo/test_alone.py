@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.demo.__main__ import alone, main
+from compaction_pipeline.demo.__main__ import alone, answered
 from compaction_pipeline.demo.options import DemoOptions, child_environment, read_options
 from compaction_pipeline.demo.processes import Processes
 
@@ -31,30 +32,27 @@ subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 """
 
 
-def test_a_demo_is_refused_while_a_process_of_a_killed_one_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_demo_is_refused_while_a_process_of_a_killed_one_runs(tmp_path: Path) -> None:
     options = DemoOptions(tmp_path)
-    monkeypatch.setattr("compaction_pipeline.demo.__main__._GRACE_SECONDS", 0.0)
     with _leftover(options) as left:
         refusal = pytest.raises(ConfigError, match=rf"processes that it started still run: end them with `kill {left}`")
-        with refusal, alone(options):
+        with refusal, alone(options, grace_seconds=0):
             pass
     with alone(options):
         pass
 
 
-def test_what_a_killed_demo_has_left_is_named_rather_than_its_port(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("compaction_pipeline.demo.__main__._GRACE_SECONDS", 0.0)
+@pytest.mark.usefixtures("own_environment")
+def test_what_a_killed_demo_has_left_is_named_rather_than_its_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
-        options = _read_by_main(monkeypatch, tmp_path, held.getsockname()[1])
+        options = _options(tmp_path, held.getsockname()[1])
         options.make_folders()
         with _leftover(options) as left:
-            assert main() == 2
+            assert answered(lambda: options, grace_seconds=0) == 2
             assert f"end them with `kill {left}`" in capsys.readouterr().err
-        assert main() == 2
+        assert answered(lambda: options, grace_seconds=0) == 2
         assert f"port {options.port} is in use" in capsys.readouterr().err
 
 
@@ -71,19 +69,21 @@ def _leftover(options: DemoOptions) -> Iterator[int]:
         yield left.pid
 
 
-def _read_by_main(monkeypatch: pytest.MonkeyPatch, home: Path, port: int) -> DemoOptions:
-    """Let `main` read these options."""
-    # The demo clears the environment of its process, and takes over its signals.
-    monkeypatch.setattr(os, "environ", {**os.environ})
-    monkeypatch.setattr("compaction_pipeline.demo.__main__.stop_on_signals", lambda: None)
-    options = read_options({"COMPACTION_DEMO_HOME": str(home), "PORT": str(port)})
-    monkeypatch.setattr("compaction_pipeline.demo.__main__.read_options", lambda: options)
-    return options
+def _options(home: Path, port: int) -> DemoOptions:
+    return read_options({"COMPACTION_DEMO_HOME": str(home), "PORT": str(port)})
 
 
+@pytest.fixture
+def own_environment() -> Iterator[None]:
+    """The demo clears the environment of its process."""
+    with mock.patch.dict(os.environ):
+        yield
+
+
+@pytest.mark.usefixtures("own_environment")
 @pytest.mark.parametrize("damaged", ["a file", "a damaged catalog"])
 def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
-    damaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    damaged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
     if damaged == "a file":
@@ -94,8 +94,8 @@ def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    _read_by_main(monkeypatch, home, port)
-    assert main() == 2
+    options = _options(home, port)
+    assert answered(lambda: options, grace_seconds=0) == 2
     refused = capsys.readouterr().err
     assert refused.count("\n") == 1, refused
     assert f"the demo cannot work in {home}" in refused

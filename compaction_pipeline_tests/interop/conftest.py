@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.java import find_java
+from compaction_pipeline_tests.interop.peers import alone_in_the_cache
 from compaction_pipeline_tests.interop.racing import Lagging
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 from compaction_pipeline_tests.real_services.lake import ServedLake
@@ -33,7 +35,7 @@ def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     # This is the Java that the product finds. It is put on the PATH, because Flink and Ivy are started as `java`.
     java = find_java(os.environ, tmp_path_factory.mktemp("java")).path
     os.environ |= {"JAVA_HOME": java, "PATH": f"{java}/bin{os.pathsep}{os.environ['PATH']}"}
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("interop")
         .config("spark.jars.packages", _PACKAGES)
@@ -43,8 +45,9 @@ def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
     )
+    with alone_in_the_cache():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     yield spark
     spark.stop()
@@ -109,12 +112,12 @@ def served_lake(tmp_path: Path, s3: S3Server, rest_catalog: RestCatalogServer) -
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """A function that prints a line of figures, also when the test passes."""
-    reporter, capture = (request.config.pluginmanager.get_plugin(name) for name in ("terminalreporter", "capturemanager"))
+    capture = request.config.pluginmanager.get_plugin("capturemanager")
 
     def line(text: str) -> None:
+        # A worker of pytest-xdist has no terminal. It shares this stream with the process that has one.
         with capture.global_and_fixture_disabled():
-            reporter.ensure_newline()
-            reporter.write_line(text)
+            print(f"\n{text}", file=sys.__stderr__, flush=True)
 
     return line
 

@@ -6,12 +6,14 @@ its own version of DuckDB. When a registry does not answer, the tests are skippe
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -83,6 +85,15 @@ def java() -> Path:
     return Path(find_java(os.environ, _HOME).path) / "bin" / "java"
 
 
+@contextmanager
+def alone_in_the_cache() -> Iterator[None]:
+    """Let one process at a time fetch from Maven. Two workers of pytest that fill Ivy's cache at once could spoil each other's files."""
+    _HOME.mkdir(exist_ok=True)
+    with (_HOME / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def _made(name: str, make: Callable[[Path], None]) -> Path:
     folder = _HOME / name
     if folder.exists():
@@ -90,7 +101,8 @@ def _made(name: str, make: Callable[[Path], None]) -> Path:
     draft = _HOME / f"{name}.{os.getpid()}"
     draft.mkdir(parents=True)
     try:
-        make(draft)
+        with alone_in_the_cache():
+            make(draft)
         # The folder gets its name only when it is complete, so an interrupted download starts again.
         draft.rename(folder)
     except (OSError, subprocess.CalledProcessError) as error:

@@ -26,7 +26,6 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.formats.puffin import puffin_of
-from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
@@ -35,6 +34,7 @@ from compaction_pipeline.iceberg.scan import manifests_of
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
+from compaction_pipeline_tests.keyed.acting_catalog import ActingCatalog
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 
 SCHEMA = Schema(
@@ -57,7 +57,7 @@ class ChangeLog:
         self, folder: Path, schema: Schema = SCHEMA, key: Sequence[str] = ("id",), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
+        self.catalog = ActingCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
         self.catalog.create_namespace("db")
         common = {"table-format": "MIXED_ICEBERG", "mixed-format.primary-key-fields": ",".join(key)}
         base = {**common, "mixed-format.table-store": "base", "mixed-format.change.identifier": "db.t_change_"}

@@ -11,7 +11,6 @@ import pytest
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.iceberg.rewrite_files import Transaction
 from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.interop.amoro_reader import optimized_sequences
 from compaction_pipeline_tests.keyed.compactions import Compactions
@@ -62,17 +61,3 @@ def between(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], Any]) -> None:
         return written
 
     monkeypatch.setattr(overwriting, "write_files", write_files)
-
-
-def at_base_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[Callable[[], None]], None], times: int = 1) -> None:
-    """Act in place of the first commits to the base store. `act` gets the real commit."""
-    real, done = Transaction.commit, []
-
-    def commit(self: Transaction) -> None:
-        if self._table.name()[-1] != "t" or len(done) == times:
-            real(self)
-            return
-        done.append(1)
-        act(lambda: real(self))
-
-    monkeypatch.setattr(Transaction, "commit", commit)

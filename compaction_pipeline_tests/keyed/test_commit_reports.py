@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import threading
 import time
@@ -170,13 +171,28 @@ def test_the_reporter_of_the_program_is_one(tmp_path: Path) -> None:
     assert Keyed(tmp_path).write(("INSERT", row(1)), reporter=reporter) == 1
 
 
+class Heard(logging.Handler):
+    """Keeps what a logger says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
 @pytest.mark.parametrize("error", [RuntimeError("no server"), SystemExit("stop")])
-def test_a_report_that_fails_fails_no_batch(tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    keyed, said = Keyed(tmp_path), list[str]()
-    # A command line that ran before in this process may have changed what loggers show.
-    monkeypatch.setattr(reporting.log, "warning", lambda text, *values: said.append(text % values))
-    assert keyed.write(("INSERT", row(1)), reporter=Noted(error)) == 1
+def test_a_report_that_fails_fails_no_batch(tmp_path: Path, error: BaseException) -> None:
+    keyed, heard = Keyed(tmp_path), Heard()
+    # A command line that ran before in this process may have changed what loggers pass on.
+    reporting.log.addHandler(heard)
+    try:
+        assert keyed.write(("INSERT", row(1)), reporter=Noted(error)) == 1
+    finally:
+        reporting.log.removeHandler(heard)
     keyed.check([row(1)])
+    said = heard.said
     assert len(said) == 1
     assert said[0].endswith(f"of table lake.db.t_change_ not reported: {error}")
 

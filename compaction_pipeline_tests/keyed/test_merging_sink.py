@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost, StorageUnavailable, TableRefused
@@ -42,12 +41,16 @@ from compaction_pipeline.keyed.merging_sink import _live
 from compaction_pipeline.keyed.sink_merges import SinkMerges
 from compaction_pipeline.merging.kernel import merge_task
 from compaction_pipeline.merging.process import MergeProcess
+from compaction_pipeline_tests.keyed.acting_catalog import Commit
 from compaction_pipeline_tests.keyed.program import FULL, MAJOR, MINOR, TABLE, Program, change_files, files_of_change_store
 from compaction_pipeline_tests.keyed.written import Keyed, row, table_of
 from compaction_pipeline_tests.reference_reader import Row
 
 _NOW = datetime(2026, 11, 23, tzinfo=timezone.utc)
 _LONG = timedelta(hours=1)
+_PAUSE = 0.2
+"""Seconds between two batches of a stream that waits for a merge. Without a pause, commits may lose against batches on a busy machine, and
+the stream writes, and the test reads, hundreds of batches that show nothing more."""
 
 
 @pytest.fixture
@@ -89,6 +92,7 @@ def test_files_are_merged_when_the_interval_ends(keyed: Keyed) -> None:
             assert time.monotonic() < until, "nothing was merged within 300 s"
             put(sink, rows, batch, 1, 2, batch)
             batch += 1
+            time.sleep(_PAUSE)
         keyed.check(rows.values())
     keyed.check(rows.values())
 
@@ -161,8 +165,7 @@ def test_a_process_of_merges_that_is_killed_leaves_the_small_files_and_the_next_
             assert time.monotonic() < until, "nothing was merged within 300 s"
             put(sink, rows, batch, 1, 2, batch)
             batch += 1
-            # A commit may lose against batches without any pause on a busy machine.
-            time.sleep(0.05)
+            time.sleep(_PAUSE)
         assert sink.figures.left_files > 0
         assert "the process that merges ended, or did not start: exit code -9" in caplog.text
         keyed.check(rows.values())
@@ -288,32 +291,24 @@ def test_a_merge_that_cannot_be_committed_leaves_the_small_files(
 
 @pytest.mark.parametrize("lost", [CommitFailedException("409: the head has moved"), ConnectionError("no answer")])
 @pytest.mark.parametrize("is_away", [False, True])
-def test_a_commit_that_landed_without_an_answer_keeps_its_files(
-    keyed: Keyed, lost: Exception, is_away: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_landed_without_an_answer_keeps_its_files(keyed: Keyed, lost: Exception, is_away: bool) -> None:
     """The first request lands, and its answer gets lost. The client sends it again, and loses. Then the catalog may be away."""
-    commit, refresh = Transaction.commit, IcebergTable.refresh
     armed, away = threading.Event(), threading.Event()
 
-    def committed(self: Transaction) -> None:
-        known = self._table.metadata
-        commit(self)
+    def act(name: str, commit: Commit) -> None:
+        commit()
         if armed.is_set():
             armed.clear()
-            # PyIceberg learns of the new metadata from the answer.
-            self._table.metadata = known
             if is_away:
                 away.set()
             raise lost
 
-    def refreshed(self: IcebergTable) -> IcebergTable:
+    def before_load() -> None:
         if away.is_set():
             away.clear()
             raise ConnectionError("the catalog is away")
-        return refresh(self)
 
-    monkeypatch.setattr(Transaction, "commit", committed)
-    monkeypatch.setattr(IcebergTable, "refresh", refreshed)
+    keyed.catalog.act, keyed.catalog.before_load = act, before_load
     rows: dict[int, Row] = {}
     with keyed.table.merging_sink("s", interval=_LONG) as sink:
         for batch in range(3):
@@ -343,8 +338,10 @@ def merge_here(tasks: Sequence[MergeInput[RewriteChanges]], file_io: Mapping[str
 class Driver:
     """A sink whose merges happen when the test says so, and which may be killed at any moment."""
 
-    def __init__(self, keyed: Keyed, sink_id: str = "s") -> None:
+    def __init__(self, keyed: Keyed, sink_id: str = "s", summary: Mapping[str, str] | None = None) -> None:
+        """`summary` is what the snapshots say of the time until which the sink holds its files; None for an hour."""
         self.keyed, self.sink_id, self.batch = keyed, sink_id, 0
+        self.summary = summary
         self.revive()
 
     def revive(self) -> None:
@@ -357,7 +354,7 @@ class Driver:
 
     def write(self, rows: list[tuple[str, Row]]) -> None:
         stores = load_stores(self.keyed.catalog, ("db", "t"))
-        summary = held_until(datetime.now(timezone.utc) + _LONG)
+        summary = self.summary or held_until(datetime.now(timezone.utc) + _LONG)
         appended = append_rows(stores, table_of(rows), None, Batch(self.sink_id, self.batch), summary)
         self.batch += 1
         if appended is not None:
@@ -369,8 +366,8 @@ class Driver:
             self.merges.merge(nodes, {})
 
 
-def filled(program: Program, sink_id: str = "s") -> Driver:
-    driver = Driver(program.keyed, sink_id)
+def filled(program: Program, sink_id: str = "s", summary: Mapping[str, str] | None = None) -> Driver:
+    driver = Driver(program.keyed, sink_id, summary)
     for number in range(4):
         rows = [row(each, f"v{number}") for each in range(8)]
         program.rows.update({each["id"]: each for each in rows})
@@ -396,9 +393,8 @@ def test_plans_leave_the_files_of_a_sink_alone_until_it_should_have_merged_them(
 
 
 @pytest.mark.parametrize("text", ["soon", "", "-5"])
-def test_a_time_that_is_no_number_holds_nothing(program: Program, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compaction_pipeline_tests.keyed.test_merging_sink.held_until", lambda until: {HELD_UNTIL_KEY: text})
-    filled(program)
+def test_a_time_that_is_no_number_holds_nothing(program: Program, text: str) -> None:
+    filled(program, summary={HELD_UNTIL_KEY: text})
     assert program.services.compact_tables.compact(TABLE, MINOR).records
     program.check()
 

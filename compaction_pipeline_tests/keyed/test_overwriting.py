@@ -17,7 +17,7 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.keyed.base_commits import BaseCommits
-from compaction_pipeline_tests.keyed.overwrites import Overwritten, at_base_commit, between, table_of
+from compaction_pipeline_tests.keyed.overwrites import Overwritten, between, table_of
 from compaction_pipeline_tests.keyed.written import BY_REGION, row
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, live_entries, metadata_of, reference_rows
 
@@ -190,7 +190,7 @@ def test_of_two_overwrites_at_once_the_one_that_is_committed_last_counts(
             other()
             commit()
 
-        at_base_commit(monkeypatch, race)
+        keyed.catalog.in_place_of_commits("t", race)
     else:
         between(monkeypatch, other)
     # The other one is transaction 3, so this one begins again.
@@ -198,27 +198,25 @@ def test_of_two_overwrites_at_once_the_one_that_is_committed_last_counts(
     keyed.check([row(1, "new")])
 
 
-def test_an_earlier_overwrite_that_is_committed_later_replaces_nothing_of_other_partitions(
-    regions: Overwritten, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_earlier_overwrite_that_is_committed_later_replaces_nothing_of_other_partitions(regions: Overwritten) -> None:
     def race(commit: Callable[[], None]) -> None:
         regions.overwrite(row(1, "other", "us"))
         commit()
 
-    at_base_commit(monkeypatch, race)
+    regions.catalog.in_place_of_commits("t", race)
     assert regions.overwrite(row(1, "new", "eu")) == 1
     regions.check([row(1, "new", "eu"), row(1, "other", "us")])
     assert regions.sequences() == {("eu",): 1, ("us",): 2}
 
 
-def test_a_lost_race_is_tried_on_the_new_head(regions: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_race_is_tried_on_the_new_head(regions: Overwritten) -> None:
     regions.insert(row(1, "a", "eu"), row(1, "a", "us"))
 
     def race(commit: Callable[[], None]) -> None:
         assert regions.compactions.compact() is not None
         commit()
 
-    at_base_commit(monkeypatch, race)
+    regions.catalog.in_place_of_commits("t", race)
     assert regions.overwrite(row(2, "new", "eu")) == 2
     regions.check([row(2, "new", "eu"), row(1, "a", "us")])
     assert regions.sequences() == {("eu",): 2, ("us",): 1}

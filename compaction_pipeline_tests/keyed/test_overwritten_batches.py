@@ -22,7 +22,7 @@ from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange,
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.keyed.base_commits import BaseCommits
 from compaction_pipeline_tests.keyed.compacted import Compacted, expire
-from compaction_pipeline_tests.keyed.overwrites import Overwritten, at_base_commit, between, table_of
+from compaction_pipeline_tests.keyed.overwrites import Overwritten, between, table_of
 from compaction_pipeline_tests.keyed.written import BY_REGION, row
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
@@ -64,38 +64,36 @@ def test_a_batch_lands_once_after_all_snapshots_before_are_expired(keyed: Overwr
     keyed.check([row(2)])
 
 
-def test_two_drivers_of_one_batch_land_it_once(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_drivers_of_one_batch_land_it_once(keyed: Overwritten) -> None:
     def race(commit: Callable[[], None]) -> None:
         assert keyed.overwrite(row(1), sink_id="a", batch=1) == 2
         keyed.insert(row(2))
         commit()
 
-    at_base_commit(monkeypatch, race)
+    keyed.catalog.in_place_of_commits("t", race)
     assert keyed.overwrite(row(1), sink_id="a", batch=1) is None
     keyed.check([row(1), row(2)])
     assert keyed.stored() == 1
 
 
-def test_a_batch_does_not_land_beside_another_driver_s_rows_of_other_partitions(
-    regions: Overwritten, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_does_not_land_beside_another_driver_s_rows_of_other_partitions(regions: Overwritten) -> None:
     def race(commit: Callable[[], None]) -> None:
         assert regions.overwrite(row(1, "first", "us"), sink_id="a", batch=1) == 2
         commit()
 
-    at_base_commit(monkeypatch, race)
+    regions.catalog.in_place_of_commits("t", race)
     assert regions.overwrite(row(1, "second", "eu"), sink_id="a", batch=1) is None
     regions.check([row(1, "first", "us")])
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_after_a_lost_answer_the_same_batch_lands_once(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
+def test_after_a_lost_answer_the_same_batch_lands_once(keyed: Overwritten, lands: bool) -> None:
     def lose(commit: Callable[[], None]) -> None:
         if lands:
             commit()
         raise ConnectionError("no answer")
 
-    at_base_commit(monkeypatch, lose)
+    keyed.catalog.in_place_of_commits("t", lose)
     if lands:
         assert keyed.overwrite(row(1), sink_id="a", batch=1) == 1
     else:
@@ -108,7 +106,7 @@ def test_after_a_lost_answer_the_same_batch_lands_once(keyed: Overwritten, monke
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_after_a_crash_the_same_batch_lands_once(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
+def test_after_a_crash_the_same_batch_lands_once(keyed: Overwritten, lands: bool) -> None:
     keyed.insert(row(9, "old"))
 
     def crash(commit: Callable[[], None]) -> None:
@@ -116,7 +114,7 @@ def test_after_a_crash_the_same_batch_lands_once(keyed: Overwritten, monkeypatch
             commit()
         raise KeyboardInterrupt
 
-    at_base_commit(monkeypatch, crash)
+    keyed.catalog.in_place_of_commits("t", crash)
     with pytest.raises(KeyboardInterrupt):
         keyed.overwrite(row(1), sink_id="a", batch=1)
     keyed.check([row(1)] if lands else [row(9, "old")])
@@ -124,12 +122,12 @@ def test_after_a_crash_the_same_batch_lands_once(keyed: Overwritten, monkeypatch
     keyed.check([row(1)])
 
 
-def test_a_commit_that_landed_and_is_called_a_lost_race_is_not_made_again(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_landed_and_is_called_a_lost_race_is_not_made_again(keyed: Overwritten) -> None:
     def twice(commit: Callable[[], None]) -> None:
         commit()
         raise CommitFailedException("409")
 
-    at_base_commit(monkeypatch, twice)
+    keyed.catalog.in_place_of_commits("t", twice)
     assert keyed.overwrite(row(1)) == 1
     assert len(keyed.stores()[0].metadata.snapshots) == 1
     keyed.check([row(1)])
@@ -142,7 +140,7 @@ def test_an_overwrite_that_always_loses_leaves_no_file(keyed: Overwritten, monke
         raise CommitFailedException("another was faster")
 
     monkeypatch.setattr(RetryPolicy, "WRITER", replace(RetryPolicy.WRITER, retries=1))
-    at_base_commit(monkeypatch, lose, times=2)
+    keyed.catalog.in_place_of_commits("t", lose, lose)
     with pytest.raises(RacesLost, match="nothing was written, write it again"):
         keyed.overwrite(row(1, "new"), sink_id="a", batch=1)
     assert keyed.stored() == 0

@@ -58,19 +58,6 @@ def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
 
 
-def in_place_of_commits(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[Callable[[], None]], None]) -> None:
-    """Act in place of the first commits to the change store. Each act gets the real commit."""
-    real, left = Transaction.commit, list(acts)
-
-    def commit(self: Transaction) -> None:
-        if self._table.name()[-1] == "t_change_" and left:
-            left.pop(0)(lambda: real(self))
-        else:
-            real(self)
-
-    monkeypatch.setattr(Transaction, "commit", commit)
-
-
 def test_readers_see_the_same_rows_in_fewer_files(log: Log) -> None:
     log.check_rows()
     assert log.replace() == 4
@@ -94,24 +81,24 @@ def test_a_merge_into_the_base_store_that_was_planned_before_still_lands(log: Lo
     log.check_rows()
 
 
-def test_a_writer_who_is_faster_loses_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_who_is_faster_loses_nothing(log: Log) -> None:
     def race(commit: Callable[[], None]) -> None:
         log.insert(row(7))
         commit()
 
-    in_place_of_commits(monkeypatch, race)
+    log.catalog.in_place_of_commits("t_change_", race)
     assert log.replace() == 5
     log.check_rows(row(7))
 
 
-def test_two_merges_of_one_file_do_not_both_land(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_merges_of_one_file_do_not_both_land(log: Log) -> None:
     second, stores = log.changes(1, "I", 0, [(row(1), 1, 1), (row(2), 2, 1), (row(1, v="new"), 1, 3)]), log.stores()
 
     def race(commit: Callable[[], None]) -> None:
         replace_changes(stores, log.inserts, [second], lambda seconds: None)
         commit()
 
-    in_place_of_commits(monkeypatch, race)
+    log.catalog.in_place_of_commits("t_change_", race)
     with pytest.raises(CommitConflict, match="no longer live: another merge took it"):
         log.replace()
     log.check_rows()
@@ -152,42 +139,42 @@ def test_a_merged_file_of_another_partition_is_refused(tmp_path: Path) -> None:
         replace_changes(load_stores(log.catalog, ("db", "t")), log.change_files(), [stray])
 
 
-def test_an_answer_that_is_lost_lands_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_lost_lands_once(log: Log) -> None:
     def lost(commit: Callable[[], None]) -> None:
         commit()
         raise ConnectionError("the answer got lost")
 
-    in_place_of_commits(monkeypatch, lost)
+    log.catalog.in_place_of_commits("t_change_", lost)
     assert log.replace() == 4
     log.check_rows()
 
 
-def test_a_request_that_was_sent_twice_lands_once(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_was_sent_twice_lands_once(log: Log) -> None:
     def twice(commit: Callable[[], None]) -> None:
         commit()
         raise CommitFailedException("the second request lost against the first")
 
-    in_place_of_commits(monkeypatch, twice)
+    log.catalog.in_place_of_commits("t_change_", twice)
     assert log.replace() == 4
     log.check_rows()
 
 
-def test_a_request_that_never_arrives_leaves_the_files_as_they_are(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_never_arrives_leaves_the_files_as_they_are(log: Log) -> None:
     def lost(commit: Callable[[], None]) -> None:
         raise ConnectionError("the catalog is gone")
 
-    in_place_of_commits(monkeypatch, lost)
+    log.catalog.in_place_of_commits("t_change_", lost)
     with pytest.raises(CommitStateUnknown):
         log.replace()
     assert len(log.change_files()) == 3
     log.check_rows()
 
 
-def test_a_merge_that_loses_every_race_changes_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_that_loses_every_race_changes_nothing(log: Log) -> None:
     def lost(commit: Callable[[], None]) -> None:
         raise CommitFailedException("somebody was faster")
 
-    in_place_of_commits(monkeypatch, *[lost] * 20)
+    log.catalog.in_place_of_commits("t_change_", *[lost] * 20)
     with pytest.raises(RacesLost):
         log.replace()
     log.check_rows()

@@ -23,6 +23,7 @@ from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.keyed import append
 from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline_tests.keyed.acting_catalog import Commit
 from compaction_pipeline_tests.keyed.written import BY_REGION, SCHEMA, Keyed, list_files, row, table_of
 from compaction_pipeline_tests.reference_reader import Row, live_entries, metadata_of
 
@@ -138,40 +139,40 @@ def test_an_empty_batch_leaves_its_mark_and_an_empty_write_leaves_nothing(keyed:
     keyed.check([])
 
 
-def test_two_writers_of_one_batch_land_it_once(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, raced = append.Transaction.commit, []
+def test_two_writers_of_one_batch_land_it_once(keyed: Keyed) -> None:
+    raced: list[int] = []
 
-    def commit(self: Any) -> None:
+    def act(name: str, commit: Commit) -> None:
         if not raced:
             raced.append(1)
             keyed.write(("INSERT", row(1)), sink_id="orders", batch=1)
-        real(self)
+        commit()
 
-    monkeypatch.setattr(append.Transaction, "commit", commit)
+    keyed.catalog.act = act
     assert keyed.write(("INSERT", row(1)), sink_id="orders", batch=1) is None
     keyed.check([row(1)])
     assert len(list_files(keyed)) == 1
 
 
-def test_a_writer_that_loses_a_race_commits_after_the_winner(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, raced = append.Transaction.commit, []
+def test_a_writer_that_loses_a_race_commits_after_the_winner(keyed: Keyed) -> None:
+    raced: list[int] = []
 
-    def commit(self: Any) -> None:
+    def act(name: str, commit: Commit) -> None:
         if not raced:
             raced.append(1)
             keyed.write(("INSERT", row(1, "winner")))
-        real(self)
+        commit()
 
-    monkeypatch.setattr(append.Transaction, "commit", commit)
+    keyed.catalog.act = act
     assert keyed.write(("DELETE", row(1)), ("INSERT", row(2))) == 2
     keyed.check([row(2)])
 
 
 def test_a_writer_that_always_loses_leaves_no_file(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    def commit(self: Any) -> None:
+    def act(name: str, commit: Commit) -> None:
         raise CommitFailedException("another was faster")
 
-    monkeypatch.setattr(append.Transaction, "commit", commit)
+    keyed.catalog.act = act
     monkeypatch.setattr(append.time, "sleep", lambda seconds: None)
     with pytest.raises(RacesLost, match="nothing was written, write it again"):
         keyed.write(("INSERT", row(1)))
@@ -179,55 +180,48 @@ def test_a_writer_that_always_loses_leaves_no_file(keyed: Keyed, monkeypatch: py
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_after_a_lost_answer_the_same_batch_lands_once(keyed: Keyed, monkeypatch: pytest.MonkeyPatch, lands: bool) -> None:
-    real = append.Transaction.commit
+def test_after_a_lost_answer_the_same_batch_lands_once(keyed: Keyed, lands: bool) -> None:
 
-    def commit(self: Any) -> None:
+    def act(name: str, commit: Commit) -> None:
         if lands:
-            real(self)
+            commit()
         raise ConnectionError("no answer")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(append.Transaction, "commit", commit)
-        if lands:
-            assert keyed.write(("INSERT", row(1)), sink_id="orders", batch=1) == 1
-        else:
-            with pytest.raises(CommitStateUnknown, match="it may still land"):
-                keyed.write(("INSERT", row(1)), sink_id="orders", batch=1)
-            # Nothing proves that the commit will not land, so its file stays.
-            assert len(list_files(keyed)) == 1
+    keyed.catalog.act = act
+    if lands:
+        assert keyed.write(("INSERT", row(1)), sink_id="orders", batch=1) == 1
+    else:
+        with pytest.raises(CommitStateUnknown, match="it may still land"):
+            keyed.write(("INSERT", row(1)), sink_id="orders", batch=1)
+        # Nothing proves that the commit will not land, so its file stays.
+        assert len(list_files(keyed)) == 1
+    keyed.catalog.act = None
     keyed.write(("INSERT", row(1)), sink_id="orders", batch=1)
     keyed.check([row(1)])
 
 
 @pytest.mark.parametrize("options", [{}, {"sink_id": "orders", "batch": 1}])
-def test_a_commit_that_landed_and_is_called_a_lost_race_is_not_made_again(
-    keyed: Keyed, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
-    real = append.Transaction.commit
+def test_a_commit_that_landed_and_is_called_a_lost_race_is_not_made_again(keyed: Keyed, options: dict[str, Any]) -> None:
 
-    def commit(self: Any) -> None:
+    def act(name: str, commit: Commit) -> None:
         # The client sent the request twice, and the second one lost against the first.
-        real(self)
+        commit()
         raise CommitFailedException("409")
 
-    monkeypatch.setattr(append.Transaction, "commit", commit)
+    keyed.catalog.act = act
     assert keyed.write(("INSERT", row(1)), **options) == 1
     keyed.check([row(1)])
 
 
 @pytest.mark.parametrize("lands", [True, False])
-def test_an_interruption_during_the_commit_deletes_no_file_that_may_be_live(
-    keyed: Keyed, monkeypatch: pytest.MonkeyPatch, lands: bool
-) -> None:
-    real = append.Transaction.commit
+def test_an_interruption_during_the_commit_deletes_no_file_that_may_be_live(keyed: Keyed, lands: bool) -> None:
 
-    def commit(self: Any) -> None:
+    def act(name: str, commit: Commit) -> None:
         if lands:
-            real(self)
+            commit()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(append.Transaction, "commit", commit)
+    keyed.catalog.act = act
     with pytest.raises(KeyboardInterrupt):
         keyed.write(("INSERT", row(1)))
     assert len(list_files(keyed)) == 1

@@ -14,9 +14,9 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, DateType, DoubleType, ListType, LongType, NestedField, StringType
 
-from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
+from compaction_pipeline_tests.keyed.acting_catalog import ActingCatalog
 from compaction_pipeline_tests.reference_reader import Row, bag_difference
 
 SCHEMA = Schema(
@@ -38,7 +38,7 @@ class Keyed:
 
     def __init__(self, folder: Path, key: Sequence[str] = ("id",), spec: PartitionSpec = PartitionSpec(), **options: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
+        self.catalog = ActingCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
         self.catalog.create_namespace("db")
         self.table = KeyedTable.create(self.catalog, "db.t", SCHEMA, key, spec, **options)
 

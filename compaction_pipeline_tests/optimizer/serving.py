@@ -11,9 +11,12 @@ import uvicorn
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
+from compaction_pipeline.optimizer.client import Pace
 from compaction_pipeline_tests.servers import running
 from compaction_pipeline_tests.services.house import House
 
+IMPATIENT = Pace(poll_seconds=0, pause_seconds=0)
+"""Polls do not wait for tasks, and a client that was not answered asks again at once."""
 REGISTRATION = Registration("default", "here", "1", "1", MERGE_VERSION, 4)
 
 

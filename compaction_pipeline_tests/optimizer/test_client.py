@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,17 +15,22 @@ from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason, MergeResult
-from compaction_pipeline.optimizer import client
-from compaction_pipeline.optimizer.client import HttpTaskQueue
-from compaction_pipeline_tests.optimizer.serving import REGISTRATION, plan, serving
+from compaction_pipeline.optimizer.client import HttpTaskQueue, Pace
+from compaction_pipeline_tests.optimizer.serving import IMPATIENT, REGISTRATION, plan, serving
 from compaction_pipeline_tests.services.house import House
 
+Q = TypeVar("Q", bound=HttpTaskQueue)
 
-def queue_at(house: House, port: int, registration: Registration = REGISTRATION) -> HttpTaskQueue:
+
+def registered(kind: type[Q], house: House, port: int, registration: Registration = REGISTRATION, pace: Pace = IMPATIENT) -> Q:
     token = house.services.keep_tokens.issue(Role.OPTIMIZER, "workers").text
-    queue = HttpTaskQueue(f"http://127.0.0.1:{port}", token, registration)
+    queue = kind(f"http://127.0.0.1:{port}", token, registration, pace=pace)
     queue.register()
     return queue
+
+
+def queue_at(house: House, port: int, registration: Registration = REGISTRATION, pace: Pace = IMPATIENT) -> HttpTaskQueue:
+    return registered(HttpTaskQueue, house, port, registration, pace)
 
 
 def taken_by(queue: HttpTaskQueue) -> Assignment:
@@ -170,9 +176,9 @@ def test_a_failed_attempt_is_reported(house: House) -> None:
 def test_a_server_that_is_away_and_a_token_that_is_wrong_are_clear_errors(house: House) -> None:
     unknown = r"does not accept the token: it does not know it, or somebody revoked it\. Issue one there"
     with serving(house) as port, pytest.raises(ConfigError, match=unknown):
-        HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
+        HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION, pace=IMPATIENT).register()
     with pytest.raises(StorageUnavailable, match=r"/api/v1 did not answer: .*Connection refused\W*; see that it runs") as refused:
-        HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION).register()
+        HttpTaskQueue(f"http://127.0.0.1:{port}", "a.b", REGISTRATION, pace=IMPATIENT).register()
     assert "HTTPConnectionPool" not in str(refused.value)
 
 
@@ -182,17 +188,17 @@ def test_a_url_with_a_path_is_said_to_be_wrong(house: House) -> None:
         serving(house) as port,
         pytest.raises(NotFoundError, match=r"answered 404: there is no such page; see that the URL .* and no path"),
     ):
-        HttpTaskQueue(f"http://127.0.0.1:{port}/foo", token, REGISTRATION).register()
+        HttpTaskQueue(f"http://127.0.0.1:{port}/foo", token, REGISTRATION, pace=IMPATIENT).register()
 
 
 @pytest.mark.parametrize("url", ["foo", "foo:8787", "ftp://host", "http://", "http://host:port", ""])
 def test_a_text_that_is_no_url_is_refused_before_anything_is_asked(url: str) -> None:
     with pytest.raises(ConfigError, match="but must be a URL, for example http"):
-        HttpTaskQueue(url, "a.b", REGISTRATION)
+        HttpTaskQueue(url, "a.b", REGISTRATION, pace=IMPATIENT)
 
 
 def test_the_log_says_once_that_the_server_is_away_and_once_that_it_is_back(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", client.log.name)
+    caplog.set_level("INFO", "compaction_pipeline.optimizer.client")
     with serving(house) as port:
         queue = queue_at(house, port)
     for _ in range(5):
@@ -217,19 +223,20 @@ def test_a_task_that_nobody_begins_any_more_is_handed_back(house: House) -> None
         assert house.services.read_tasks.queue_counts().pending == 1
 
 
-def test_an_answer_that_comes_after_the_end_was_asked_for_is_not_begun(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+class ToldMeanwhile(HttpTaskQueue):
+    """Is told to end while the server answers its polls."""
+
+    def _send(self, method: str, path: str, *rest: Any) -> Any:
+        answer = super()._send(method, path, *rest)
+        if path.endswith("/poll"):
+            self.drain("told to end")
+        return answer
+
+
+def test_an_answer_that_comes_after_the_end_was_asked_for_is_not_begun(house: House) -> None:
     with serving(house) as port:
         plan(house, "a")
-        queue = queue_at(house, port)
-        send = queue._send
-
-        def told_meanwhile(method: str, path: str, *rest: Any) -> Any:
-            answer = send(method, path, *rest)
-            if path.endswith("/poll"):
-                queue.drain("told to end")
-            return answer
-
-        monkeypatch.setattr(queue, "_send", told_meanwhile)
+        queue = registered(ToldMeanwhile, house, port)
         assert not queue.waits(None)
         house.pass_time(15)
         queue.touch()
@@ -255,11 +262,10 @@ def test_an_optimizer_that_registers_anew_goes_on_with_its_heartbeats(house: Hou
         logger.setLevel(level)
 
 
-def test_a_report_that_cannot_be_delivered_says_that_the_task_is_tried_again(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_REPORT_SECONDS", 0.01)
+def test_a_report_that_cannot_be_delivered_says_that_the_task_is_tried_again(house: House) -> None:
     with serving(house) as port:
         plan(house, "a")
-        queue = queue_at(house, port)
+        queue = queue_at(house, port, pace=replace(IMPATIENT, report_seconds=0.01))
         taken = taken_by(queue)
     with pytest.raises(
         StorageUnavailable, match=r"the report is let go, .*did not answer: .* the task's lease ends, and the task is tried"

@@ -6,22 +6,25 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
-from compaction_pipeline import process
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
-from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
+from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.optimizer.client import HttpTaskQueue
-from compaction_pipeline.optimizer.loop import run_optimizer
-from compaction_pipeline_tests.optimizer.conftest import house, impatient
-from compaction_pipeline_tests.optimizer.serving import REGISTRATION, plan, serving
+from compaction_pipeline.optimizer.loop import Beats, run_optimizer
+from compaction_pipeline.process import heartbeat
+from compaction_pipeline_tests.optimizer.conftest import house
+from compaction_pipeline_tests.optimizer.serving import IMPATIENT, REGISTRATION, plan, serving
 from compaction_pipeline_tests.services.house import House
 
-__all__ = ["house", "impatient"]
+__all__ = ["house"]
 
 PATIENCE_SECONDS = 60
 
@@ -44,11 +47,24 @@ def fails(error: BaseException) -> Callable[[], object]:
     return start
 
 
-def run(house: House, port: int, start: Callable[[], object], token: str | None = None, group: str = "default") -> None:
+def run(
+    house: House,
+    port: int,
+    start: Callable[[], object],
+    *,
+    token: str | None = None,
+    group: str = "default",
+    beats: Beats = heartbeat,
+) -> None:
     """Run an optimizer whose engine calls `start`."""
     services = Services(house.services.settings, engine_override=Engine(start))
+    run_optimizer(services, HttpTaskQueue(*asking(house, port, token, group), pace=IMPATIENT), 1, beats)
+
+
+def asking(house: House, port: int, token: str | None = None, group: str = "default") -> tuple[str, str, Registration]:
+    """The server, a token for it, and what an optimizer says of itself."""
     token = token or house.services.keep_tokens.issue(Role.OPTIMIZER, "workers").text
-    run_optimizer(services, HttpTaskQueue(f"http://127.0.0.1:{port}", token, replace(REGISTRATION, group=group)), 1)
+    return f"http://127.0.0.1:{port}", token, replace(REGISTRATION, group=group)
 
 
 def only(house: House) -> Optimizer:
@@ -70,17 +86,27 @@ def test_the_engine_does_not_start_for_a_server_that_does_not_take_the_optimizer
     assert house.services.serve_optimizers.optimizers() == ()
 
 
-def test_the_server_knows_the_spark_application_before_the_first_task_is_claimed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Services, "spark_application", lambda services: "app-7" if started else "")
-    started: list[int] = []
+class OnSpark(Services):
+    """Has a Spark application as soon as its engine has started."""
 
-    def drain_when_merged() -> bool:
-        return house.services.read_tasks.queue_counts().prepared == 1
+    started = False
 
-    monkeypatch.setattr(HttpTaskQueue, "_note_back", lambda queue: queue.drain("done") if drain_when_merged() else None)
+    def spark_application(self) -> str:
+        return "app-7" if self.started else ""
+
+
+class EndsAfterItsFirstReport(HttpTaskQueue):
+    def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
+        status = super().complete(task, result)
+        self.drain("done")
+        return status
+
+
+def test_the_server_knows_the_spark_application_before_the_first_task_is_claimed(house: House) -> None:
+    services = OnSpark(house.services.settings, engine_override=Engine(lambda: setattr(services, "started", True)))
     with serving(house) as port:
         plan(house, "a")
-        run(house, port, lambda: started.append(1))
+        run_optimizer(services, EndsAfterItsFirstReport(*asking(house, port), pace=IMPATIENT), 1)
     [task] = house.services.stores.tasks.tasks()
     [attempt] = house.services.stores.tasks.attempts(task.task_id)
     assert (only(house).application, attempt.application) == ("app-7", "app-7")
@@ -98,8 +124,7 @@ def test_an_engine_that_does_not_start_ends_the_registration_with_the_reason_and
     assert house.services.read_tasks.queue_counts().pending == 1
 
 
-def test_the_server_hears_of_an_optimizer_whose_engine_starts_and_gives_it_no_task(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "RENEWAL_INTERVAL", timedelta(milliseconds=10))
+def test_the_server_hears_of_an_optimizer_whose_engine_starts_and_gives_it_no_task(house: House) -> None:
 
     def start() -> None:
         before = only(house)
@@ -115,7 +140,7 @@ def test_the_server_hears_of_an_optimizer_whose_engine_starts_and_gives_it_no_ta
     with serving(house) as port:
         plan(house, "a")
         with pytest.raises(KeyboardInterrupt):
-            run(house, port, start)
+            run(house, port, start, beats=partial(heartbeat, every=timedelta(milliseconds=10)))
     ended = only(house)
     assert (ended.state, ended.failed, ended.why) == (OptimizerState.ENDED, False, "it was told to end")
     assert house.services.read_tasks.queue_counts().pending == 1

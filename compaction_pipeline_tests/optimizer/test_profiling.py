@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.optimizer import profiling
 from compaction_pipeline.optimizer.profiling import profiled
 
 PATIENCE_SECONDS = 60
@@ -25,13 +24,12 @@ def busy_until(done: Path) -> None:
         assert time.monotonic() < until, "the worker did not end"
 
 
-def said_by(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[str]:
+def said_by(script: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the log says when this shell script stands in for py-spy. Nothing else may be left of it."""
     program = tmp_path / "py-spy"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    monkeypatch.setattr(profiling.shutil, "which", lambda *given, **named: str(program))
-    with profiled(tmp_path / "profile.svg"):
+    with profiled(tmp_path / "profile.svg", str(tmp_path)):
         for thread in threading.enumerate():
             if thread.name == "profiler":
                 thread.join(PATIENCE_SECONDS)
@@ -59,31 +57,26 @@ def test_the_graph_names_what_this_process_and_its_workers_do(tmp_path: Path) ->
     assert "work (" in drawn
 
 
-def test_whoever_may_not_look_gets_one_line_and_the_block_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_whoever_may_not_look_gets_one_line_and_the_block_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = "echo 'Permission Denied: Try running again with elevated permissions' >&2; exit 1"
-    [line] = said_by(script, tmp_path, monkeypatch, caplog)
+    [line] = said_by(script, tmp_path, caplog)
     assert line.startswith("no profile is written: py-spy said 'Permission Denied: Try running again")
     assert "give the container CAP_SYS_PTRACE" in line
 
 
-def test_macos_without_root_is_told_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    [line] = said_by("echo 'This program requires root on OSX.' >&2; exit 1", tmp_path, monkeypatch, caplog)
+def test_macos_without_root_is_told_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    [line] = said_by("echo 'This program requires root on OSX.' >&2; exit 1", tmp_path, caplog)
     assert "run as root" in line
 
 
-def test_a_profiler_that_fails_and_says_much_is_quoted_with_its_first_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_profiler_that_fails_and_says_much_is_quoted_with_its_first_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     script = "echo 'Error: no such process' >&2; i=0; while [ $i -lt 20000 ]; do echo 'a line of a stack' >&2; i=$((i+1)); done; exit 3"
-    [line] = said_by(script, tmp_path, monkeypatch, caplog)
+    [line] = said_by(script, tmp_path, caplog)
     assert line == "no profile is written: py-spy said 'Error: no such process'; the optimizer goes on without"
 
 
-def test_an_absent_profiler_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(profiling.shutil, "which", lambda *given, **named: None)
-    with profiled(tmp_path / "profile.svg"):
+def test_an_absent_profiler_is_said_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with profiled(tmp_path / "profile.svg", str(tmp_path)):
         pass
     [record] = caplog.records
     assert record.message == "no profile is written: py-spy is not installed; pip install 'compaction-pipeline[profile]' brings it"

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -47,6 +47,25 @@ def commands_of(folder: Path) -> list[str]:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found
+
+
+@contextmanager
+def standing_still(folder: Path, module: str) -> Iterator[Callable[[], None]]:
+    """Suspend the processes of a demo that run this module. Yields a function that lets them go on; the end of the block does it too."""
+    held = [process for process in processes_of(folder) if module in process.cmdline()]
+    assert held, commands_of(folder)
+    for process in held:
+        process.suspend()
+
+    def go_on() -> None:
+        for process in held:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+    try:
+        yield go_on
+    finally:
+        go_on()
 
 
 def log_of(folder: Path, name: str = "dagster") -> str:

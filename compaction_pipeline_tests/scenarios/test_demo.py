@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.scenario, pytest.mark.timeout(1500)]
 
 def test_once_compacts_a_backlog_by_sensors_and_keeps_every_row(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    done = run_once(folder)
+    done = run_once(folder, COMPACTION_DEMO_BACKLOG_FILES="600")
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{log_of(folder)}"
     assert done.stdout.count("every one as in the change log") == 4
     assert processes_of(folder) == []

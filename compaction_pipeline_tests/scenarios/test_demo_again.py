@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline_tests.scenarios.demos import RunningDemo, commands_of, log_of, processes_of, run_once, running_demo
+from compaction_pipeline_tests.scenarios.demos import RunningDemo, commands_of, log_of, processes_of, run_once, running_demo, standing_still
 
 pytestmark = [pytest.mark.scenario, pytest.mark.timeout(1500)]
 
@@ -21,9 +21,9 @@ OLDER = "compaction-demo-77fcefb"
 """The folder of a demo of release 77fcefb. Its tables, its state database and Dagster's history name files by this path under /tmp."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def older_demo() -> Iterator[Path]:
-    """What the live demo of release 77fcefb left when it lost its power, with two tasks and a run under way."""
+    """What the live demo of release 77fcefb left when it lost its power, with two tasks and a run under way. All tests go on with it."""
     folder = Path("/tmp") / OLDER
     with folder.with_suffix(".lock").open("w") as lock:
         # Another checkout may run the same test.
@@ -39,12 +39,18 @@ def older_demo() -> Iterator[Path]:
 def _run_live(folder: Path, *signals: signal.Signals) -> None:
     """Run the live demo until its pages answer, and end it."""
     with running_demo(folder) as demo:
-        demo.wait_for(f"Open http://127.0.0.1:{demo.port}")
-        assert "\norders" in demo.printed
-        with urllib.request.urlopen(f"http://127.0.0.1:{demo.port}/server_info", timeout=120) as answer:
-            assert answer.status == 200
-        assert any("compaction_pipeline.demo.writer orders" in command for command in commands_of(folder))
-        exit_code, printed = demo.end_by(*signals)
+        _look_and_end(demo, *signals)
+
+
+def _look_and_end(demo: RunningDemo, *signals: signal.Signals) -> None:
+    """Wait until the pages of a live demo answer, and end it."""
+    folder = demo.folder
+    demo.wait_for(f"Open http://127.0.0.1:{demo.port}")
+    assert "\norders" in demo.printed
+    with urllib.request.urlopen(f"http://127.0.0.1:{demo.port}/server_info", timeout=120) as answer:
+        assert answer.status == 200
+    assert any("compaction_pipeline.demo.writer orders" in command for command in commands_of(folder))
+    exit_code, printed = demo.end_by(*signals)
     assert exit_code == 0, printed
     assert "every process of the demo has ended" in printed
     assert processes_of(folder) == []
@@ -68,21 +74,19 @@ def _compare_every_row(folder: Path) -> None:
 
 def test_a_demo_goes_on_with_what_a_killed_demo_of_the_release_before_left(older_demo: Path) -> None:
     _compare_every_row(older_demo)
-    # Once and then live.
-    _run_live(older_demo, signal.SIGINT, signal.SIGINT)
 
 
-def test_a_demo_whose_process_group_was_killed_starts_again_on_the_same_port(tmp_path: Path) -> None:
-    folder = tmp_path / "demo"
-    with running_demo(folder) as demo:
+def test_a_demo_goes_live_and_starts_again_on_the_same_port_when_its_process_group_was_killed(older_demo: Path) -> None:
+    """It was run once, by the test before."""
+    with running_demo(older_demo) as demo:
         demo.wait_for(f"Open http://127.0.0.1:{demo.port}")
-        demo.kill_its_group()
-    with running_demo(folder, demo.port) as again:
-        again.wait_for("Waiting until the processes that it started have ended")
-        again.wait_for(f"Open http://127.0.0.1:{demo.port}")
-        exit_code, printed = again.end_by(signal.SIGTERM)
-    assert exit_code == 0, printed
-    assert processes_of(folder) == []
+        # What ends Dagster when its demo was killed may do so before another demo has looked. Here it waits for that look.
+        with standing_still(older_demo, "compaction_pipeline.demo.tied") as go_on:
+            demo.kill_its_group()
+            with running_demo(older_demo, demo.port) as again:
+                again.wait_for("Waiting until the processes that it started have ended")
+                go_on()
+                _look_and_end(again, signal.SIGINT, signal.SIGINT)
 
 
 def test_a_demo_that_was_cut_off_again_and_again_goes_on_and_keeps_every_row(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_the_program_still_handles_ctrl_c_after_a_session_was_started(tmp_path: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_until_the_jvm_has_started_and_is_then_handled_as_usual(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_waits_until_the_jvm_has_started_and_is_then_handled_as_usual(number: int) -> None:
     steps: list[str] = []
 
     def launched(*_: Any, **__: Any) -> object:
@@ -49,10 +49,9 @@ def test_an_interrupt_waits_until_the_jvm_has_started_and_is_then_handled_as_usu
         steps.append("the JVM stands")
         return object()
 
-    monkeypatch.setattr(session, "launch_gateway", launched)
     before = signal.signal(number, lambda *_: steps.append("interrupted"))
     try:
-        session._quiet_gateway(SparkConf(loadDefaults=False))
+        session._quiet_gateway(SparkConf(loadDefaults=False), launched)
         assert steps == ["the JVM stands", "interrupted"]
     finally:
         signal.signal(number, before)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 from zipimport import zipimporter
@@ -13,9 +15,14 @@ import pytest
 from compaction_pipeline.spark import worker
 
 
-def test_archives_are_not_read_again_and_their_modules_still_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Otherwise the garbage collector would freeze all objects of the test process.
-    monkeypatch.setattr(worker, "_freeze", lambda: None)
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """A Spark worker lets the garbage collector pass over all objects that it has. The process of the tests takes this back."""
+    yield
+    gc.unfreeze()
+
+
+def test_archives_are_not_read_again_and_their_modules_still_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thawed: None) -> None:
     archive = tmp_path / "modules.zip"
     with ZipFile(archive, "w") as file:
         file.writestr("rested_before.py", "value = 1")

@@ -18,7 +18,7 @@ class InUse:
     `paths` are the data files of Executing and Prepared tasks and of FAILED tasks that wait to be tried again. `exclusive_nodes` are the
     nodes on which a MAJOR or FULL runs, or waits to be tried again. A plan takes none of them. `pending` maps the data files of Pending
     tasks to their task ids: a plan may take such a file when it replaces the task. `pending_groups` maps each Pending task that has a task
-    group (`TaskWork.group`, not a resource group) to its name: all Pending tasks of a task group are replaced together.
+    group (`Work.group`, not a resource group) to its name: all Pending tasks of a task group are replaced together.
 
     `waiting` are the Pending tasks of `pending`, by node, for a plan that replaces them only when new files are due. It is empty for a plan
     that replaces them for any new file.

@@ -247,7 +247,7 @@ class TaskStore(Protocol):
     def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
         """Put `record_id` on the Prepared tasks that have no record, and return these tasks. `task_ids` limits the choice to these.
 
-        The tasks of a task group (`TaskWork.group`) are claimed only when none of them is still to be merged. They are claimed together,
+        The tasks of a task group (`Work.group`) are claimed only when none of them is still to be merged. They are claimed together,
         also when `task_ids` names only some of them.
         """
 
