@@ -28,7 +28,7 @@ from generate import ORDERS, GeneratedTable, Warehouse, merged, total_bytes, war
 from measure import MB, alternating, load_average, median, positive
 from own_session import OwnSession, own_session
 
-from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.merging.copying.source import CopySource
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 

@@ -17,12 +17,12 @@ import pyarrow as pa
 from measure import CATALOG, PACKAGE, spark_settings
 from pyiceberg.table import Table
 
-from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Merge
 from compaction_pipeline.demo.row_delta import row_delta

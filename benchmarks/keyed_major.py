@@ -31,10 +31,10 @@ from own_session import own_session
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
-from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.engine import InProcessMergeEngine

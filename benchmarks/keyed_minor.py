@@ -29,10 +29,10 @@ from own_session import own_session
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from compaction_pipeline.core.queue.ports import MergeEngine
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.keyed.file_names import change_file, is_delete_file
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline.merging.engine import InProcessMergeEngine

@@ -24,7 +24,7 @@ from generate import LINEITEM, ORDERS, GeneratedTable, Rows, merged, total_bytes
 from measure import MB, alternating, load_average, median, positive
 from own_session import own_session
 
-from compaction_pipeline.core.queue.ports import MergeEngine
+from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 
@@ -98,7 +98,7 @@ def compare(rows: Rows, files: int, rows_per_file: int, rounds: int, properties:
 def _profile(table: GeneratedTable, output: Path) -> None:
     profile = cProfile.Profile()
     profile.enable()
-    for result in InProcessMergeEngine().merge(table.tasks(), table.layout(output), {}):
+    for result in InProcessMergeEngine().merge([task.merge_input(table.layout(output)) for task in table.tasks()], {}):
         print(result.error or f"{result.duration_ms} ms, peak {result.peak_memory_bytes / MB:.0f} MB")
     profile.disable()
     pstats.Stats(profile).sort_stats("tottime").print_stats(25)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 MOST_CHANGES = 400
+LIBRARIES = {"formats"}
+"""Folders at the top of the package that know nothing of the program. A call of one counts as a call of a library: not at all."""
 TESTS = {
     "commit": "compaction_pipeline_tests/iceberg/test_commit_rules.py::test_a_merged_file_gets_the_sequence_number_of_its_plan",
     "merge_task": "compaction_pipeline_tests/merging/test_kernel.py::test_files_become_one_with_every_row",
@@ -57,6 +59,8 @@ class Follower:
         if self._began is None:
             return
         folder = str(Path(frame.f_code.co_filename[len(self._package) :]).parent)
+        if folder.split(os.sep)[0] in LIBRARIES:
+            return
         if event == "call" and (not self.folders or self.folders[-1] != folder) and len(self.folders) <= MOST_CHANGES:
             self.folders.append(folder)
         self._ended = event == "return" and frame is self._began

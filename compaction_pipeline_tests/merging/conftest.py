@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging import kernel
 from compaction_pipeline.merging.reading.file_access import FileAccess
-from compaction_pipeline_tests.works import judge, verify_rows
+from compaction_pipeline.merging.reported.judge import judge
+from compaction_pipeline.merging.reported.verify import verify_rows
 
 
 def without_versions(result: MergeResult) -> MergeResult:
@@ -30,20 +32,20 @@ def without_versions(result: MergeResult) -> MergeResult:
 def every_honest_report_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the result of each merge."""
     merged = kernel._merged
-    verifying: list[CompactionTask] = []
+    verifying: list[MergeInput[Work]] = []
 
-    def judged(task: CompactionTask, layout: TableLayout, files: FileAccess, *others: Any) -> MergeResult:
+    def judged(task: MergeInput[Work], files: FileAccess, *others: Any) -> MergeResult:
         # Tests of the kernel alone leave the attempt away.
-        held = task if task.attempt_id is not None else replace(task, attempt_id="attempt")
-        result = merged(held, layout, files, *others)
+        held = task if task.attempt_id else replace(task, attempt_id=AttemptId("attempt"))
+        result = merged(held, files, *others)
         if result.error is None:
-            judged_result = judge(held, result.told(), layout, files.properties)
+            judged_result = judge(held, result.told(), files.properties)
             assert without_versions(judged_result) == result
             if os.environ.get("COMPACTION_TEST_VERIFY_ROWS") and not verifying:
                 verifying.append(held)
-                problem = verify_rows(held, judged_result, layout, files.properties)
+                problem = verify_rows(held, judged_result, files.properties)
                 verifying.clear()
                 assert problem is None, problem
-        return result if held is task else replace(result, attempt_id=task.current_attempt_id)
+        return result if held is task else replace(result, attempt_id=task.attempt_id)
 
     monkeypatch.setattr(kernel, "_merged", judged)

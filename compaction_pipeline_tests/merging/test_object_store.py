@@ -17,7 +17,7 @@ from compaction_pipeline.core.work.kinds import TaskAction
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.merging.files import MIB, Table
 from compaction_pipeline_tests.object_store import ObjectStore, object_store
-from compaction_pipeline_tests.works import merge_task
+from compaction_pipeline_tests.works import as_kind, merge_task
 
 _ID = NestedField(1, "id", LongType(), required=False)
 
@@ -40,7 +40,7 @@ def _moved(task: CompactionTask, store: ObjectStore) -> CompactionTask:
     deletes = tuple(map(move, work.deletes))
     names = dict(zip((file.path for file in work.deletes), (file.path for file in deletes), strict=True))
     converts = tuple(names[path] for path in work.converts)
-    return replace(task, work=replace(work, inputs=tuple(map(move, work.inputs)), deletes=deletes, converts=converts))
+    return replace(task, work=as_kind(work, work.action, inputs=tuple(map(move, work.inputs)), deletes=deletes, converts=converts))
 
 
 def _merged(table: Table, task: CompactionTask, store: ObjectStore) -> MergeResult:

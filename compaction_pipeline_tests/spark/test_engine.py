@@ -33,7 +33,9 @@ def test_a_failed_task_is_a_result_and_the_others_go_on(tmp_path: Path) -> None:
     table = _table(tmp_path)
     good = table.task()
     bad = replace(good, task_id="bad", work=replace(good.work, inputs=(replace(good.work.inputs[0], path=str(tmp_path / "gone.parquet")),)))
-    results = {result.task_id: result for result in InProcessMergeEngine().merge([bad, good], table.layout(), {})}
+    results = {
+        result.task_id: result for result in InProcessMergeEngine().merge([each.merge_input(table.layout()) for each in (bad, good)], {})
+    }
     assert "gone.parquet: missing" in (results["bad"].error or "")
     assert results["task-1"].error is None
 
@@ -96,7 +98,10 @@ def test_spark_merges_as_this_process_does(tmp_path: Path, sessions: SparkSessio
     table = _table(tmp_path)
     tasks = [replace(table.task(), task_id=f"task-{number}") for number in range(3)]
     bad = replace(tasks[0], task_id="bad", work=replace(tasks[0].work, inputs=(replace(tasks[0].work.inputs[0], path="/gone.parquet"),)))
-    results = {result.task_id: result for result in SparkMergeEngine(sessions).merge([*tasks, bad], table.layout(), {})}
+    results = {
+        result.task_id: result
+        for result in SparkMergeEngine(sessions).merge([each.merge_input(table.layout()) for each in (*tasks, bad)], {})
+    }
     assert set(results) == {"task-0", "task-1", "task-2", "bad"}
     assert "missing" in (results["bad"].error or "")
     local = table.merge()

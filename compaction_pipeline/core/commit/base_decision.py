@@ -98,7 +98,7 @@ def decide_to_base(candidates: Candidates, head: HeadFiles, keyed: KeyedHead, pa
     readable = frozenset(delete.path for task in tasks for delete in task.work.deletes)
     single = [delete for path, delete in head.deletes.items() if path not in head.duplicate_deletes]
     gone = dangling_deletes(single, data, paths_in, readable, _converted(merged)) if merged else ()
-    return BaseDecision(merged, conflicts, gone)
+    return BaseDecision(tuple(merged), conflicts, gone)
 
 
 def _converted(merged: Sequence[MergedWork[ToBase]]) -> Converted:

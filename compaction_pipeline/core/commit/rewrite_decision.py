@@ -61,7 +61,7 @@ def decide_rewrites(candidates: Candidates, head: HeadFiles) -> RewriteDecision:
             survivors.append(task)
         else:
             conflicts[task.task_id] = reason
-    return RewriteDecision(survivors, conflicts)
+    return RewriteDecision(tuple(survivors), conflicts)
 
 
 def _reason(task: MergedWork[RewriteChanges], head: HeadFiles, candidates: Candidates) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from compaction_pipeline.core.commit.candidates import Candidates
 from compaction_pipeline.core.commit.head import HeadFiles, HeadLayout
 from compaction_pipeline.core.commit.rewrite_decision import by_store, decide_rewrites
 from compaction_pipeline.core.ids import TaskId
@@ -49,7 +50,7 @@ def conflict(
 ) -> str | None:
     """Why the one task is left out; None when it goes in."""
     one = task or rewrite()
-    decision = decide_rewrites([one], {}, HeadFiles(live, LAYOUT), lambda task: outputs)
+    decision = decide_rewrites(Candidates([one], {one.task_id: outputs}, {}), HeadFiles(live, LAYOUT))
     assert decision.survivors == (() if decision.conflicts else (one,))
     return decision.conflicts.get(one.task_id)
 
@@ -118,17 +119,15 @@ def test_a_task_without_a_result_or_of_another_store_is_refused() -> None:
 
 def test_of_two_tasks_with_one_file_the_first_goes_in() -> None:
     first, second = rewrite("t1", INSERTS), rewrite("t2", (INSERTS[1], *DELETES))
-    outputs: Callable[[CompactionTask], Sequence[LiveFile]] = lambda task: OUTPUTS[:1] if task is first else OUTPUTS[1:]  # noqa: E731
-    decision = decide_rewrites([first, second], {}, HeadFiles((*INSERTS, *DELETES), LAYOUT), outputs)
-    assert decision.rewrites == (first,)
+    outputs = {first.task_id: OUTPUTS[:1], second.task_id: OUTPUTS[1:]}
+    decision = decide_rewrites(Candidates([first, second], outputs, {}), HeadFiles((*INSERTS, *DELETES), LAYOUT))
+    assert decision.survivors == (first,)
     assert decision.conflicts == {"t2": f"{INSERTS[1].path} is an input of task t1 too"}
 
 
 def test_outputs_that_do_not_fit_the_head_are_not_looked_at() -> None:
-    def never(task: CompactionTask) -> Sequence[LiveFile]:
-        raise AssertionError
-
-    decision = decide_rewrites([rewrite()], {TaskId("t1"): "its output is missing"}, HeadFiles((), LAYOUT), never)
+    # Nobody can ask for the outputs: there are none.
+    decision = decide_rewrites(Candidates([rewrite()], {}, {TaskId("t1"): "its output is missing"}), HeadFiles((), LAYOUT))
     assert decision.conflicts == {"t1": "its output is missing"}
 
 
