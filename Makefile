@@ -117,7 +117,7 @@ test-postgres: $(STAMP) ## tests on PostgreSQL
 
 test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"
-	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=interop
+	@$(PYTEST) -q --stage=interop
 
 test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
@@ -125,7 +125,7 @@ test-scenario: $(STAMP) ## tests that run end to end
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
-	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=browser
+	@$(PYTEST) -q --stage=browser
 
 test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that are too long for CI
 	@echo "== model test, $(STEPS) steps"
