@@ -37,6 +37,10 @@ class HeadReader:
 
     def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
         """The manifests of a snapshot."""
+        if not snapshot.manifest_list:
+            # A snapshot of format v1 may name its manifests itself. Nothing tells two such snapshots apart here, so nothing is remembered:
+            # an attempt after a lost race must see the files of the writer that won.
+            return manifests_of(snapshot, self._io)
         if snapshot.manifest_list not in self._known.listed:
             self._known.listed = {snapshot.manifest_list: manifests_of(snapshot, self._io)}
         return self._known.listed[snapshot.manifest_list]

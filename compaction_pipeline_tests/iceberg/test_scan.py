@@ -39,6 +39,7 @@ from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, T
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.lists import read_manifests, write_manifests
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_record
@@ -338,6 +339,45 @@ def test_snapshots_of_v1_that_name_their_manifests_themselves_are_read_and_compa
     written = json.loads(Path(t.table.refresh().metadata_location.removeprefix("file://")).read_text())
     # Time travel to older snapshots still shows the same rows.
     assert {one["snapshot-id"]: one["manifests"] for one in written["snapshots"] if "manifests" in one} == old
+
+
+def test_a_commit_that_lost_a_race_reads_the_winner_of_a_table_whose_snapshots_name_their_manifests(lake: Lake) -> None:
+    t = lake.table(version=1)
+    t.ids(1), t.ids(2)
+    merge, races = t.merge(), list[str]()
+    with_list = _metadata_file(t)
+    listed = with_list.read_text()
+    _names_its_manifests(t)
+
+    def another_writer(step: str) -> None:
+        if step == "before-swap" and not races:
+            races.append(step)
+            # The writer of the tests needs the list of manifests that the metadata had.
+            with_list.write_text(listed)
+            t.ids(3)
+            _names_its_manifests(t)
+
+    lake.committer = IcebergCommitter(lake.catalogs, on_step=another_writer, sleep=lambda seconds: None)
+    outcome = t.commit(merge)
+    assert (outcome.state, outcome.attempts, races) == (CommitState.COMMITTED, 2, ["before-swap"])
+    assert t.live_ids() == [1, 2, 3]
+
+
+def _metadata_file(t: LakeTable) -> Path:
+    return Path(t.table.refresh().metadata_location.removeprefix("file://"))
+
+
+def _names_its_manifests(t: LakeTable) -> None:
+    """Let each snapshot name its manifests itself, as early writers of format v1 did."""
+    path = _metadata_file(t)
+    metadata = json.loads(path.read_text())
+    for snapshot in metadata["snapshots"]:
+        if "manifest-list" in snapshot:
+            one = t.table.snapshot_by_id(snapshot["snapshot-id"])
+            assert one is not None
+            snapshot["manifests"] = [manifest.manifest_path for manifest in one.manifests(t.table.io)]
+            del snapshot["manifest-list"]
+    path.write_text(json.dumps(metadata))
 
 
 @pytest.mark.parametrize("version", [1, 2])

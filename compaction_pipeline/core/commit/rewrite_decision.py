@@ -37,7 +37,8 @@ def by_store(prepared: Iterable[MergedWork[Work]], task_ids: Collection[TaskId] 
     """
     asked = [task for task in prepared if task_ids is None or task.task_id in task_ids]
     rewrites = [task.task_id for task in by_kind(asked).rewrites]
-    others = [task.task_id for task in asked if task.task_id not in set(rewrites)]
+    taken = frozenset(rewrites)
+    others = [task.task_id for task in asked if task.task_id not in taken]
     return [ids for ids in (rewrites, others) if ids] or [[]]
 
 

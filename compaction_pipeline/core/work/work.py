@@ -284,4 +284,6 @@ PlainWork = Merge | Convert | DropDeletes
 """Work on a plain table. The base store of a keyed table gets none of it."""
 KeyedWork = ToBase | RewriteChanges
 """Work on a keyed table."""
+# Never read a bare `Work` with pydantic: it passes over constants, and takes most kinds for a `Merge`. Read the `CompactionTask` that holds
+# it, whose field names `action` as the discriminator.
 Work = PlainWork | KeyedWork
