@@ -27,6 +27,11 @@ KINDS: Mapping[TaskAction, type[Any]] = {
 }
 
 
+def _constants(kind: type[Any]) -> dict[str, Any]:
+    """The fields that a kind of work always has empty, and its action."""
+    return {field.name: field.default for field in fields(kind) if field.type in ("None", "tuple[()]") or field.name == "action"}
+
+
 def task_work(
     node: TableNode,
     type: CompactionType,
@@ -50,7 +55,7 @@ def task_work(
         **others,
     }
     kind = KINDS[action]
-    constants = {field.name: field.default for field in fields(kind) if not field.init}
+    constants = _constants(kind)
     wrong = {name: given[name] for name, value in constants.items() if name in given and given[name] != value}
     if wrong:
         raise ValueError(f"{kind.__name__} never has {wrong}")
@@ -60,7 +65,7 @@ def task_work(
 def as_kind(work: Work, action: TaskAction, **changed: Any) -> Any:
     """The work as one of another kind, with some fields changed. What that kind never has is left out."""
     kind = KINDS[action]
-    names = {field.name for field in fields(kind) if field.init}
+    names = {field.name for field in fields(kind)} - _constants(kind).keys()
     same = {field.name: getattr(work, field.name) for field in fields(work) if field.name in names}
     return kind(**{**same, **{name: value for name, value in changed.items() if name in names}})
 

@@ -21,29 +21,29 @@ from compaction_pipeline.iceberg.scan import manifests_of, unpartitioned_spec_id
 
 @dataclass
 class KnownManifests:
-    """What one commit has read of manifests, by their paths: the newest list of them, their live files, and their live entries."""
+    """What one commit has read of manifests, by their paths: their live files, and their live entries."""
 
-    listed: dict[str, Sequence[ManifestFile]] = field(default_factory=dict)
     files: dict[str, tuple[LiveFile, ...]] = field(default_factory=dict)
     entries: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)
 
 
 class HeadReader:
-    """Reads live files and entries with the FileIO of one attempt, and reads nothing again that an earlier attempt has read."""
+    """Reads live files and entries with one FileIO, and no manifest again that is in `known`.
+
+    Which manifests the last snapshot has is remembered by the id of that snapshot, because a snapshot of format v1 may have no list of
+    manifests. An attempt that did not see the files of the writer that won a race would drop them.
+    """
 
     def __init__(self, io: FileIO, known: KnownManifests | None = None) -> None:
         self._io = io
         self._known = known or KnownManifests()
+        self._listed: dict[int, Sequence[ManifestFile]] = {}
 
     def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
         """The manifests of a snapshot."""
-        if not snapshot.manifest_list:
-            # A snapshot of format v1 may name its manifests itself. Nothing tells two such snapshots apart here, so nothing is remembered:
-            # an attempt after a lost race must see the files of the writer that won.
-            return manifests_of(snapshot, self._io)
-        if snapshot.manifest_list not in self._known.listed:
-            self._known.listed = {snapshot.manifest_list: manifests_of(snapshot, self._io)}
-        return self._known.listed[snapshot.manifest_list]
+        if snapshot.snapshot_id not in self._listed:
+            self._listed = {snapshot.snapshot_id: manifests_of(snapshot, self._io)}
+        return self._listed[snapshot.snapshot_id]
 
     def live_files(self, metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[LiveFile, ...]:
         """Every live file of a snapshot. Raises TableRefused for a file that we do not compact."""

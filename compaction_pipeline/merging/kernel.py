@@ -244,11 +244,12 @@ def checked(result: MergeResult, work: Work) -> MergeResult:
         )
         return replace(result, outputs=(), end_reason=EndReason.DIGEST_MISMATCH, error=f"{counts}; nothing of this attempt is used")
     if result.digest_read != result.digest_written:
+        what = work.counted_in_words
         return replace(
             result,
             outputs=(),
             end_reason=EndReason.DIGEST_MISMATCH,
-            error=f"{work.counts} written are not {work.counts} read: digest {result.digest_read} read, {result.digest_written} written; "
+            error=f"{what} written are not {what} read: digest {result.digest_read} read, {result.digest_written} written; "
             "nothing of this attempt is used",
         )
     return result

@@ -114,6 +114,12 @@ class Drained:
     failed: dict[TaskId, str] = field(default_factory=dict)
     polled: int = 0
 
+    def then(self, later: Drained) -> Drained:
+        """Return what this drain and a later one did together. How a task ended later counts."""
+        merged = frozenset(later.prepared)
+        earlier = {task_id: reason for task_id, reason in self.failed.items() if task_id not in merged}
+        return Drained([*self.prepared, *later.prepared], {**earlier, **later.failed}, self.polled + later.polled)
+
 
 class Wanted:
     """Knows what the next poll of a drain may take."""

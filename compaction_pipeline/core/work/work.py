@@ -6,7 +6,7 @@ kind was forgotten. What every kind can say of itself is a member here, so most 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
@@ -44,8 +44,8 @@ class ChangeSpan:
 class _Work:
     """What every kind of work has.
 
-    A subclass repeats the fields that it always has empty, as constants: so its JSON has the same keys as that of every other kind, and
-    an optimizer or a state database of an earlier release reads it.
+    A subclass repeats the fields that it always has empty, and its type allows nothing else there. So its JSON has the same keys as that of
+    every other kind, an optimizer or a state database of an earlier release reads it, and JSON with more than the kind has is refused.
 
     `inputs` are the data files that the task reads. `deletes` are all delete files that apply to any of them at the plan's snapshot,
     whatever their node or size; `core.tables.deletes.applies` says which of them apply to which input.
@@ -137,7 +137,7 @@ class _Work:
         return outputs
 
     @property
-    def counts(self) -> str:
+    def counted_in_words(self) -> str:
         """What `MergeResult.rows_written` counts, in words."""
         return "the rows"
 
@@ -150,9 +150,9 @@ class _Work:
 class Merge(_Work):
     """Merged outputs replace the inputs, with the deletes applied. The task is committed in a REPLACE snapshot."""
 
-    action: Literal[TaskAction.MERGE] = field(default=TaskAction.MERGE, init=False)
-    converts: tuple[()] = field(default=(), init=False)
-    changes: None = field(default=None, init=False)
+    action: Literal[TaskAction.MERGE] = TaskAction.MERGE
+    converts: tuple[()] = ()
+    changes: None = None
 
     @property
     def aims_at_target(self) -> bool:
@@ -166,9 +166,9 @@ class Convert(_Work):
     `converts` are the paths of the deletes that the outputs replace. The other `deletes` only tell which rows are deleted already.
     """
 
-    action: Literal[TaskAction.CONVERT] = field(default=TaskAction.CONVERT, init=False)
+    action: Literal[TaskAction.CONVERT] = TaskAction.CONVERT
     converts: tuple[str, ...] = ()
-    changes: None = field(default=None, init=False)
+    changes: None = None
 
     @property
     def rewritten(self) -> tuple[LiveFile, ...]:
@@ -183,7 +183,7 @@ class Convert(_Work):
         return len(self.converts)
 
     @property
-    def counts(self) -> str:
+    def counted_in_words(self) -> str:
         return "the positions"
 
     def rows_to_write(self, counts: MergeResult) -> int:
@@ -195,10 +195,10 @@ class Convert(_Work):
 class DropDeletes(_Work):
     """The task reads nothing. It only drops dangling delete files, which no live data file needs: `deletes` names those of the table."""
 
-    inputs: tuple[()] = field(default=(), init=False)
-    action: Literal[TaskAction.DROP_DELETES] = field(default=TaskAction.DROP_DELETES, init=False)
-    converts: tuple[()] = field(default=(), init=False)
-    changes: None = field(default=None, init=False)
+    inputs: tuple[()] = ()
+    action: Literal[TaskAction.DROP_DELETES] = TaskAction.DROP_DELETES
+    converts: tuple[()] = ()
+    changes: None = None
 
     @property
     def gain(self) -> int:
@@ -215,7 +215,7 @@ class ToBase(_Work):
     file gets a new one, it has their rows too.
     """
 
-    action: Literal[TaskAction.TO_BASE] = field(default=TaskAction.TO_BASE, init=False)
+    action: Literal[TaskAction.TO_BASE] = TaskAction.TO_BASE
     converts: tuple[str, ...] = ()
     changes: ChangeSpan
 
@@ -258,10 +258,10 @@ class RewriteChanges(_Work):
     Deletes of the change store are among the `inputs`. The task is committed in an overwrite snapshot of that store.
     """
 
-    deletes: tuple[()] = field(default=(), init=False)
-    action: Literal[TaskAction.REWRITE_CHANGES] = field(default=TaskAction.REWRITE_CHANGES, init=False)
-    converts: tuple[()] = field(default=(), init=False)
-    changes: None = field(default=None, init=False)
+    deletes: tuple[()] = ()
+    action: Literal[TaskAction.REWRITE_CHANGES] = TaskAction.REWRITE_CHANGES
+    converts: tuple[()] = ()
+    changes: None = None
 
     @property
     def changes_read(self) -> tuple[LiveFile, ...]:
@@ -284,6 +284,4 @@ PlainWork = Merge | Convert | DropDeletes
 """Work on a plain table. The base store of a keyed table gets none of it."""
 KeyedWork = ToBase | RewriteChanges
 """Work on a keyed table."""
-# Never read a bare `Work` with pydantic: it passes over constants, and takes most kinds for a `Merge`. Read the `CompactionTask` that holds
-# it, whose field names `action` as the discriminator.
 Work = PlainWork | KeyedWork

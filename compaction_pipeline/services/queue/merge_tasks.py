@@ -41,16 +41,16 @@ class MergeTasks:
         Raises what `WorkOnQueue.drain` raises.
         """
         ids = [task.task_id for task in own]
-        owner = self._new_owner()
+        owner, done = self._new_owner(), Drained()
         while True:
             # Another worker may have failed some of them. Somebody waits for them, so they are tried again at once.
             self._await_tasks.retry(ids)
             worked_off = self._await_tasks.worked_off(ids)
             ends = Ends.after(worked_off, lambda: over() or self._share_queues.all_served(), broken, linger)
-            drained = self._work_on_queue.drain(owner, Drain(self._takes(own, beside), ends, hears))
+            done = done.then(self._work_on_queue.drain(owner, Drain(self._takes(own, beside), ends, hears)))
             # A pause may have ended meanwhile. Then tasks that had no turn wait for a worker again.
             if broken() or self._await_tasks.worked_off(ids)():
-                return drained
+                return done
 
     def _takes(self, own: Sequence[CompactionTask], beside: Beside) -> Takes:
         ids = [task.task_id for task in own]

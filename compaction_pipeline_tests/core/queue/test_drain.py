@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.drain import POLLED_AMONG, Ends, Lingering, Takes, Wanted
+from compaction_pipeline.core.queue.drain import POLLED_AMONG, Drained, Ends, Lingering, Takes, Wanted
 from compaction_pipeline_tests.builders import NOW
 
 MINE = (TaskId("a"), TaskId("b"))
@@ -87,3 +87,12 @@ def test_an_end_waits_for_the_named_tasks_unless_something_broke(worked_off: boo
     ends = Ends.after(lambda: worked_off, lambda: over, lambda: broken)
     assert ends.until() is (broken or (worked_off and over))
     assert ends.waits_for() is not worked_off
+
+
+def test_of_two_drains_together_the_later_end_of_a_task_counts() -> None:
+    a, b, c = TaskId("a"), TaskId("b"), TaskId("c")
+    first = Drained([c], {a: "denied", b: "a file is gone"}, polled=3)
+    both = first.then(Drained([b], {}, polled=1))
+    assert (both.prepared, both.failed, both.polled) == ([c, b], {a: "denied"}, 4)
+    assert both.then(Drained([], {a: "denied again"}, polled=1)).failed == {a: "denied again"}
+    assert (first.failed, first.prepared) == ({a: "denied", b: "a file is gone"}, [c]), "a drain that has ended stays as it was"

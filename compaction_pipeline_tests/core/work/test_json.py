@@ -88,6 +88,35 @@ def test_work_is_written_as_ever_and_read_as_its_kind(action: TaskAction) -> Non
     assert type(read.work) is KINDS[action]
 
 
+@pytest.mark.parametrize("action", TaskAction)
+def test_a_kind_is_told_by_its_action_alone(action: TaskAction) -> None:
+    work: TypeAdapter[Work] = TypeAdapter(Work)
+    read = work.validate_json(work.dump_json(work_of(action)))
+    assert (type(read), read) == (KINDS[action], work_of(action))
+
+
+@pytest.mark.parametrize(
+    ("action", "more"),
+    [
+        (TaskAction.MERGE, {"converts": ["d"]}),
+        (TaskAction.MERGE, {"changes": CHANGES}),
+        (TaskAction.CONVERT, {"changes": CHANGES}),
+        (TaskAction.DROP_DELETES, {"inputs": [A]}),
+        (TaskAction.DROP_DELETES, {"converts": ["d"]}),
+        (TaskAction.DROP_DELETES, {"changes": CHANGES}),
+        (TaskAction.TO_BASE, {"changes": None}),
+        (TaskAction.REWRITE_CHANGES, {"deletes": [D]}),
+        (TaskAction.REWRITE_CHANGES, {"converts": ["d"]}),
+        (TaskAction.REWRITE_CHANGES, {"changes": CHANGES}),
+    ],
+)
+def test_work_with_what_its_kind_never_has_is_refused(action: TaskAction, more: dict[str, Any]) -> None:
+    written = json.loads(TASK.dump_json(replace(builders.task("t1"), work=work_of(action))))
+    written["work"] |= more
+    with pytest.raises(ValidationError, match=next(iter(more))):
+        TASK.validate_json(json.dumps(written))
+
+
 def test_an_action_that_nobody_knows_is_an_error() -> None:
     written = json.loads(TASK.dump_json(builders.task("t1")))
     written["work"]["action"] = "POLISH"
