@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
@@ -116,7 +116,29 @@ def test_every_node_gets_one_verdict_that_a_person_can_read(situation: Situation
     assert all(verdict.reason.text for verdict in plan.verdicts)
 
 
+def held_alive_by_a_segment() -> Situation:
+    """A position delete leaves with the segment `large`, so the fragment `alone` must lose it in the same plan."""
+    sizes = {"alone": (309, 6), "large": (700, 1), "a": (323, 1), "b": (369, 1), **{f"c{number}": (1, 1) for number in range(8)}}
+    files = [builders.data(path, kb, sequence, rows=1) for path, (kb, sequence) in sizes.items()]
+    rules = builders.properties(task_kb=1000, minor_file_count=2, fragment_ratio=2, min_target_size_ratio=0.5, major_duplicate_ratio=0.05)
+    return builders.table_files(*files, builders.position("x", 6), sequence=7), InUse(), rules, PlanRequest(force=True)
+
+
+def held_alive_by_joined_segments() -> Situation:
+    """A position delete leaves with segments that are only joined, so the fragment `alone` must lose it in the same plan."""
+    old = {"alone": (124, 1), "a": (200, 5), "b": (700, 1), "c": (200, 1), "d": (200, 300)}
+    newer = {"e": (60, 300, 4), "f": (750, 1, 3), "g": (900, 5, 4), "h": (750, 5, 2)}
+    files = [builders.data(path, kb, 1, rows=rows) for path, (kb, rows) in old.items()]
+    files += [builders.data(path, kb, sequence, rows=rows) for path, (kb, rows, sequence) in newer.items()]
+    deletes = builders.position("x0", 2, of="h"), builders.position("x1", 1)
+    rules = builders.properties(task_kb=2000, minor_file_count=3, fragment_ratio=8, min_target_size_ratio=1.0, major_duplicate_ratio=0.1)
+    request = PlanRequest((CompactionType.MAJOR,), force=True)
+    return builders.table_files(*files, *deletes, sequence=7), InUse(), rules, request
+
+
 @given(situations())
+@example(held_alive_by_a_segment())
+@example(held_alive_by_joined_segments())
 def test_planning_again_on_the_predicted_outputs_yields_nothing(situation: Situation) -> None:
     files, in_use, rules, request = situation
     # Files of the old spec are left out. Only the kernel knows to which partitions their rows move.

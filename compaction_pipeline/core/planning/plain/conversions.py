@@ -99,7 +99,7 @@ def _wanted(
     """Return the deletes to convert, each with the data files that it reaches.
 
     A delete is wanted only when every data file that it reaches stays or is merged. Position deletes are wanted only when a staying
-    data file has two of them, or has a wanted equality delete too.
+    data file has two of them, has a wanted equality delete too, or is a fragment that loses the delete because segments are merged.
     """
     wanted: list[tuple[LiveFile, Sequence[LiveFile]]] = []
     with_equality: set[str] = set()
@@ -109,7 +109,7 @@ def _wanted(
             wanted.append((delete, reached))
             with_equality.update(file.path for file in reached if file.path in staying)
     chosen: dict[str, LiveFile] = {}
-    for path, (_, file) in staying.items():
+    for path, (node, file) in staying.items():
         movable = [
             delete
             for delete in reach.positions(file)
@@ -117,6 +117,10 @@ def _wanted(
         ]
         if len(movable) >= 2 or (movable and path in with_equality):
             chosen.update((delete.path, delete) for delete in movable)
+        elif movable and views[node].is_fragment(file):
+            reached = reach.reached_by_position_delete(movable[0])
+            if all(other.path in merged or views[node].is_fragment(other) for other in reached):
+                chosen[movable[0].path] = movable[0]
     wanted.extend((delete, reach.reached_by_position_delete(delete)) for delete in chosen.values())
     return wanted
 

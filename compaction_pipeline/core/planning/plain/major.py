@@ -5,6 +5,8 @@ A fragment is a small data file. A segment is a data file that is no fragment.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from compaction_pipeline.core.planning.plain.minor import minor_bins
 from compaction_pipeline.core.planning.plain.node_view import MergeBin, NodeView
 from compaction_pipeline.core.tables.data_file import LiveFile
@@ -41,20 +43,21 @@ def joins_after(view: NodeView, bins: list[MergeBin]) -> bool:
     return bool(new) and view.joins(left + new)
 
 
-def major_bins(view: NodeView, forced: bool) -> list[MergeBin]:
+def major_bins(view: NodeView, forced: bool, *, alone_too: bool) -> list[MergeBin]:
     """Return the bins of a MAJOR: fragments, segments with a high delete ratio, and undersized segments.
 
     Undersized segments are taken only when joining them saves files now, or would save files right after this plan.
 
     The rows of a delete are shared among the data files that it reaches. When the fragments among these files are merged, the delete counts
     for the segments alone, and the delete ratio of a segment can reach the threshold. This plan takes such segments too, so that the next
-    plan finds nothing.
+    plan finds nothing. With `alone_too` it also takes fragments that lose a delete only because segments are merged. Without it,
+    `choose_conversions` does that, and puts them into the group of these segments.
     """
     segments = set(high_delete_ratios(view, forced))
     while True:
-        bins = _bins(view, segments, joins_undersized(view))
+        bins = _bins(view, segments, joins_undersized(view), alone_too)
         if joins_after(view, bins):
-            bins = _bins(view, segments, True)
+            bins = _bins(view, segments, True, alone_too)
         gone = frozenset(file.path for each in bins for file in each.inputs)
         more = set(high_delete_ratios(view, forced, gone)) - segments - gone
         if not more:
@@ -69,7 +72,7 @@ def minor_grows_into_major(view: NodeView, forced: bool) -> bool:
     return joins_after(view, bins) or (bool(gone) and bool(high_delete_ratios(view, forced, gone)))
 
 
-def _bins(view: NodeView, rewritten_segments: set[str], join: bool) -> list[MergeBin]:
+def _bins(view: NodeView, rewritten_segments: set[str], join: bool, alone_too: bool) -> list[MergeBin]:
     """Return the bins of all fragments and of the segments at these paths; with `join`, of the undersized segments too."""
     pool: list[LiveFile] = [*view.fragments]
     taken = {file.path for file in pool}
@@ -77,8 +80,17 @@ def _bins(view: NodeView, rewritten_segments: set[str], join: bool) -> list[Merg
         pool.extend(view.undersized)
         taken.update(file.path for file in view.undersized)
     pool.extend(file for file in view.available if file.path in rewritten_segments and file.path not in taken)
-    merged = frozenset(file.path for file in view.fragments)
-    fragment = view.properties.fragment_size_bytes
-    return view.bins(
-        pool, lambda file: file.path in rewritten_segments or (file.file_size_bytes <= fragment and view.loses_deletes(file, merged))
-    )
+    merged = frozenset(file.path for file in view.fragments) | (rewritten_segments if alone_too else set())
+    while True:
+        bins = view.bins(pool, _alone(view, rewritten_segments, merged))
+        # A delete that reaches only undersized segments that are joined here, and one fragment, is gone after this plan. So the fragment
+        # is freed of it too.
+        more = {file.path for each in bins for file in each.inputs} - merged
+        if not more or not alone_too:
+            return bins
+        merged |= more
+
+
+def _alone(view: NodeView, rewritten_segments: set[str], merged: frozenset[str]) -> Callable[[LiveFile], bool]:
+    """Return a function that says whether the rewrite of a file gains something even when the file is alone in its bin."""
+    return lambda file: file.path in rewritten_segments or (view.is_fragment(file) and view.loses_deletes(file, merged))

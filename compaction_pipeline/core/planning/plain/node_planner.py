@@ -121,7 +121,7 @@ class NodePlanner:
             text = _FORCED
         else:
             return
-        decision.bins = major_bins(view, forced)
+        decision.bins = major_bins(view, forced, alone_too=not (minor.due and self._properties.conversions_enabled))
         if decision.bins or forced:
             decision.type, decision.text = decision.type or _MAJOR, text
             if decision.bins:
