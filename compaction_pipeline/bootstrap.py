@@ -52,12 +52,8 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.run_leases import RunLeases
     from compaction_pipeline.services.run_ticks import RunTicks
     from compaction_pipeline.services.sweep import SweepTables
-    from compaction_pipeline.services.tables.check_catalog import CheckCatalog
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
-    from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
-    from compaction_pipeline.services.tables.pause_tables import PauseTables
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
-    from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
     from compaction_pipeline.services.tables.take_reports import TakeReports
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.settings import Settings
@@ -78,13 +74,15 @@ class Services(Foundations):
     def explore_catalogs(self) -> ExploreCatalogs:
         from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 
-        return ExploreCatalogs(self._stores.catalogs, self._stores.tables, self._stores.index, self._scan)
-
-    @cached_property
-    def list_catalogs(self) -> ListCatalogs:
-        from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
-
-        return ListCatalogs(self._stores.catalogs)
+        stores = self._stores
+        return ExploreCatalogs(
+            stores.catalogs,
+            stores.tables,
+            stores.index,
+            stores.switches,
+            lambda: self._scan,
+            lambda table: self._committer.check_writable(table),
+        )
 
     @cached_property
     def take_reports(self) -> TakeReports:
@@ -92,24 +90,6 @@ class Services(Foundations):
 
         stores = self._stores
         return TakeReports(stores.catalogs, stores.tables, stores.index, stores.reports, self._scan, self.clock)
-
-    @cached_property
-    def remove_catalog(self) -> RemoveCatalog:
-        from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
-
-        return RemoveCatalog(self._stores.catalogs)
-
-    @cached_property
-    def check_catalog(self) -> CheckCatalog:
-        from compaction_pipeline.services.tables.check_catalog import CheckCatalog
-
-        return CheckCatalog(self._scan, lambda table: self._committer.check_writable(table))
-
-    @cached_property
-    def pause_tables(self) -> PauseTables:
-        from compaction_pipeline.services.tables.pause_tables import PauseTables
-
-        return PauseTables(self._stores.switches)
 
     @cached_property
     def refresh_files(self) -> RefreshFiles:

@@ -22,7 +22,7 @@ from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.one_table import OneTable
 from compaction_pipeline.services.planning.plan_tables import PlanTables
-from compaction_pipeline.services.tables.pause_tables import PauseTables
+from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 
 _PLANS_AT_ONCE = 2
 """So many plans are made at a time. A plan reads the files of a table, and must not keep heartbeats waiting."""
@@ -95,7 +95,7 @@ class Switched(BaseModel):
     changed: bool
 
 
-def table_routes(tables: ReadTables, plans: PlanTables, one_table: OneTable, switch: PauseTables, guard: Guard) -> APIRouter:
+def table_routes(tables: ReadTables, plans: PlanTables, one_table: OneTable, catalogs: ExploreCatalogs, guard: Guard) -> APIRouter:
     """The routes below `/api/v1` about one table."""
     routes = APIRouter(tags=["tables"], responses=ANSWERS)
     reader, admin = [Depends(guard.needs(Role.READER))], [Depends(guard.needs())]
@@ -139,13 +139,13 @@ def table_routes(tables: ReadTables, plans: PlanTables, one_table: OneTable, swi
 
         Tasks that run now are finished, and what is merged is committed. Waiting tasks have their turn after `resume`.
         """
-        changed = switch.pause(TableIdentifier.parse(table))
+        changed = catalogs.pause(TableIdentifier.parse(table))
         return Switched(table=table, paused=True, changed=bool(changed))
 
     @routes.post("/tables/{table}/resume", dependencies=admin)
     def resume(table: _Table) -> Switched:
         """Look after a paused table again."""
-        changed = switch.resume(TableIdentifier.parse(table))
+        changed = catalogs.resume(TableIdentifier.parse(table))
         return Switched(table=table, paused=False, changed=bool(changed))
 
     return routes

@@ -90,7 +90,7 @@ def _problem(choices: Choices, key: str, unknown: Callable[[Services, str], str 
         problem = unknown(services, key)
         if problem is not None:
             # A catalog that was declared in code is listed by a sensor, and none has ticked yet.
-            for entry in services.list_catalogs.entries():
+            for entry in services.explore_catalogs.entries():
                 if not services.read_tables.names(entry.name):
                     services.explore_catalogs.explore(entry.name)
             problem = unknown(services, key)

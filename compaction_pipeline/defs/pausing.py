@@ -41,7 +41,7 @@ def pause_job(names: Names) -> dg.JobDefinition:
     )
     def pause(context: dg.OpExecutionContext, config: PauseConfig) -> None:
         services = services_of(names, context)
-        _switch(names, context, config, services, services.pause_tables.pause, "paused")
+        _switch(names, context, config, services, services.explore_catalogs.pause, "paused")
 
     return op_job(
         names,
@@ -63,7 +63,7 @@ def resume_job(names: Names) -> dg.JobDefinition:
     )
     def resume(context: dg.OpExecutionContext, config: PauseConfig) -> None:
         services = services_of(names, context)
-        _switch(names, context, config, services, services.pause_tables.resume, "resumed")
+        _switch(names, context, config, services, services.explore_catalogs.resume, "resumed")
 
     return op_job(
         names,

@@ -54,7 +54,7 @@ def ticking(
     def evaluate(context: dg.SensorEvaluationContext, **resources: object) -> dg.SensorResult:
         # Who calls the sensor as a function hands the resources over, and the daemon does not.
         services = services_of(names, context)
-        result = tick(names, context, services) if services.list_catalogs.entries() else dg.SensorResult(skip_reason=NO_CATALOG)
+        result = tick(names, context, services) if services.explore_catalogs.entries() else dg.SensorResult(skip_reason=NO_CATALOG)
         if job_name is None and result.run_requests:
             # Dagster would start a run of the selected assets, without a partition.
             raise dg.DagsterInvariantViolationError(f"{name} has no job, so it may ask for no run; please report this")

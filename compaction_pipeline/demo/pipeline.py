@@ -38,7 +38,7 @@ def open_services(options: DemoOptions) -> Services:
 
 def register_catalog(services: Services, options: DemoOptions) -> None:
     """Register the demo's catalog, unless an earlier demo has registered it."""
-    if CATALOG not in {entry.name for entry in services.list_catalogs.entries()}:
+    if CATALOG not in {entry.name for entry in services.explore_catalogs.entries()}:
         services.explore_catalogs.register(catalog_entry(options))
 
 

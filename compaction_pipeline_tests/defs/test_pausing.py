@@ -49,7 +49,7 @@ def test_a_launch_that_does_not_say_which_tables_changes_nothing(
 ) -> None:
     services.explore_catalogs.explore()
     if job == "resume_job":
-        services.pause_tables.pause(Lake.identifier)
+        services.explore_catalogs.pause(Lake.identifier)
     before = paused(services)
     assert "the configuration names no table" in failure(run(instance, job))
     assert "and also says `all_tables: true`" in failure(run(instance, job, "lake.shop.orders", all_tables=True))

@@ -104,7 +104,7 @@ def test_a_refresh_that_stood_still_leaves_a_newer_index(house: House) -> None:
 
 def register_again(house: House) -> None:
     """What a person does who adds a catalog again without `--observe`."""
-    house.services.remove_catalog.remove("lake")
+    house.services.explore_catalogs.remove("lake")
     house.services.explore_catalogs.register(CatalogEntry("lake", house.lake.properties, False))
 
 

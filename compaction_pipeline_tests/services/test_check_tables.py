@@ -186,7 +186,7 @@ def test_as_of_now_neither_open_tasks_nor_a_missing_group_nor_observing_hide_a_d
 
 def test_as_of_now_a_table_that_is_left_alone_is_not_judged_and_one_that_cannot_be_read_has_no_answer(house: House) -> None:
     paused, broken = house.fragmented("paused"), house.fragmented("broken")
-    house.services.pause_tables.pause(paused.identifier)
+    house.services.explore_catalogs.pause(paused.identifier)
     Path(broken.table.metadata_location.removeprefix("file://")).unlink()
     found = house.services.check_tables.check(as_of_now=True)
     assert answers(found) == {"due_now": "not evaluated"}

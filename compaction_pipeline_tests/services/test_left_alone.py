@@ -77,7 +77,7 @@ def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> N
     paused, on = house.fragmented("paused"), house.fragmented("on")
     for table in (off, paused, on):
         house.services.one_table.refresh(table.identifier)
-    house.services.pause_tables.pause(paused.identifier)
+    house.services.explore_catalogs.pause(paused.identifier)
     house.services.sweep_tables.plan_due([off.identifier, paused.identifier, on.identifier], timedelta(seconds=20))
     status = house.services.read_status.status()
     assert {node.table for node in status.worst} == {off.identifier, paused.identifier, on.identifier}
@@ -126,7 +126,7 @@ def test_a_check_does_not_pass_on_a_table_that_was_read_in_part(house: House) ->
 
 
 def _pause(house: House, table: TableIdentifier) -> None:
-    house.services.pause_tables.pause(table)
+    house.services.explore_catalogs.pause(table)
 
 
 def _nothing(house: House, table: TableIdentifier) -> None: ...

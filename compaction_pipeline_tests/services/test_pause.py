@@ -32,11 +32,11 @@ def test_what_was_planned_before_a_pause_waits_until_resume(house: House) -> Non
     table = house.fragmented("t").identifier
     services = house.services
     assert services.one_table.plan_nodes(table, PlanRequest()).tasks
-    services.pause_tables.pause(table)
+    services.explore_catalogs.pause(table)
     assert (services.read_tasks.queue_counts().pending, services.read_tasks.queue_counts().paused) == (0, 1)
     drain(house)
     assert statuses(house, table) == [TaskStatus.PENDING]
-    services.pause_tables.resume(table)
+    services.explore_catalogs.resume(table)
     drain(house)
     assert TaskStatus.PENDING not in statuses(house, table)
 
@@ -45,7 +45,7 @@ def test_helpers_leave_the_tasks_of_a_paused_table_alone(house: House) -> None:
     mine, other = house.fragmented("mine"), house.fragmented("other")
     services = house.services
     services.one_table.plan_nodes(other.identifier, PlanRequest())
-    services.pause_tables.pause(other.identifier)
+    services.explore_catalogs.pause(other.identifier)
     services.work_on_queue._task_slots = 2
     assert services.compact_tables.compact(mine.identifier, FORCED, help_others=True).committed
     assert statuses(house, other.identifier) == [TaskStatus.PENDING]
@@ -55,7 +55,7 @@ def test_helpers_leave_the_tasks_of_a_paused_table_alone(house: House) -> None:
 def test_a_pause_in_the_middle_of_a_compaction_ends_it_and_keeps_what_is_merged(house: House, help_others: bool) -> None:
     table = house.fragmented(files=24, **SEVERAL)
     services = house.services
-    services.engine_override = Between(lambda: services.pause_tables.pause(table.identifier))
+    services.engine_override = Between(lambda: services.explore_catalogs.pause(table.identifier))
     done = services.compact_tables.compact(table.identifier, FORCED, help_others=help_others)
     assert len(done.committed) == 1
     assert len(done.failed) == len(done.tasks) - 1 > 0
@@ -70,7 +70,7 @@ def test_a_pause_in_the_middle_of_a_compaction_ends_it_and_keeps_what_is_merged(
 def test_a_run_that_was_asked_for_a_table_says_that_it_was_paused_meanwhile(house: House) -> None:
     table = house.fragmented(files=24, **SEVERAL).identifier
     services = house.services
-    services.engine_override = Between(lambda: services.pause_tables.pause(table))
+    services.engine_override = Between(lambda: services.explore_catalogs.pause(table))
     failed = services.compact_tables.carry_out({table: FORCED}, serving(until=lambda: False, linger=timedelta(0))).failed
     assert failed
     assert all("a person paused" in reason for reason in failed.values())
@@ -81,7 +81,7 @@ def test_what_is_merged_is_committed_although_the_table_is_paused(house: House) 
     table = house.fragmented(**{"self-optimizing.commit.interval": "1000"}).identifier
     services = house.services
     services.one_table.plan_nodes(table, PlanRequest())
-    services.engine_override = Between(lambda: services.pause_tables.pause(table))
+    services.engine_override = Between(lambda: services.explore_catalogs.pause(table))
     drain(house)
     house.pass_time(3600)
     records = list(services.commit_due.commit())

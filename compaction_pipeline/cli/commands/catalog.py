@@ -49,7 +49,7 @@ def add(
     with Session(context) as session:
         tables = session.services.explore_catalogs.register(entry)
         try:
-            session.services.check_catalog.read_first(tables)
+            session.services.explore_catalogs.read_first(tables)
         except AccessDenied as error:
             # This process may still have access to other tables of the catalog.
             session.output.say(f"warning: catalog {name} is registered, but its storage denies access: {error}")
@@ -75,7 +75,7 @@ def list_(context: typer.Context) -> None:
       compaction-pipeline catalog list --json
     """
     with Session(context) as session:
-        entries = session.services.list_catalogs.entries()
+        entries = session.services.explore_catalogs.entries()
         value = [{"catalog": entry.name, "observe": entry.observe, "properties": masked_properties(entry.properties)} for entry in entries]
         session.output.answer(value, catalogs_table(entries) if entries else NO_CATALOG)
 
@@ -91,5 +91,5 @@ def remove(context: typer.Context, name: str = typer.Argument(help="The catalog 
       compaction-pipeline catalog remove lake
     """
     with Session(context) as session:
-        session.services.remove_catalog.remove(name)
+        session.services.explore_catalogs.remove(name)
         session.output.answer({"catalog": name, "removed": True}, f"catalog {name} is forgotten; its tables stay as they are")

@@ -109,7 +109,7 @@ def _unknown_first(session: Session, tables: Sequence[TableIdentifier]) -> list[
     """
     known = frozenset(session.services.read_tables.names())
     unknown = [table for table in tables if table not in known]
-    registered = [entry.name for entry in session.services.list_catalogs.entries()]
+    registered = [entry.name for entry in session.services.explore_catalogs.entries()]
     for table in unknown:
         if registered and table.catalog not in registered:
             raise NotFoundError(f"table {table} is in no registered catalog: correct its name; registered: {', '.join(registered)}")

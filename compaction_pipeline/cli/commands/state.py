@@ -84,11 +84,11 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
         return "; ".join([f"{found.version} from {found.source} ({found.path})", *found.passed_over])
 
     def state_database() -> str:
-        services.list_catalogs.entries()
+        services.explore_catalogs.entries()
         return masked_text(settings.state_database_url)
 
     def catalogs() -> Mapping[str, Probe]:
-        return {entry.name: _catalog(session, entry, write_check) for entry in services.list_catalogs.entries()}
+        return {entry.name: _catalog(session, entry, write_check) for entry in services.explore_catalogs.entries()}
 
     return Probes(
         python=sys.version_info[:3],
@@ -108,7 +108,7 @@ def _catalog(session: Session, entry: CatalogEntry, write_check: bool) -> Probe:
     def probe() -> str:
         # Older versions took any property.
         check_catalog_properties(entry.name, entry.properties)
-        tables = session.services.check_catalog.check(entry.name, write_check)
+        tables = session.services.explore_catalogs.check(entry.name, write_check)
         done = "read and written" if write_check else "read"
         return count_text(len(tables), "table") + (f"; the files of {tables[0]} can be {done}" if tables else "")
 

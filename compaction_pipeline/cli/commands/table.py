@@ -75,7 +75,7 @@ def list_(
         found = session.services.read_tables.tables(catalog)
         errors = {table: str(error) for table, error in failed.items()}
         values = [{**table_value(item), **({"refresh_error": errors.get(item.table)} if refresh else {})} for item in found]
-        nothing = "no tables: no registered catalog lists one" if session.services.list_catalogs.entries() else NO_CATALOG
+        nothing = "no tables: no registered catalog lists one" if session.services.explore_catalogs.entries() else NO_CATALOG
         session.output.answer(values, tables_table(found) if found else nothing)
         # A refused table is read again and again, and its reason stands in the table.
         unread = sum(not item.is_read and item.health is not HealthStatus.REFUSED for item in found)
@@ -162,7 +162,7 @@ def resume(context: typer.Context, table: str | None = typer.Argument(None, help
 def _pause(context: typer.Context, table: str | None, paused: bool) -> None:
     identifier = TableIdentifier.parse(table) if table is not None else None
     with Session(context) as session:
-        tables = session.services.pause_tables
+        tables = session.services.explore_catalogs
         changed = tables.pause(identifier) if paused else tables.resume(identifier)
         what = str(identifier) if identifier is not None else "all tables"
         word = "paused" if paused else "resumed"

@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableSwitch:
-    """Whether a person has paused the table. Only `services/tables/pause_tables.py` writes it."""
+    """Whether a person has paused the table. Only `services/tables/explore_catalogs.py` writes it."""
 
     paused: bool = False

@@ -1,15 +1,18 @@
-"""Registers catalogs, and keeps the list of their tables. New tables are added, and dropped ones are forgotten."""
+"""Registers, checks and removes catalogs, keeps the list of their tables, and leaves tables alone for a while.
+
+New tables are added, and dropped ones are forgotten.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
-from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
+from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, SwitchStore, TableScan
 from compaction_pipeline.core.tables.same_catalog import same_catalog
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableIdentifier
 
@@ -32,13 +35,82 @@ class Exploration:
 
 
 class ExploreCatalogs:
-    """The verbs: register, declare, explore."""
+    """The verbs on catalogs: entries, register, declare, explore, check and remove. The verbs on their tables: pause and resume.
 
-    def __init__(self, catalogs: CatalogStore, reader: TableReader, index: IndexStore, scan: TableScan) -> None:
+    Only register, explore and check ask a catalog. The others answer while it is down.
+    """
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        reader: TableReader,
+        index: IndexStore,
+        switches: SwitchStore,
+        scan: Callable[[], TableScan],
+        check_writable: Callable[[TableIdentifier], None],
+    ) -> None:
+        """`scan` opens what asks catalogs; it takes a second. `check_writable` raises AccessDenied as `Committer.check_writable` does."""
         self._catalogs = catalogs
         self._reader = reader
         self._index = index
-        self._scan = scan
+        self._switches = switches
+        self._open_scan = scan
+        self._check_writable = check_writable
+
+    @property
+    def _scan(self) -> TableScan:
+        return self._open_scan()
+
+    def entries(self) -> Sequence[CatalogEntry]:
+        """Every registered catalog, sorted by name."""
+        return self._catalogs.entries()
+
+    def remove(self, name: str) -> None:
+        """Forget the catalog, its tables, their tasks and their records. The tables themselves stay as they are.
+
+        Raises NotFoundError when it is not registered.
+        """
+        self._catalogs.remove(name)
+
+    def pause(self, table: TableIdentifier | None = None) -> int:
+        """Pause one table, or all: also those that appear before all are resumed. Return how many tables changed.
+
+        A paused table is measured, but nothing is planned for it, and its waiting tasks have no turn before it is resumed. Tasks that run
+        when the pause begins are finished and committed. Raises NotFoundError when the table is unknown.
+        """
+        return self._switches.pause(table, True)
+
+    def resume(self, table: TableIdentifier | None = None) -> int:
+        """Resume one table, or all. Return how many tables changed. Raises NotFoundError when the table is unknown."""
+        return self._switches.pause(table, False)
+
+    def check(self, catalog: str, write: bool = False) -> Sequence[TableIdentifier]:
+        """List the catalog's tables and read the first one; with `write`, write and delete one tiny file there too.
+
+        The first table stands for all of them. Returns all tables. Raises the error of the catalog or of its storage, for example
+        AccessDenied.
+        """
+        tables = self._scan.list_tables(catalog)
+        self.read_first(tables)
+        if write:
+            for table in tables[:1]:
+                self._check_writable(table)
+        return tables
+
+    def read_first(self, tables: Sequence[TableIdentifier]) -> None:
+        """Read the metadata and the manifest list of the first table. Raises AccessDenied.
+
+        Any other error is a problem of that one table. It is logged and says nothing about the catalog.
+        """
+        for table in tables[:1]:
+            try:
+                head = self._scan.head(table)
+                if head.snapshot_id is not None:
+                    self._scan.manifests(table, head.snapshot_id)
+            except AccessDenied:
+                raise
+            except CompactionError as error:
+                log.warning("table=%s was not read: %s", table, error)
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
         """Register a catalog, and return its tables. When its first listing fails, the catalog is forgotten and the error is raised.

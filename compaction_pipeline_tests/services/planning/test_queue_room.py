@@ -127,7 +127,7 @@ def test_a_tick_s_plan_of_more_tasks_than_the_queue_holds_goes_on_when_there_is_
 def test_a_paused_table_s_waiting_tasks_take_no_room(house: House) -> None:
     a, b, _ = three(house)
     plan(house, a)
-    house.services.pause_tables.pause(a)
+    house.services.explore_catalogs.pause(a)
     assert plan(house, b) == [("b", PlanReasonCode.PLANNED)]
 
 

@@ -11,11 +11,7 @@ import pytest
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableHead, TableIdentifier
-from compaction_pipeline.services.tables.check_catalog import CheckCatalog
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
-from compaction_pipeline.services.tables.list_catalogs import ListCatalogs
-from compaction_pipeline.services.tables.pause_tables import PauseTables
-from compaction_pipeline.services.tables.remove_catalog import RemoveCatalog
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.defs.values import ORDERS, ago, head, snapshot
 
@@ -28,25 +24,6 @@ def stores(stores: Stores) -> Stores:
     for table in (DEVICES, ORDERS):
         stores.index.add(table)
     return stores
-
-
-def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> None:
-    stores.catalogs.add(CatalogEntry("attic", {}, observe=True))
-    listed = ListCatalogs(stores.catalogs)
-    assert [entry.name for entry in listed.entries()] == ["attic", "lake"]
-    RemoveCatalog(stores.catalogs).remove("lake")
-    assert [entry.name for entry in listed.entries()] == ["attic"]
-    assert stores.tables.states() == ()
-    with pytest.raises(NotFoundError):
-        RemoveCatalog(stores.catalogs).remove("lake")
-
-
-def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
-    tables = PauseTables(stores.switches)
-    assert (tables.pause(ORDERS), tables.pause(), tables.resume(DEVICES), tables.resume()) == (1, 1, 1, 1)
-    assert not any(state.paused for state in stores.tables.states())
-    with pytest.raises(NotFoundError):
-        tables.pause(replace(ORDERS, name="nothing"))
 
 
 @dataclass
@@ -74,8 +51,35 @@ class World:
         self.steps.append(f"write {table.name}")
 
 
-def check(world: World) -> CheckCatalog:
-    return CheckCatalog(cast(TableScan, world), world.check_writable)
+def explored(stores: Stores, world: World | None = None) -> ExploreCatalogs:
+    scan = cast(TableScan, world)
+    return ExploreCatalogs(
+        stores.catalogs, stores.tables, stores.index, stores.switches, lambda: scan, world.check_writable if world else lambda table: None
+    )
+
+
+def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> None:
+    stores.catalogs.add(CatalogEntry("attic", {}, observe=True))
+    listed = explored(stores)
+    assert [entry.name for entry in listed.entries()] == ["attic", "lake"]
+    explored(stores).remove("lake")
+    assert [entry.name for entry in listed.entries()] == ["attic"]
+    assert stores.tables.states() == ()
+    with pytest.raises(NotFoundError):
+        explored(stores).remove("lake")
+
+
+def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
+    tables = explored(stores)
+    assert (tables.pause(ORDERS), tables.pause(), tables.resume(DEVICES), tables.resume()) == (1, 1, 1, 1)
+    assert not any(state.paused for state in stores.tables.states())
+    with pytest.raises(NotFoundError):
+        tables.pause(replace(ORDERS, name="nothing"))
+
+
+def check(world: World) -> ExploreCatalogs:
+    none = cast(Any, None)
+    return ExploreCatalogs(none, none, none, none, lambda: cast(TableScan, world), world.check_writable)
 
 
 def test_the_first_table_is_read_and_written_only_when_asked() -> None:
@@ -99,7 +103,7 @@ def test_a_refusal_of_the_storage_is_reported_and_a_problem_of_one_table_is_not(
 
 
 def test_declared_catalogs_are_registered_and_changed_without_asking_them(stores: Stores) -> None:
-    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
+    explore = explored(stores)
     declared = [CatalogEntry("attic", {"uri": "a"}, observe=True), CatalogEntry("lake", {"token": "new"})]
     for _ in range(2):
         explore.declare([DeclaredCatalog("attic", {"uri": "a"}, observe=True), DeclaredCatalog("lake", {"token": "new"})])
@@ -125,24 +129,24 @@ class ListedBefore:
 
 def test_a_catalog_that_two_processes_declare_at_once_is_registered_once(stores: Stores) -> None:
     entry = CatalogEntry("attic", {"token": "declared"}, observe=True)
-    explore = ExploreCatalogs(ListedBefore(stores.catalogs), stores.tables, stores.index, cast(TableScan, None))
+    explore = explored(replace(stores, catalogs=ListedBefore(stores.catalogs)))
     stores.catalogs.add(CatalogEntry("attic", {"token": "older"}, observe=True))
     explore.declare([DeclaredCatalog("attic", {"token": "declared"})])
     assert stores.catalogs.entry("attic") == entry
 
 
 def test_a_declaration_that_does_not_mention_observing_undoes_nothing_that_a_person_did(stores: Stores) -> None:
-    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, None))
+    explore = explored(stores)
     silent = DeclaredCatalog("lake", {"token": "new"})
-    PauseTables(stores.switches).pause(ORDERS)
+    explored(stores).pause(ORDERS)
     # A person removes the catalog, and adds it again to observe it only.
-    RemoveCatalog(stores.catalogs).remove("lake")
+    explored(stores).remove("lake")
     stores.catalogs.add(CatalogEntry("lake", {"token": "old"}, observe=True))
     explore.declare([silent])
     assert stores.catalogs.entry("lake") == CatalogEntry("lake", {"token": "new"}, observe=True)
     explore.declare([DeclaredCatalog("lake", {"token": "new"}, observe=False)])
     assert stores.catalogs.entry("lake").observe is False
-    RemoveCatalog(stores.catalogs).remove("lake")
+    explored(stores).remove("lake")
     explore.declare([silent])
     stores.index.add(ORDERS)
     stores.index.add(DEVICES)
@@ -150,7 +154,7 @@ def test_a_declaration_that_does_not_mention_observing_undoes_nothing_that_a_per
 
 
 def test_a_catalog_is_registered_under_one_name(stores: Stores) -> None:
-    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, World(tables=())))
+    explore = explored(stores, World(tables=()))
     explore.register(CatalogEntry("first", {"uri": "https://c.example.com/"}))
     same = {"type": "rest", "uri": "https://C.example.com:443"}
     told = "'second' is the catalog 'first' under another name: both are the address https://c.example.com:443"
@@ -163,7 +167,7 @@ def test_a_catalog_is_registered_under_one_name(stores: Stores) -> None:
 
 def test_a_catalog_with_a_wrong_property_of_tables_is_not_registered(stores: Stores) -> None:
     world = World()
-    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, world))
+    explore = explored(stores, world)
     with pytest.raises(ConfigError, match=r"'table\.self-optimizing\.quota' is 'lots' but must be"):
         explore.register(CatalogEntry("second", {"table.self-optimizing.quota": "lots"}))
     assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
@@ -185,7 +189,7 @@ class Shelf(World):
 
 
 def test_a_catalog_with_the_tables_of_another_one_is_not_registered(stores: Stores) -> None:
-    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, Shelf()))
+    explore = explored(stores, Shelf())
     told = "'second' holds the tables of the catalog 'lake': second.shop.devices and lake.shop.devices have one uuid and one location"
     with pytest.raises(ConfigError, match=told):
         explore.register(CatalogEntry("second", {"uri": "http://second"}))
@@ -194,11 +198,11 @@ def test_a_catalog_with_the_tables_of_another_one_is_not_registered(stores: Stor
 
 def test_a_catalog_that_shares_only_some_tables_is_registered(stores: Stores) -> None:
     for apart in (["devices"], ["devices", "orders"]):
-        explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, Shelf(apart=apart)))
+        explore = explored(stores, Shelf(apart=apart))
         assert len(explore.register(CatalogEntry("second", {"uri": "http://second"}))) == 2
-        RemoveCatalog(stores.catalogs).remove("second")
+        explored(stores).remove("second")
 
 
 def test_a_catalog_whose_tables_cannot_be_compared_is_registered(stores: Stores) -> None:
-    explore = ExploreCatalogs(stores.catalogs, stores.tables, stores.index, cast(TableScan, Shelf(broken=AccessDenied("no"))))
+    explore = explored(stores, Shelf(broken=AccessDenied("no")))
     assert len(explore.register(CatalogEntry("second", {"uri": "http://second"}))) == 2

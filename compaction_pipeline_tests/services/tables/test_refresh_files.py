@@ -91,7 +91,7 @@ def test_one_answer_that_a_listed_table_does_not_exist_forgets_nothing(house: Ho
     with rest_server(house.lake.catalog) as server:
         services.stores.catalogs.replace(CatalogEntry("lake", {"type": "rest", "uri": server.uri}))
         assert services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
-        services.pause_tables.pause(table.identifier)
+        services.explore_catalogs.pause(table.identifier)
         before = indexed(house, table)
         server.loads.append(status(404))
         refresh = services.refresh_files.refresh(table.identifier)
@@ -113,7 +113,7 @@ def test_one_answer_that_a_listed_namespace_does_not_exist_forgets_no_table(hous
     services = house.services
     with rest_server(house.lake.catalog) as server:
         services.stores.catalogs.replace(CatalogEntry("lake", {"type": "rest", "uri": server.uri}))
-        services.pause_tables.pause(table.identifier)
+        services.explore_catalogs.pause(table.identifier)
         services.refresh_files.refresh(table.identifier)
         before = indexed(house, table)
         for faults in ([status(404)], [status(404), status(404)]):
@@ -134,7 +134,7 @@ def test_a_table_is_known_under_one_name_only(house: House) -> None:
     # A catalog that does not distinguish capitals would load the same table under this name.
     catalog.register_table(("db", "Orders"), catalog.load_table(("db", "orders")).metadata_location)
     second = replace(table.identifier, name="Orders")
-    services.pause_tables.pause(table.identifier)
+    services.explore_catalogs.pause(table.identifier)
     refused = services.compact_tables.compact(second, PlanRequest(force=True))
     assert (refused.tasks, refused.plan.reason.code) == ((), PlanReasonCode.REFUSED)
     assert "lake.db.Orders is the table lake.db.orders under another name" in refused.plan.reason.text
@@ -163,7 +163,7 @@ def test_a_table_of_two_catalogs_is_known_under_one_name_only(house: House) -> N
     refused = services.compact_tables.compact(second, PlanRequest(force=True))
     assert (refused.tasks, refused.plan.reason.code) == ((), PlanReasonCode.REFUSED)
     assert "second.db.orders is the table lake.db.orders under another name" in refused.plan.reason.text
-    services.remove_catalog.remove("lake")
+    services.explore_catalogs.remove("lake")
     assert services.refresh_files.refresh(second).complete
 
 

@@ -141,6 +141,6 @@ def test_a_removed_catalog_has_no_reports(house: House) -> None:
     table = house.fragmented(files=1)
     services = house.services
     services.take_reports.take(report_of(table))
-    services.remove_catalog.remove("lake")
+    services.explore_catalogs.remove("lake")
     services.stores.catalogs.add(CatalogEntry("lake", house.lake.properties))
     assert waiting(house) == []
