@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.check_tables import CheckTables
     from compaction_pipeline.services.commit.commit_due import CommitDue
     from compaction_pipeline.services.commit.commit_tables import CommitTables
+    from compaction_pipeline.services.commit.known_commits import KnownCommits
     from compaction_pipeline.services.compact import CompactTables
+    from compaction_pipeline.services.held_lease import Leases
     from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
     from compaction_pipeline.services.insight.mirror_records import MirrorRecords
     from compaction_pipeline.services.insight.read_change_rate import ReadChangeRate
@@ -71,6 +73,12 @@ class Services(Foundations):
     """Every use case, built on first use."""
 
     @cached_property
+    def _leases(self) -> Leases:
+        from compaction_pipeline.services.held_lease import Leases
+
+        return Leases(self._stores.leases, self.clock, heartbeat, self.new_owner)
+
+    @cached_property
     def explore_catalogs(self) -> ExploreCatalogs:
         from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 
@@ -96,9 +104,7 @@ class Services(Foundations):
         from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 
         stores = self._stores
-        return RefreshFiles(
-            stores.catalogs, stores.tables, stores.index, stores.files, stores.leases, self._scan, self.clock, heartbeat, self.new_owner
-        )
+        return RefreshFiles(stores.catalogs, stores.tables, stores.index, stores.files, self._leases, self._scan, self.clock)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
@@ -112,11 +118,9 @@ class Services(Foundations):
             stores.files,
             self._scan,
             stores.tasks,
-            stores.leases,
+            self._leases,
             self.clock,
-            heartbeat,
             new_id,
-            self.new_owner,
             self._rooms,
             self._committer.check_writable,
         )
@@ -235,33 +239,33 @@ class Services(Foundations):
         return WorkOnQueue(queue, self._engine, clock, heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds), in_threads)
 
     @cached_property
-    def commit_tables(self) -> CommitTables:
-        from compaction_pipeline.services.commit.commit_tables import CommitTables
+    def _known_commits(self) -> KnownCommits:
+        from compaction_pipeline.services.commit.known_commits import KnownCommits
 
         stores = self._stores
-        return CommitTables(
-            stores.catalogs,
-            stores.tables,
-            stores.commits,
-            stores.tasks,
-            stores.records,
-            stores.leases,
-            stores.node_keys,
-            self._committer,
-            self.clock,
-            heartbeat,
-            new_id,
-            self.new_owner,
-            self.on_step,
-            undisturbed,
-            self.late,
-        )
+        return KnownCommits(stores.catalogs, stores.tables, stores.commits, stores.records, stores.tasks, self.clock)
+
+    @cached_property
+    def commit_tables(self) -> CommitTables:
+        from compaction_pipeline.services.commit.carry_out_record import CarryOutRecord
+        from compaction_pipeline.services.commit.commit_tables import CommitTables
+        from compaction_pipeline.services.commit.open_record import OpenRecord
+        from compaction_pipeline.services.commit.settle_records import SettleRecords
+
+        tasks, records, known, committer = self._stores.tasks, self._stores.records, self._known_commits, self._committer
+        open_record = OpenRecord(tasks, records, self._stores.node_keys, known, self.clock, new_id, self._note_step)
+        carry_out = CarryOutRecord(tasks, records, committer, known, self.clock, self._note_step, self.late)
+        settle_records = SettleRecords(tasks, records, committer, known, carry_out, undisturbed)
+        return CommitTables(tasks, self._leases, known, open_record, carry_out, settle_records, undisturbed)
+
+    def _note_step(self, step: str) -> None:
+        self.on_step(step)
 
     @cached_property
     def commit_due(self) -> CommitDue:
         from compaction_pipeline.services.commit.commit_due import CommitDue
 
-        return CommitDue(self._stores.tasks, self.commit_tables)
+        return CommitDue(self._stores.tasks, self._stores.tables, self._known_commits, self.commit_tables, self.clock)
 
     @cached_property
     def one_table(self) -> OneTable:
@@ -300,7 +304,7 @@ class Services(Foundations):
         from compaction_pipeline.services.sweep import SweepTables
 
         stores = self._stores
-        return SweepTables(stores.tables, self.refresh_files, self.plan_tables, self.commit_due, stores.reports, stores.leases, self.clock)
+        return SweepTables(stores.tables, self.refresh_files, self.plan_tables, self.commit_due, stores.reports, self._leases, self.clock)
 
     @cached_property
     def keep_watch(self) -> KeepWatch:
@@ -320,7 +324,7 @@ class Services(Foundations):
     def run_leases(self) -> RunLeases:
         from compaction_pipeline.services.run_leases import RunLeases
 
-        return RunLeases(self._stores.watchers, self._stores.leases, self.clock, heartbeat, self.new_owner)
+        return RunLeases(self._stores.watchers, self._leases)
 
     @cached_property
     def run_ticks(self) -> RunTicks:
@@ -338,10 +342,7 @@ class Services(Foundations):
             self.explore_catalogs,
             self.sweep_tables,
             self.maintain_tables,
-            self._stores.leases,
-            self.clock,
-            heartbeat,
-            self.new_owner(),
+            self._leases,
             times,
         )
 

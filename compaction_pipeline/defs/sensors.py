@@ -180,7 +180,7 @@ def _commit_tick(names: Names, context: dg.SensorEvaluationContext, services: Se
     offset = cursor.get("offset", 0) if records and records[0].record_id == cursor.get("record") else 0
     page = page_of(names, records, mirror.tasks, MOST_EVENTS, offset)
     next_record = next((record.record_id for record in records if record.record_id not in page.told), None)
-    due = services.commit_tables.due()
+    due = services.commit_due.due()
     serving = active_run(context.instance, names.of(COMMIT_JOB), names.of(COMPACT_JOB))
     held = held_back(names, context.instance, services.clock()) if due and serving is None else None
     wants_run = bool(due) and serving is None and held is None
@@ -206,7 +206,7 @@ def _commit_tick(names: Names, context: dg.SensorEvaluationContext, services: Se
 
 def _why_none_due(services: Services) -> str:
     """Say that no table is due, and for one table with merged tasks what these wait for."""
-    held_back = services.commit_tables.held_back()
+    held_back = services.commit_due.held_back()
     if not held_back:
         return "no table is due for a commit"
     table, reason = next(iter(held_back.items()))

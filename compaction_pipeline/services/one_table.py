@@ -15,7 +15,8 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.commit.commit_tables import Commit, CommitTables
+from compaction_pipeline.services.commit.carry_out_record import Commit
+from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 

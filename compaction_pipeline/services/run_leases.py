@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
 from compaction_pipeline.core.queue.ports import WatcherStore
 from compaction_pipeline.core.queue.watchers import lost_leases
-from compaction_pipeline.services.held_lease import done_at, held_lease, note_done
+from compaction_pipeline.services.held_lease import Leases
 
 _REMEMBERED = timedelta(days=30)
 """A run that was killed is known as lost for this long."""
@@ -18,14 +17,9 @@ _REMEMBERED = timedelta(days=30)
 class RunLeases:
     """A run has the verb `hold`. The keeper asks `is_lost`."""
 
-    def __init__(
-        self, watchers: WatcherStore, leases: LeaseStore, clock: Clock, heartbeat: Heartbeat, new_owner: Callable[[], str]
-    ) -> None:
+    def __init__(self, watchers: WatcherStore, leases: Leases) -> None:
         self._watchers = watchers
         self._leases = leases
-        self._clock = clock
-        self._heartbeat = heartbeat
-        self._new_owner = new_owner
 
     @contextmanager
     def hold(self, run_id: str) -> Iterator[None]:
@@ -35,29 +29,29 @@ class RunLeases:
         """
         began = _began(run_id)
         # That it began is known only while it holds its lease: between the two it would look as if its process was gone.
-        with held_lease(self._leases, self._clock, self._heartbeat, _run(run_id), self._new_owner()) as renew:
+        with self._leases.hold(_run(run_id)) as renew:
             if renew is not None:
-                note_done(self._leases, began, self._clock(), _REMEMBERED)
+                self._leases.note_done(began, _REMEMBERED)
             else:
                 # The process that has the lease may end before this one, or may have been killed so that this one repeats its step.
-                self._leases.release(began, began)
+                self._leases.release(began)
             try:
                 yield
             finally:
-                self._leases.release(began, began)
+                self._leases.release(began)
 
     def is_held(self, run_id: str) -> bool:
         """Whether the run holds its lease at this moment."""
-        return self._leases.holder(_run(run_id), self._clock()) is not None
+        return self._leases.holder(_run(run_id)) is not None
 
     def is_lost(self, run_id: str) -> bool:
         """Whether a run held its lease, did not give it back, and lost it. A run that nobody has heard of is not lost.
 
         After a break of the keeper a run has the time to renew its lease first, as tasks have.
         """
-        if done_at(self._leases, _began(run_id), self._clock(), _REMEMBERED) is None:
+        if self._leases.done_at(_began(run_id), _REMEMBERED) is None:
             return False
-        ended_by = lost_leases(self._watchers.watchers(), self._clock()).ended_by
+        ended_by = lost_leases(self._watchers.watchers(), self._leases.clock()).ended_by
         return self._leases.holder(_run(run_id), ended_by) is None
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
-from compaction_pipeline.services.held_lease import held_lease
+from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.keep import KeepWatch
 from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
 from compaction_pipeline.services.sweep import SweepTables
@@ -70,22 +69,17 @@ class RunTicks:
         explore_catalogs: ExploreCatalogs,
         sweep_tables: SweepTables,
         maintain_tables: MaintainTables,
-        leases: LeaseStore,
-        clock: Clock,
-        heartbeat: Heartbeat,
-        owner: str,
+        leases: Leases,
         times: Times,
     ) -> None:
-        """`owner` is the name of this server in the leases."""
         self._keep_watch = keep_watch
         self._maintain_optimizers = maintain_optimizers
         self._explore_catalogs = explore_catalogs
         self._sweep_tables = sweep_tables
         self._maintain_tables = maintain_tables
         self._leases = leases
-        self._clock = clock
-        self._heartbeat = heartbeat
-        self._owner = owner
+        self._clock = leases.clock
+        self._owner = leases.new_owner()
         self._times = times
         self.maintain_every = times.maintain_every
         self._explored_at: datetime | None = None
@@ -101,8 +95,7 @@ class RunTicks:
 
     def lead(self, part: Part) -> bool:
         """Renew the lease of a part, or take it when nobody holds it. Return whether this server does this part now."""
-        now = self._clock()
-        return self._leases.renew(part.value, self._owner, now, LEASE) or self._leases.acquire(part.value, self._owner, now, LEASE)
+        return self._leases.lead(part.value, self._owner, LEASE)
 
     def resign(self) -> None:
         """Let another server do both parts at once."""
@@ -160,10 +153,10 @@ class RunTicks:
         """
         if self._is_cleaned_up():
             return
-        with held_lease(self._leases, self._clock, self._heartbeat, _CLEANING_UP, self._owner) as held:
+        with self._leases.hold(_CLEANING_UP) as held:
             if held is None or self._is_cleaned_up() or self._maintain_tables.maintain(is_over).stopped:
                 return
-            self._leases.acquire(_CLEANED_UP, self._owner, self._clock(), CLEAN_UP_EVERY)
+            self._leases.lead(_CLEANED_UP, self._owner, CLEAN_UP_EVERY)
 
     def _is_cleaned_up(self) -> bool:
-        return self._leases.holder(_CLEANED_UP, self._clock()) is not None
+        return self._leases.holder(_CLEANED_UP) is not None

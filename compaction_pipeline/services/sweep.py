@@ -12,14 +12,14 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.leases.ports import Clock, LeaseStore
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import ReportStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_due import CommitDue
-from compaction_pipeline.services.held_lease import done_at, note_done
+from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
@@ -51,7 +51,7 @@ class SweepTables:
         plan_tables: PlanTables,
         commit_due: CommitDue,
         reports: ReportStore,
-        leases: LeaseStore,
+        leases: Leases,
         clock: Clock,
     ) -> None:
         self._tables = tables
@@ -71,7 +71,7 @@ class SweepTables:
         reported = most_urgent_first(self._reports.reported())
         unmoved = self._refresh_files.unmoved()
         began = self._clock()
-        note_done(self._leases, _SWEPT, began, _REMEMBERED)
+        self._leases.note_done(_SWEPT, _REMEMBERED)
         deadline = began + budget
         refreshed = self._refresh_reported(reported, began + budget / 2, unmoved)
         early = {refresh.table for refresh in refreshed}
@@ -91,7 +91,7 @@ class SweepTables:
 
     def swept_at(self) -> datetime | None:
         """When a sweep last began, whichever process did it; None when none did in the last day."""
-        return done_at(self._leases, _SWEPT, self._clock(), _REMEMBERED)
+        return self._leases.done_at(_SWEPT, _REMEMBERED)
 
     def sweep_reported(self, budget: timedelta) -> Sequence[Refresh]:
         """Refresh the tables whose commits were reported a second ago, the most urgent first, until the budget is used up."""

@@ -375,9 +375,9 @@ def test_queued_tasks_are_drained_and_committed_when_due(house: House) -> None:
     services.sweep_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(first.identifier, FULL)
     services.work_on_queue.drain("somebody")
-    assert services.commit_tables.due() == []
+    assert services.commit_due.due() == []
     house.pass_time(61)
-    assert services.commit_tables.due() == [first.identifier]
+    assert services.commit_due.due() == [first.identifier]
     assert len(list(services.commit_due.commit())) == 1
     assert len(first.live_ids()) == 32
 
@@ -438,10 +438,10 @@ def test_the_next_tick_finishes_a_commit_that_died_at_any_step(house: House, ste
         if name == step:
             raise Killed
 
-    house.services.commit_tables._on_step = die
+    house.services.on_step = die
     with pytest.raises(Killed):
         house.services.commit_tables.commit(table.identifier)
-    house.services.commit_tables._on_step = lambda name: None
+    house.services.on_step = lambda name: None
     house.pass_time(61)
     house.services.keep_watch.keep()
     list(house.services.commit_due.commit())

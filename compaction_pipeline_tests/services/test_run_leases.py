@@ -10,6 +10,7 @@ from typing import Any
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.queue.ports import WatcherStore
 from compaction_pipeline.core.queue.watchers import WatcherKind
+from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.run_leases import RunLeases
 from compaction_pipeline.storage.stores import Stores
 
@@ -48,7 +49,7 @@ def no_heartbeat(renew: Callable[[], bool]) -> Iterator[None]:
 
 def test_a_run_that_begins_or_ends_is_not_lost_at_any_moment(stores: Stores) -> None:
     watchers, leases, seen = watched(stores, NOW), WatchedLeases(stores.leases), list[bool]()
-    runs = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "me")
+    runs = RunLeases(watchers, Leases(leases, lambda: NOW, no_heartbeat, lambda: "me"))
     leases.looked = lambda: seen.append(runs.is_lost(RUN))
     with runs.hold(RUN):
         assert runs.is_held(RUN)
@@ -59,9 +60,9 @@ def test_a_run_that_begins_or_ends_is_not_lost_at_any_moment(stores: Stores) -> 
 def test_a_run_whose_step_begins_while_the_process_of_another_step_ends_is_not_lost(stores: Stores) -> None:
     watchers, leases, first_ends = watched(stores, NOW), WatchedLeases(stores.leases), ExitStack()
     leases.looked = lambda: None
-    runs = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "one")
+    runs = RunLeases(watchers, Leases(leases, lambda: NOW, no_heartbeat, lambda: "one"))
     first_ends.enter_context(runs.hold(RUN))
-    later = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "two")
+    later = RunLeases(watchers, Leases(leases, lambda: NOW, no_heartbeat, lambda: "two"))
     # The lease is not free when the second process asks for it, and is given back right after that.
     leases.looked = lambda: first_ends.pop_all().close()
     with later.hold(RUN):
@@ -72,11 +73,11 @@ def test_a_run_whose_step_begins_while_the_process_of_another_step_ends_is_not_l
 def test_a_run_whose_step_is_repeated_after_its_process_was_killed_is_not_lost(stores: Stores) -> None:
     leases, after = stores.leases, NOW + timedelta(minutes=10)
     watchers = watched(stores, after)
-    killed = RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "one").hold(RUN)
+    killed = RunLeases(watchers, Leases(leases, lambda: NOW, no_heartbeat, lambda: "one")).hold(RUN)
     killed.__enter__()
-    seen = RunLeases(watchers, leases, lambda: after, no_heartbeat, lambda: "keeper")
+    seen = RunLeases(watchers, Leases(leases, lambda: after, no_heartbeat, lambda: "keeper"))
     assert seen.is_lost(RUN)
-    with RunLeases(watchers, leases, lambda: NOW, no_heartbeat, lambda: "two").hold(RUN):
+    with RunLeases(watchers, Leases(leases, lambda: NOW, no_heartbeat, lambda: "two")).hold(RUN):
         assert not seen.is_lost(RUN)
 
 

@@ -64,7 +64,7 @@ class Alone(Rounds):
     def _settle(self, table: TableIdentifier) -> None:
         """Settle earlier commits of a table. Raises CommitStateUnknown when one of them may still land."""
         self._add_settled(table, self._commit_tables.settle(table))
-        unknown = self._commit_tables.unknown(table)
+        unknown = self._commit_tables.known.unknown(table)
         if unknown is not None:
             raise CommitStateUnknown(
                 f"commit {unknown.record_id} of {table} may still land ({unknown.reason}): nothing else is done before that is known. "
@@ -131,7 +131,7 @@ class Alone(Rounds):
             commit = self._one_table.commit(table, ids, self._how.run_id)
         self._add_settled(table, commit.settled)
         # Another process that serves the queue may have committed some of them, or all, before.
-        found = [*self._commit_tables.records_of(ids), *([] if commit.record is None else [commit.record])]
+        found = [*self._commit_tables.known.records_of(ids), *([] if commit.record is None else [commit.record])]
         records = {record.record_id: record for record in found}.values()
         for record in records:
             self._add(record)
@@ -170,7 +170,7 @@ class Alone(Rounds):
     def _tell_committed(self) -> None:
         """Tell the listener of commits that ended while an interrupt waited for them. Otherwise its run would count them as not done."""
         try:
-            for record in self._commit_tables.records_of([task.task_id for task in self._done.tasks]):
+            for record in self._commit_tables.known.records_of([task.task_id for task in self._done.tasks]):
                 self._add(record)
         except CompactionError as failure:
             log.warning("the commits of an ended compaction were not looked up: %s", failure)

@@ -18,7 +18,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdic
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
-from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.line import in_line, waits_since
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
@@ -31,7 +31,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, TableScan
 from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.held_lease import Renew, held_lease
+from compaction_pipeline.services.held_lease import Leases, Renew
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
 from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
@@ -73,11 +73,9 @@ class PlanTables:
         files: FileStore,
         scan: TableScan,
         tasks: TaskStore,
-        leases: LeaseStore,
+        leases: Leases,
         clock: Clock,
-        heartbeat: Heartbeat,
         new_id: Callable[[], str],
-        new_owner: Callable[[], str],
         rooms: QueueRooms,
         check_writable: Callable[[TableIdentifier], None] = lambda table: None,
     ) -> None:
@@ -87,9 +85,7 @@ class PlanTables:
         self._tasks = tasks
         self._leases = leases
         self._clock = clock
-        self._heartbeat = heartbeat
         self._new_id = new_id
-        self._new_owner = new_owner
         self._check_writable = check_writable
         self._rooms = rooms
         self._parts = TableParts(files)
@@ -144,7 +140,7 @@ class PlanTables:
         """
         with self._lease(table) as renew:
             if renew is None:
-                holder = self._leases.holder(_lease_name(table), self._clock())
+                holder = self._leases.holder(_lease_name(table))
                 return _busy(held_in_words(holder, "planning this table"))
             known = self._reader.state(table)
             asker = Asker.PERSON if unlimited else Asker.TICK
@@ -182,7 +178,7 @@ class PlanTables:
 
     def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
         """Hold the table's plan lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
-        return held_lease(self._leases, self._clock, self._heartbeat, _lease_name(table), self._new_owner())
+        return self._leases.hold(_lease_name(table))
 
     def _note(self, table: TableIdentifier, change: Callable[[TablePlanning], TablePlanning]) -> bool:
         """Change what is known of a table's plans. Returns False and changes nothing when another process plans the table just now."""

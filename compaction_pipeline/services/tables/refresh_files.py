@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from compaction_pipeline.core.fragmentation.small_since import changed_at
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder
-from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.foreign_rewrite import foreign_rewrite
 from compaction_pipeline.core.tables.index import (
@@ -40,7 +40,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, TableScan
 from compaction_pipeline.core.tables.properties import properties_or_defaults, resolve_properties
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
-from compaction_pipeline.services.held_lease import Renew, held_lease
+from compaction_pipeline.services.held_lease import Leases, Renew
 from compaction_pipeline.services.tables.measure_keyed import MeasureKeyed
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 
@@ -81,11 +81,9 @@ class RefreshFiles:
         reader: TableReader,
         index: IndexStore,
         files: FileStore,
-        leases: LeaseStore,
+        leases: Leases,
         scan: TableScan,
         clock: Clock,
-        heartbeat: Heartbeat,
-        new_owner: Callable[[], str],
     ) -> None:
         self._catalogs = catalogs
         self._reader = reader
@@ -94,8 +92,6 @@ class RefreshFiles:
         self._leases = leases
         self._scan = scan
         self._clock = clock
-        self._heartbeat = heartbeat
-        self._new_owner = new_owner
         self._measure_nodes = MeasureNodes(reader, index, files, clock)
         self._measure_keyed = MeasureKeyed(reader, index, clock)
 
@@ -156,11 +152,11 @@ class RefreshFiles:
         self._index.save(known.index.failed(problem), known.index_version)
 
     def _busy(self, table: TableIdentifier) -> Refresh:
-        return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(_lease_name(table), self._clock()))
+        return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(_lease_name(table)))
 
     def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
         """Hold the table's refresh lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
-        return held_lease(self._leases, self._clock, self._heartbeat, _lease_name(table), self._new_owner())
+        return self._leases.hold(_lease_name(table))
 
     def _refresh(self, table: TableIdentifier, deadline: datetime | None, renew: Renew) -> Refresh:
         # This is read before the head is loaded. When a commit of this program lands in between, the index does not count it, so the
@@ -283,7 +279,7 @@ class RefreshFiles:
         if not renew():
             # This process stood still, and another one took over. It changes the files that this one would call whole.
             return Refresh(table, complete=False, problem=problem)
-        common = (head.metadata_location, self._new_owner(), self._clock(), known.commits.landed, problem)
+        common = (head.metadata_location, self._leases.new_owner(), self._clock(), known.commits.landed, problem)
         if head.snapshot_id is None:
             whole: Complete | Empty = Empty(_loaded(head), *common)
         else:
@@ -306,7 +302,7 @@ class RefreshFiles:
         changed = self._measure_keyed.measure(table, measured, newest, properties, changed_at(index, head, self._clock()), renew)
         if changed is None:
             return Refresh(table, complete=False, problem=problem)
-        common = (head.metadata_location, self._new_owner(), self._clock(), known.commits.landed, problem)
+        common = (head.metadata_location, self._leases.new_owner(), self._clock(), known.commits.landed, problem)
         if measured:
             snapshot_id = head.snapshot_id or NO_SNAPSHOT
             whole: Complete | Empty = Complete(_loaded(head), snapshot_id, head.sequence_number, *common, head.change_store)

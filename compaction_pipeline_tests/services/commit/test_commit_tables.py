@@ -102,7 +102,7 @@ def test_lost_races_are_no_reason_to_wait(house: House) -> None:
     with answering(house, races_lost):
         list(house.services.commit_due.commit())
     assert house.services.stores.tables.state(table.identifier).commits.retry_at is None
-    assert house.services.commit_tables.due() == [table.identifier]
+    assert house.services.commit_due.due() == [table.identifier]
 
 
 def test_the_command_that_finds_a_lost_answer_reports_that_commit(house: House) -> None:
@@ -208,7 +208,7 @@ def test_the_files_of_an_unanswered_commit_are_deleted_after_a_day(house: House)
 def test_merged_tasks_that_are_not_due_say_what_they_wait_for(house: House) -> None:
     table = with_prepared(house)
     services = house.services
-    commits = services.commit_tables
+    commits = services.commit_due
     assert commits.held_back() == {}
     with answering(house, refused):
         list(services.commit_due.commit())
@@ -232,11 +232,9 @@ def test_merged_tasks_wait_for_the_interval_and_never_are_due_in_an_observed_cat
     last = services.stores.tables.state(table.identifier).commits.last_committed_at
     assert last is not None
     until = f"{last + timedelta(minutes=10):%H:%M:%S} UTC"
-    assert services.commit_tables.held_back() == {
-        table.identifier: f"they wait for 'self-optimizing.commit.interval', which ends at {until}"
-    }
+    assert services.commit_due.held_back() == {table.identifier: f"they wait for 'self-optimizing.commit.interval', which ends at {until}"}
     services.stores.catalogs.replace(replace(services.stores.catalogs.entry("lake"), observe=True))
-    assert services.commit_tables.held_back() == {table.identifier: "catalog lake is only observed"}
+    assert services.commit_due.held_back() == {table.identifier: "catalog lake is only observed"}
 
 
 def test_a_record_says_what_its_commit_waited_for(house: House) -> None:

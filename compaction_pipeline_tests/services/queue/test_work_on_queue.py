@@ -262,15 +262,15 @@ def test_a_table_is_committed_early_when_its_merged_work_holds_due_nodes_back(ho
     services.one_table.plan_nodes(table.identifier, PlanRequest((CompactionType.FULL,), force=True))
     services.work_on_queue.drain("me")
     house.pass_time(61)
-    assert services.commit_tables.due() == []
+    assert services.commit_due.due() == []
     # New files make the node due, but its merged work must be committed first.
     for one in range(40, 52):
         table.ids(one)
     services.sweep_tables.sweep(None, timedelta(seconds=20))
     services.plan_tables.plan(table.identifier)
-    assert services.commit_tables.due() == [table.identifier]
+    assert services.commit_due.due() == [table.identifier]
     services.stores.commits.note_landed(table.identifier, house.now - timedelta(seconds=29))
-    assert services.commit_tables.due() == []
+    assert services.commit_due.due() == []
 
 
 def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
