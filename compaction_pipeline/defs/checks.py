@@ -55,11 +55,12 @@ def judgement_metadata(judgement: Judgement) -> dict[str, dg.MetadataValue]:
     }
     if judgement.failures:
         metadata["failing"] = table_of(
-            [
-                {"table": failure.place, "node": None if failure.node is None else str(failure.node), "reason": failure.reason}
-                for failure in judgement.failures
-            ],
-            (("table", "string", "catalog.namespace.table"), ("node", "string", "partition values"), ("reason", "string", "why")),
+            judgement.failures,
+            (
+                ("table", "string", "catalog.namespace.table", lambda failure: failure.place),
+                ("node", "string", "partition values", lambda failure: None if failure.node is None else str(failure.node)),
+                ("reason", "string", "why", lambda failure: failure.reason),
+            ),
         )
     return metadata
 

@@ -12,7 +12,7 @@ from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.check_events import log_evaluation
 from compaction_pipeline.defs.checks import evaluation
-from compaction_pipeline.defs.metadata import table_of
+from compaction_pipeline.defs.metadata import Column, table_of
 from compaction_pipeline.defs.names import CHECKS_JOB, Names
 from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.refusals import failing_in_words
@@ -43,12 +43,6 @@ class ChecksConfig(dg.Config):
 def compaction_checks_job(names: Names) -> dg.JobDefinition:
     """The job that judges all tables."""
 
-    @dg.op(
-        name=names.of("judge"),
-        description="Judges all checks, logs an evaluation of each, and fails when one of them fails.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction},
-    )
     def judge(context: dg.OpExecutionContext, config: ChecksConfig) -> None:
         _judge(names, context, config)
 
@@ -56,6 +50,7 @@ def compaction_checks_job(names: Names) -> dg.JobDefinition:
         names,
         CHECKS_JOB,
         judge,
+        "Judges all checks, logs an evaluation of each, and fails when one of them fails.",
         f"Reads what is new in the tables and runs the {len(CHECKS)} checks on them. The run fails when a check of severity ERROR fails, "
         "or when a table cannot be read. It merges nothing.",
     )
@@ -79,12 +74,13 @@ def _judge(names: Names, context: dg.OpExecutionContext, config: ChecksConfig) -
         context.log.info(checked.text(config.fail_on))
         return
     failed = [
-        {"what": result.check.name, "severity": result.check.severity.value, "reason": result.judgement.text}
-        for result in checked.stopping(config.fail_on)
+        *((result.check.name, result.check.severity, result.judgement.text) for result in checked.stopping(config.fail_on)),
+        *((name, Severity.ERROR, f"could not be read: {why}") for name, why in checked.unread.items()),
+        *((name, Severity.ERROR, f"not judged: {why}") for name, why in checked.unjudged.items()),
     ]
-    failed += [
-        {"what": name, "severity": Severity.ERROR.value, "reason": f"could not be read: {why}"} for name, why in checked.unread.items()
-    ]
-    failed += [{"what": name, "severity": Severity.ERROR.value, "reason": f"not judged: {why}"} for name, why in checked.unjudged.items()]
-    columns = (("what", "string", "check or table"), ("severity", "string", "ERROR or WARN"), ("reason", "string", "why"))
+    columns: tuple[Column[tuple[str, Severity, str]], ...] = (
+        ("what", "string", "check or table", lambda row: row[0]),
+        ("severity", "string", "ERROR or WARN", lambda row: row[1].value),
+        ("reason", "string", "why", lambda row: row[2]),
+    )
     raise dg.Failure(checked.text(config.fail_on), metadata={"failed": table_of(failed, columns)}, allow_retries=False)

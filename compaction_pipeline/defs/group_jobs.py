@@ -51,9 +51,6 @@ class DrainConfig(dg.Config):
 def add_group_job(names: Names) -> dg.JobDefinition:
     """The job that makes a group."""
 
-    @dg.op(
-        name=names.of("add_group"), description="Makes a resource group.", out=dg.Out(dg.Nothing), required_resource_keys={names.compaction}
-    )
     def add_group(context: dg.OpExecutionContext, config: GroupConfig) -> None:
         _add_group(context, config, services_of(names, context))
 
@@ -61,6 +58,7 @@ def add_group_job(names: Names) -> dg.JobDefinition:
         names,
         ADD_GROUP_JOB,
         add_group,
+        "Makes a resource group.",
         "Makes a resource group: a queue with a capacity and an order, for tables that name it in 'self-optimizing.group'.",
     )
 
@@ -77,12 +75,6 @@ def _add_group(context: dg.OpExecutionContext, config: GroupConfig, services: Se
 def change_group_job(names: Names) -> dg.JobDefinition:
     """The job that changes a group."""
 
-    @dg.op(
-        name=names.of("change_group"),
-        description="Changes a resource group.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction},
-    )
     def change_group(context: dg.OpExecutionContext, config: GroupConfig) -> None:
         _change_group(context, config, services_of(names, context))
 
@@ -90,6 +82,7 @@ def change_group_job(names: Names) -> dg.JobDefinition:
         names,
         CHANGE_GROUP_JOB,
         change_group,
+        "Changes a resource group.",
         "Changes what its configuration names of a resource group, and keeps the rest. Tasks that wait already stay in the queue.",
     )
 
@@ -107,12 +100,6 @@ def _change_group(context: dg.OpExecutionContext, config: GroupConfig, services:
 def drain_group_job(names: Names) -> dg.JobDefinition:
     """The job that lets the optimizers of a group end."""
 
-    @dg.op(
-        name=names.of("drain_group"),
-        description="Lets every optimizer of a resource group end after its running tasks.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction},
-    )
     def drain_group(context: dg.OpExecutionContext, config: DrainConfig) -> None:
         _drain_group(context, config, services_of(names, context))
 
@@ -120,6 +107,7 @@ def drain_group_job(names: Names) -> dg.JobDefinition:
         names,
         DRAIN_GROUP_JOB,
         drain_group,
+        "Lets every optimizer of a resource group end after its running tasks.",
         "Lets the optimizers of a resource group end after their running tasks, for example before an upgrade. While none runs, runs of "
         "`compact_job` take the tasks of the group. A container that keeps instances running starts new ones.",
     )

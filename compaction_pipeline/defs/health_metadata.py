@@ -50,52 +50,49 @@ _NAME_CHARACTERS = 18
 _REASON_CHARACTERS = 23
 """In a window of 1,400 pixels Dagster cuts a table off behind about 370 pixels: a name and a reason of so many characters a line."""
 
-WORST_NODES = (
-    ("where", "string", "table and partition values, shortened; the last columns have the whole names"),
-    ("reason", "string", "why; the partition of the node in delta_files has the whole text"),
-    ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY"),
-    ("small_files", "int", "small data files and small delete files"),
-    ("files", "int", "files that a reader of the node opens"),
-    ("delete_files", "int", "position and equality delete files"),
-    ("fragmentation", "float", "small files / files"),
-    ("data_mb", "float", "size of the data files in MB"),
-    ("table", "string", "catalog.namespace.table"),
-    ("node", "string", "partition values"),
-    ("partition_key", "string", "launch this partition of compacted_files"),
-)
-
 
 def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
     """The table of the worst nodes, in the order given."""
     return table_of(
-        [
-            {
-                "where": _short_names(str(node.table), str(node.node)),
-                "table": str(node.table),
-                "node": str(node.node),
-                "health": node.health.value,
-                "small_files": node.metrics.small_files,
-                "files": node.metrics.files,
-                "reason": unbroken(clipped(node.reason), _REASON_CHARACTERS),
-                "delete_files": node.metrics.delete_files,
-                "fragmentation": round(node.metrics.fragmentation, 3),
-                "data_mb": megabytes(node.metrics.data_bytes),
-                "partition_key": node.key,
-            }
-            for node in nodes
-        ],
-        WORST_NODES,
+        nodes,
+        (
+            (
+                "where",
+                "string",
+                "table and partition values, shortened; the last columns have the whole names",
+                lambda node: _short_names(node.table, node.node),
+            ),
+            (
+                "reason",
+                "string",
+                "why; the partition of the node in delta_files has the whole text",
+                lambda node: _narrow(clipped(node.reason)),
+            ),
+            ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY", lambda node: node.health.value),
+            ("small_files", "int", "small data files and small delete files", lambda node: node.metrics.small_files),
+            ("files", "int", "files that a reader of the node opens", lambda node: node.metrics.files),
+            ("delete_files", "int", "position and equality delete files", lambda node: node.metrics.delete_files),
+            ("fragmentation", "float", "small files / files", lambda node: round(node.metrics.fragmentation, 3)),
+            ("data_mb", "float", "size of the data files in MB", lambda node: megabytes(node.metrics.data_bytes)),
+            ("table", "string", "catalog.namespace.table", lambda node: str(node.table)),
+            ("node", "string", "partition values", lambda node: str(node.node)),
+            ("partition_key", "string", "launch this partition of compacted_files", lambda node: node.key),
+        ),
     )
 
 
-def _short_names(*names: str) -> str:
+def _narrow(reason: str) -> str:
+    return unbroken(reason, _REASON_CHARACTERS)
+
+
+def _short_names(*names: object) -> str:
     """Each name on one or two lines of its own in a narrow cell, with an ellipsis in the middle of a longer one."""
 
     def lines(name: str) -> str:
         short = clipped_middle(name, 2 * _NAME_CHARACTERS).replace(" ", "\N{NO-BREAK SPACE}")
         return "\N{ZERO WIDTH SPACE}".join(short[start : start + _NAME_CHARACTERS] for start in range(0, len(short), _NAME_CHARACTERS))
 
-    return " ".join(map(lines, names))
+    return " ".join(lines(str(name)) for name in names)
 
 
 def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
@@ -104,30 +101,22 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
     return {
         "worst_nodes": worst_nodes(worst),
         "plan_reasons": table_of(
-            [
-                {
-                    "where": _short_names(str(table.table)),
-                    "table": str(table.table),
-                    "health": table.health.value,
-                    "reason": unbroken(table.reason, _REASON_CHARACTERS),
-                    "warning": table.warning,
-                    "nodes": table.nodes,
-                    "files": table.metrics.files,
-                    "small_files": table.metrics.small_files,
-                    "delete_files": table.metrics.delete_files,
-                }
-                for table in worst_first(status.tables)
-            ],
+            worst_first(status.tables),
             (
-                ("where", "string", "the table, shortened; the last column has the whole name"),
-                ("reason", "string", "what the last plan found, or what holds the table back"),
-                ("health", "string", "health of the whole table when something holds it back, else of its worst node"),
-                ("warning", "string", "something to know that stops nothing"),
-                ("nodes", "int", "partitions that hold files"),
-                ("files", "int", "data and delete files"),
-                ("small_files", "int", "small data files and small delete files"),
-                ("delete_files", "int", "position and equality delete files"),
-                ("table", "string", "catalog.namespace.table"),
+                ("where", "string", "the table, shortened; the last column has the whole name", lambda table: _short_names(table.table)),
+                ("reason", "string", "what the last plan found, or what holds the table back", lambda table: _narrow(table.reason)),
+                (
+                    "health",
+                    "string",
+                    "health of the whole table when something holds it back, else of its worst node",
+                    lambda table: table.health.value,
+                ),
+                ("warning", "string", "something to know that stops nothing", lambda table: table.warning),
+                ("nodes", "int", "partitions that hold files", lambda table: table.nodes),
+                ("files", "int", "data and delete files", lambda table: table.metrics.files),
+                ("small_files", "int", "small data files and small delete files", lambda table: table.metrics.small_files),
+                ("delete_files", "int", "position and equality delete files", lambda table: table.metrics.delete_files),
+                ("table", "string", "catalog.namespace.table", lambda table: str(table.table)),
             ),
         ),
         "executing_tasks": executing_tasks(status.executing, status.at),
@@ -149,29 +138,21 @@ def queue_figures(status: Status) -> dict[str, dg.MetadataValue]:
 def executing_tasks(tasks: Sequence[CompactionTask], now: datetime) -> dg.MetadataValue:
     """The tasks that an attempt holds now."""
     return table_of(
-        [
-            {
-                "task": task.task_id,
-                "table": str(task.table),
-                "node": str(task.work.node),
-                "type": task.work.type.value,
-                "files": task.work.files_read,
-                "input_mb": megabytes(task.work.input_bytes),
-                "attempt": attempt_text(task),
-                "running_seconds": round((now - task.started_at).total_seconds(), 1) if task.started_at else None,
-                "owner": task.owner,
-            }
-            for task in tasks
-        ],
+        tasks,
         (
-            ("task", "string", "task id"),
-            ("table", "string", "catalog.namespace.table"),
-            ("node", "string", "partition values"),
-            ("type", "string", "MINOR, MAJOR or FULL"),
-            ("files", "int", "data files that it reads"),
-            ("input_mb", "float", "size of these files in MB"),
-            ("attempt", "string", "number of this attempt, and how many there may be"),
-            ("running_seconds", "float", "seconds since this attempt began"),
-            ("owner", "string", "run or process that holds the task"),
+            ("task", "string", "task id", lambda task: task.task_id),
+            ("table", "string", "catalog.namespace.table", lambda task: str(task.table)),
+            ("node", "string", "partition values", lambda task: str(task.work.node)),
+            ("type", "string", "MINOR, MAJOR or FULL", lambda task: task.work.type.value),
+            ("files", "int", "data files that it reads", lambda task: task.work.files_read),
+            ("input_mb", "float", "size of these files in MB", lambda task: megabytes(task.work.input_bytes)),
+            ("attempt", "string", "number of this attempt, and how many there may be", attempt_text),
+            (
+                "running_seconds",
+                "float",
+                "seconds since this attempt began",
+                lambda task: round((now - task.started_at).total_seconds(), 1) if task.started_at else None,
+            ),
+            ("owner", "string", "run or process that holds the task", lambda task: task.owner),
         ),
     )

@@ -15,12 +15,12 @@ from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.defs.draining import LEFT_TO_OPTIMIZERS, TURN, Ending, is_of_machine, pool_wanted_by, when_done
-from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, POOL, Names
+from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, Names
 from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.refusals import failing_in_words
 from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.requests import nodes_by_table, tables_named
-from compaction_pipeline.defs.resources import PYSPARK, merging_services, services_of
+from compaction_pipeline.defs.resources import merging_services, services_of
 from compaction_pipeline.defs.work_metadata import planned_tasks
 from compaction_pipeline.services.compaction.rounds import How
 
@@ -59,13 +59,6 @@ class CompactConfig(dg.Config):
 def compact_job(names: Names) -> dg.JobDefinition:
     """The job that works on the queue."""
 
-    @dg.op(
-        name=names.of("compact"),
-        pool=POOL,
-        description="Plans the named tables and nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction, PYSPARK},
-    )
     def compact(context: dg.OpExecutionContext, config: CompactConfig) -> None:
         _compact(names, context, config)
 
@@ -73,11 +66,13 @@ def compact_job(names: Names) -> dg.JobDefinition:
         names,
         COMPACT_JOB,
         compact,
+        "Plans the named tables and nodes, merges waiting tasks on Spark, commits the tables that are due, and reports.",
         "Merges what the sensors planned, and commits the tables that are due. It ends when the queue has been empty for a while, when its "
         "time is up, or when a queued run wants its pool. It leaves the queues of groups to their optimizers, and ends when these take all "
         "that waits. With `tables` or `node_keys` it plans and merges these first, and ends when they "
         "are committed. When a person launched it without names, it does not end for another run before the tasks that waited at its start "
         "are merged. `dry_run` only shows the plan.",
+        merges=True,
     )
 
 
@@ -154,17 +149,15 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
 def commit_job(names: Names) -> dg.JobDefinition:
     """The job that commits what is due."""
 
-    @dg.op(
-        name=names.of("commit"),
-        description="Commits every table that is due, as one record each.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction},
-    )
     def commit(context: dg.OpExecutionContext) -> None:
         _commit(names, context)
 
     return op_job(
-        names, COMMIT_JOB, commit, "Commits every table whose merged tasks have waited for its commit interval, as one record each."
+        names,
+        COMMIT_JOB,
+        commit,
+        "Commits every table that is due, as one record each.",
+        "Commits every table whose merged tasks have waited for its commit interval, as one record each.",
     )
 
 

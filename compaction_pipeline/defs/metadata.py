@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import dagster as dg
 
 from compaction_pipeline.core.insight.overview import SHOWN
 
+T = TypeVar("T")
 Cell = str | int | float | bool | None
+Column = tuple[str, str, str, Callable[[T], Cell]]
+"""The name, the type and the description of a column, and what it shows of an item."""
 
 _BYTES_PER_MB = 1_000_000
 
@@ -34,9 +38,17 @@ def unbroken(text: str, width: int = 40) -> str:
     return " ".join(line.replace(" ", "\N{NO-BREAK SPACE}") for line in lines)
 
 
-def table_of(rows: Sequence[Mapping[str, Cell]], columns: Sequence[tuple[str, str, str]]) -> dg.MetadataValue:
-    """A table of at most 20 rows. `columns` are (name, type, description). A row may lack a value."""
+def table_of(items: Sequence[T], columns: Sequence[Column[T]]) -> dg.MetadataValue:
+    """A table of at most 20 rows, one for each item."""
     return dg.MetadataValue.table(
-        records=[dg.TableRecord({name: row.get(name) for name, _, _ in columns}) for row in rows[:SHOWN]],
-        schema=dg.TableSchema(columns=[dg.TableColumn(name, type, description=text) for name, type, text in columns]),
+        records=[dg.TableRecord({name: cell(item) for name, _, _, cell in columns}) for item in items[:SHOWN]],
+        schema=dg.TableSchema(columns=[dg.TableColumn(name, type, description=text) for name, type, text, _ in columns]),
+    )
+
+
+def reasons_of(reasons: Mapping[str, str], first: tuple[str, str], why: str = "why") -> dg.MetadataValue:
+    """A table of things with their reasons. `first` is the name of the first column, and its description."""
+    return table_of(
+        list(reasons.items()),
+        ((first[0], "string", first[1], lambda row: row[0]), ("reason", "string", why, lambda row: row[1])),
     )

@@ -33,12 +33,6 @@ class PauseConfig(dg.Config):
 def pause_job(names: Names) -> dg.JobDefinition:
     """The job that leaves tables alone."""
 
-    @dg.op(
-        name=names.of("pause"),
-        description="Leaves the named tables alone, or every table.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction},
-    )
     def pause(context: dg.OpExecutionContext, config: PauseConfig) -> None:
         services = services_of(names, context)
         _switch(names, context, config, services, services.explore_catalogs.pause, "paused")
@@ -47,6 +41,7 @@ def pause_job(names: Names) -> dg.JobDefinition:
         names,
         PAUSE_JOB,
         pause,
+        "Leaves the named tables alone, or every table.",
         "Leaves the tables that its configuration names alone, or with `all_tables: true` every table. Paused tables are still measured, "
         "but nothing is planned for them, and no waiting task begins. Tasks that run now are finished. `resume_job` ends the pause.",
     )
@@ -55,12 +50,6 @@ def pause_job(names: Names) -> dg.JobDefinition:
 def resume_job(names: Names) -> dg.JobDefinition:
     """The job that looks after paused tables again."""
 
-    @dg.op(
-        name=names.of("resume"),
-        description="Looks after the named paused tables again, or after all of them.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction},
-    )
     def resume(context: dg.OpExecutionContext, config: PauseConfig) -> None:
         services = services_of(names, context)
         _switch(names, context, config, services, services.explore_catalogs.resume, "resumed")
@@ -69,6 +58,7 @@ def resume_job(names: Names) -> dg.JobDefinition:
         names,
         RESUME_JOB,
         resume,
+        "Looks after the named paused tables again, or after all of them.",
         "Looks after paused tables again: those that its configuration names, or with `all_tables: true` all of them. The next tick plans "
         "what is due.",
     )

@@ -6,9 +6,10 @@ Both are unpartitioned, because Dagster plots only such assets over time. A grou
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
+from typing import TypeVar
 
 import dagster as dg
 
@@ -19,12 +20,14 @@ from compaction_pipeline.core.queue.queue_work import MergedTotals, QueueWork
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.markdown import fitting, plain, wrapped
-from compaction_pipeline.defs.metadata import megabytes, table_of, unbroken
+from compaction_pipeline.defs.metadata import Column, megabytes, table_of, unbroken
 from compaction_pipeline.defs.names import GROUP, Names
 from compaction_pipeline.defs.partitions import OF_ALL_NODES
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline.services.insight.read_queues import Queues
 from compaction_pipeline.settings import Settings
+
+T = TypeVar("T")
 
 INTERVAL_SECONDS = 60
 """Seconds between two ticks. Each tick that finds a change adds one point to the plots."""
@@ -67,34 +70,56 @@ def optimizers(names: Names, settings: Settings) -> dg.AssetSpec:
     )
 
 
-_MERGED_LATELY = (
-    ("merged_lately", "int", f"tasks that were merged in the last {duration_text(LATELY)}, committed or not"),
-    ("merged_lately_mb", "float", "what these tasks read, in MB"),
-)
+def _merged_lately(of: Callable[[T], MergedTotals]) -> tuple[Column[T], Column[T]]:
+    text = f"tasks that were merged in the last {duration_text(LATELY)}, committed or not"
+    return (
+        ("merged_lately", "int", text, lambda item: of(item).tasks),
+        ("merged_lately_mb", "float", "what these tasks read, in MB", lambda item: megabytes(of(item).size_bytes)),
+    )
 
 
 def queues_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
     """A table of all groups, and the figures of each group, which Dagster plots over time."""
-    columns = (
-        ("group", "string", "the value of self-optimizing.group"),
-        ("waiting", "int", "tasks that a worker may take"),
-        ("capacity", "int", "how many tasks may be planned and not yet merged; nothing for a queue whose group does not exist"),
-        ("order", "string", "which waiting task is next: fifo, priority or quota"),
-        ("oldest_wait", "string", "how long the first of them has waited"),
-        ("running", "int", "tasks that are being merged"),
-        ("wait_for_commit", "int", "tasks that are merged, and that no commit has added to its table yet"),
-        ("retrying", "int", "tasks that failed and are tried again"),
-        ("failed", "int", "tasks that failed and are not tried again"),
-        ("paused", "int", "tasks of paused tables"),
-        ("slots", "int", "tasks that optimizers merge at a time; with 0, runs of compact_job take the tasks"),
-        *_MERGED_LATELY,
+
+    def capacity(work: QueueWork) -> int | None:
+        group = queues.groups.get(work.queue)
+        return group.queue.capacity if group is not None else None
+
+    def order(work: QueueWork) -> str | None:
+        group = queues.groups.get(work.queue)
+        return group.queue.order.value if group is not None else None
+
+    def merged(work: QueueWork) -> MergedTotals:
+        return MergedTotals(work.merged, work.merged_bytes)
+
+    def oldest_wait(work: QueueWork) -> str | None:
+        return unbroken(duration_text(_waited(work, queues.at))) if work.pending else None
+
+    columns: tuple[Column[QueueWork], ...] = (
+        ("group", "string", "the value of self-optimizing.group", lambda work: work.queue),
+        ("waiting", "int", "tasks that a worker may take", lambda work: work.pending),
+        ("capacity", "int", "how many tasks may be planned and not yet merged; nothing for a queue whose group does not exist", capacity),
+        ("order", "string", "which waiting task is next: fifo, priority or quota", order),
+        ("oldest_wait", "string", "how long the first of them has waited", oldest_wait),
+        ("running", "int", "tasks that are being merged", lambda work: work.executing),
+        ("wait_for_commit", "int", "tasks that are merged, and that no commit has added to its table yet", lambda work: work.prepared),
+        ("retrying", "int", "tasks that failed and are tried again", lambda work: work.retrying),
+        ("failed", "int", "tasks that failed and are not tried again", lambda work: work.failed),
+        ("paused", "int", "tasks of paused tables", lambda work: work.paused),
+        (
+            "slots",
+            "int",
+            "tasks that optimizers merge at a time; with 0, runs of compact_job take the tasks",
+            lambda work: queues.slots(work.queue),
+        ),
+        *_merged_lately(merged),
     )
     figures: dict[str, dg.MetadataValue] = {}
     for work in queues.all_works:
         figures |= _figures(work, queues)
     return {
         "queues_now": dg.MetadataValue.md(_said([_in_words(work, queues) for work in queues.all_works])),
-        "groups": table_of([_row(work, queues) for work in queues.all_works], columns),
+        "groups": table_of(queues.all_works, columns),
         **figures,
     }
 
@@ -124,25 +149,6 @@ def _in_words(work: QueueWork, queues: Queues) -> str:
     return f"**{plain(work.queue)}**\\\n{wrapped(text)}"
 
 
-def _row(work: QueueWork, queues: Queues) -> dict[str, str | int | float | bool | None]:
-    group = queues.groups.get(work.queue)
-    return {
-        "group": work.queue,
-        "waiting": work.pending,
-        "capacity": group.queue.capacity if group is not None else None,
-        "order": group.queue.order.value if group is not None else None,
-        "oldest_wait": unbroken(duration_text(_waited(work, queues.at))) if work.pending else None,
-        "running": work.executing,
-        "wait_for_commit": work.prepared,
-        "retrying": work.retrying,
-        "failed": work.failed,
-        "paused": work.paused,
-        "slots": queues.slots(work.queue),
-        "merged_lately": work.merged,
-        "merged_lately_mb": megabytes(work.merged_bytes),
-    }
-
-
 def _figures(work: QueueWork, queues: Queues) -> dict[str, dg.MetadataValue]:
     name = work.queue
     return {
@@ -168,27 +174,39 @@ def _pace(name: str, tasks: int, size_bytes: int) -> dict[str, dg.MetadataValue]
 def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
     """A table of the optimizers, those that take tasks first, and figures of all of them."""
     serving = queues.serving
-    lately = [_merged(optimizer, queues) for optimizer in queues.optimizers]
+    lately = [_merged(one, queues) for one in queues.optimizers]
     others = [optimizer for optimizer in queues.optimizers if optimizer not in serving]
-    columns = (
-        ("optimizer", "string", "id of the optimizer, which its tasks name as their owner"),
-        ("group", "string", "the group whose tasks it takes"),
-        ("state", "string", "STARTING, RUNNING, DRAINING, LOST or ENDED"),
-        ("slots", "int", "tasks that it merges at a time"),
-        ("running", "int", "tasks that it merges at the moment of this materialization; short ones end between two of them"),
-        *_MERGED_LATELY,
-        ("container", "string", "what started it; external means a person"),
-        ("host", "string", "host, and the resource id or the process"),
-        ("application", "string", "id of its Spark application, as it says"),
-        ("since", "string", "when it registered, in UTC"),
-        ("why", "string", "why it is in this state"),
+
+    def merged(one: Optimizer) -> MergedTotals:
+        return _merged(one, queues)
+
+    def running(one: Optimizer) -> int:
+        return queues.running.get(one.optimizer_id, 0)
+
+    columns: tuple[Column[Optimizer], ...] = (
+        ("optimizer", "string", "id of the optimizer, which its tasks name as their owner", lambda one: one.optimizer_id),
+        ("group", "string", "the group whose tasks it takes", lambda one: one.group),
+        ("state", "string", "STARTING, RUNNING, DRAINING, LOST or ENDED", lambda one: one.state.value),
+        ("slots", "int", "tasks that it merges at a time", lambda one: one.parallelism),
+        ("running", "int", "tasks that it merges at the moment of this materialization; short ones end between two of them", running),
+        *_merged_lately(merged),
+        ("container", "string", "what started it; external means a person", lambda one: unbroken(one.container)),
+        (
+            "host",
+            "string",
+            "host, and the resource id or the process",
+            lambda one: unbroken(f"{one.host}, {one.resource_id or one.process}"),
+        ),
+        ("application", "string", "id of its Spark application, as it says", lambda one: unbroken(one.application)),
+        ("since", "string", "when it registered, in UTC", lambda one: _moment(one.started_at)),
+        ("why", "string", "why it is in this state", lambda one: unbroken(one.why)),
     )
     return {
         "optimizers_now": dg.MetadataValue.md(_said([_optimizer_in_words(one, queues) for one in (*serving, *others)])),
-        "optimizers": table_of([_optimizer_row(one, queues) for one in (*serving, *others)], columns),
+        "optimizers": table_of((*serving, *others), columns),
         "serving_optimizers_count": dg.MetadataValue.int(len(serving)),
         "slots_count": dg.MetadataValue.int(sum(optimizer.parallelism for optimizer in serving)),
-        "running_tasks_count": dg.MetadataValue.int(sum(queues.running.get(one.optimizer_id, 0) for one in queues.optimizers)),
+        "running_tasks_count": dg.MetadataValue.int(sum(map(running, queues.optimizers))),
         **_pace("", sum(merged.tasks for merged in lately), sum(merged.size_bytes for merged in lately)),
     }
 
@@ -202,23 +220,6 @@ def _optimizer_in_words(optimizer: Optimizer, queues: Queues) -> str:
     doing = merges if optimizer.state.is_heard else optimizer.why
     text = f"{optimizer.state.value}: {doing}; group {optimizer.group}, {where}"
     return f"**{plain(optimizer.optimizer_id)}**\\\n{wrapped(text)}"
-
-
-def _optimizer_row(optimizer: Optimizer, queues: Queues) -> dict[str, str | int | float | bool | None]:
-    return {
-        "optimizer": optimizer.optimizer_id,
-        "group": optimizer.group,
-        "state": optimizer.state.value,
-        "slots": optimizer.parallelism,
-        "running": queues.running.get(optimizer.optimizer_id, 0),
-        "merged_lately": _merged(optimizer, queues).tasks,
-        "merged_lately_mb": megabytes(_merged(optimizer, queues).size_bytes),
-        "container": unbroken(optimizer.container),
-        "host": unbroken(f"{optimizer.host}, {optimizer.resource_id or optimizer.process}"),
-        "application": unbroken(optimizer.application),
-        "since": _moment(optimizer.started_at),
-        "why": unbroken(optimizer.why),
-    }
 
 
 def _merged(optimizer: Optimizer, queues: Queues) -> MergedTotals:

@@ -32,7 +32,7 @@ from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.file_events import changed_nodes, file_events
 from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
-from compaction_pipeline.defs.metadata import table_of
+from compaction_pipeline.defs.metadata import Column, reasons_of, table_of
 from compaction_pipeline.defs.mirror import events_of
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.partitions import KnownPartitions
@@ -241,9 +241,11 @@ class RunReport(CompactionListener):
     @property
     def done_metadata(self) -> dict[str, dg.MetadataValue]:
         """The nodes that the run committed, for its page."""
-        rows = [{"node": key, "what": change} for key, change in sorted(self._nodes.items())]
-        columns = (("node", "string", "partition of compacted_files"), ("what", "string", "what the merge did"))
-        return {"nodes_count": dg.MetadataValue.int(len(rows)), "nodes": table_of(rows, columns)}
+        columns: tuple[Column[tuple[str, str]], ...] = (
+            ("node", "string", "partition of compacted_files", lambda row: row[0]),
+            ("what", "string", "what the merge did", lambda row: row[1]),
+        )
+        return {"nodes_count": dg.MetadataValue.int(len(self._nodes)), "nodes": table_of(sorted(self._nodes.items()), columns)}
 
     def fail_if_anything_failed(self, rest: str | None = None) -> None:
         """Raise `dg.Failure` with every reason when anything in this run failed. `rest` says what became of everything else."""
@@ -251,14 +253,12 @@ class RunReport(CompactionListener):
             rest = rest or (
                 "the rest is committed" if any(record.committed_task_ids for record in self._records) else "nothing is committed"
             )
-            rows = [{"what": what, "reason": reason} for what, reason in self._failed.items()]
-            first = rows[0]
-            columns = (("what", "string", "node, task or table"), ("reason", "string", "why"))
+            what, reason = next(iter(self._failed.items()))
             # With one failure the sentence says everything, and a table would say it again.
-            table = {**({"failed": table_of(rows, columns)} if len(rows) > 1 else {}), **(self.done_metadata if self._nodes else {})}
+            failed = {"failed": reasons_of(self._failed, ("what", "node, task or table"))} if len(self._failed) > 1 else {}
+            table = {**failed, **(self.done_metadata if self._nodes else {})}
             # Most reasons name what failed.
-            named = first["reason"] if first["what"] in first["reason"] else f"{first['what']}: {first['reason']}"
-            text = f"{len(rows)} failed, and {rest}; {named}"
+            text = f"{len(self._failed)} failed, and {rest}; {reason if what in reason else f'{what}: {reason}'}"
             raise dg.Failure(text, metadata=table, allow_retries=False)
 
     def _health(self) -> dg.AssetMaterialization | dg.AssetObservation:

@@ -25,12 +25,6 @@ _UNDER_WAY = frozenset({"REQUESTED", "CANCELING", "FAILING"})
 def retire_job(names: Names) -> dg.JobDefinition:
     """The job that tidies up."""
 
-    @dg.op(
-        name=names.of("retire"),
-        description="Retires quiet partitions, expires old records, tasks and events, and removes leftover files.",
-        out=dg.Out(dg.Nothing),
-        required_resource_keys={names.compaction},
-    )
     def retire(context: dg.OpExecutionContext) -> None:
         _retire(names, context)
 
@@ -38,6 +32,7 @@ def retire_job(names: Names) -> dg.JobDefinition:
         names,
         RETIRE_JOB,
         retire,
+        "Retires quiet partitions, expires old records, tasks and events, and removes leftover files.",
         "Retires partitions of healthy and quiet nodes, expires old records and events, and removes files of killed attempts.",
     )
 

@@ -16,7 +16,7 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.defs.markdown import wrapped
-from compaction_pipeline.defs.metadata import megabytes, table_of
+from compaction_pipeline.defs.metadata import megabytes, reasons_of, table_of
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.page_links import record_links
 from compaction_pipeline.defs.pictures import before_after
@@ -65,15 +65,11 @@ def record_metadata(names: Names, record: CompactionRecord) -> dict[str, dg.Meta
     if record.reason:
         metadata["reason"] = dg.MetadataValue.text(record.reason)
     if record.conflicts:
-        metadata["conflicts"] = table_of(
-            [{"task": task, "reason": reason} for task, reason in sorted(record.conflicts.items())],
-            (("task", "string", "task id"), ("reason", "string", "why it was not committed; its node is planned again")),
+        metadata["conflicts"] = reasons_of(
+            dict(sorted(record.conflicts.items())), ("task", "task id"), "why it was not committed; its node is planned again"
         )
     if record.failed:
-        metadata["failed"] = table_of(
-            [{"task": task, "reason": reason} for task, reason in sorted(record.failed.items())],
-            (("task", "string", "task id"), ("reason", "string", "why it was not merged")),
-        )
+        metadata["failed"] = reasons_of(dict(sorted(record.failed.items())), ("task", "task id"), "why it was not merged")
     if record.run_id:
         metadata["run"] = dg.MetadataValue.dagster_run(record.run_id)
     return metadata
@@ -152,27 +148,25 @@ def nothing_merged(node: str, table: str, reason: str) -> dict[str, dg.MetadataV
 def planned_tasks(tasks: Sequence[Work]) -> dg.MetadataValue:
     """The tasks of a plan that a dry run shows."""
     return table_of(
-        [
-            {
-                "node": str(work.node),
-                "type": work.type.value,
-                "action": work.action.value,
-                "files": len(work.inputs),
-                "delete_files": len(work.deletes),
-                "input_mb": megabytes(work.input_bytes),
-                "predicted_files": work.predicted_files,
-                "predicted_mb": megabytes(work.predicted_bytes),
-            }
-            for work in tasks
-        ],
+        tasks,
         (
-            ("node", "string", "partition values"),
-            ("type", "string", "MINOR, MAJOR or FULL"),
-            ("action", "string", "MERGE, CONVERT or DROP_DELETES; of a keyed table TO_BASE or REWRITE_CHANGES"),
-            ("files", "int", "data files that it would read"),
-            ("delete_files", "int", "delete files that apply to them"),
-            ("input_mb", "float", "size of the data files in MB"),
-            ("predicted_files", "int", "files that it would write; the log says how many delete files are left in all"),
-            ("predicted_mb", "float", "their size in MB"),
+            ("node", "string", "partition values", lambda work: str(work.node)),
+            ("type", "string", "MINOR, MAJOR or FULL", lambda work: work.type.value),
+            (
+                "action",
+                "string",
+                "MERGE, CONVERT or DROP_DELETES; of a keyed table TO_BASE or REWRITE_CHANGES",
+                lambda work: work.action.value,
+            ),
+            ("files", "int", "data files that it would read", lambda work: len(work.inputs)),
+            ("delete_files", "int", "delete files that apply to them", lambda work: len(work.deletes)),
+            ("input_mb", "float", "size of the data files in MB", lambda work: megabytes(work.input_bytes)),
+            (
+                "predicted_files",
+                "int",
+                "files that it would write; the log says how many delete files are left in all",
+                lambda work: work.predicted_files,
+            ),
+            ("predicted_mb", "float", "their size in MB", lambda work: megabytes(work.predicted_bytes)),
         ),
     )

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from compaction_pipeline.formats.arrow_fields import children, field_id
 
 Words = NDArray[np.uint64]
+Integers = NDArray[np.integer[Any]]
+"""Whole numbers of any width."""
 _CHAIN = np.uint64(0x9E3779B97F4A7C15)
 _NULL = np.uint64(0xA4093822299F31D0)
 _FIELD = 0xD1342543DE82EF95
@@ -33,18 +35,18 @@ _SIXTY_FOUR = np.uint64(64)
 _TAIL_MASKS = np.array([(1 << 8 * length) - 1 for length in range(8)], dtype=np.uint64)
 
 
-def filled_indices(array: Any) -> NDArray[Any]:
+def filled_indices(array: pa.Array) -> Integers:
     """The dictionary index of each row; 0 if the row is NULL."""
-    indices: NDArray[Any] = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
+    indices: Integers = array.indices.fill_null(0).to_numpy(zero_copy_only=False) if array.null_count else array.indices.to_numpy()
     return indices
 
 
-def column_ids(schema: Any) -> list[int]:
+def column_ids(schema: pa.Schema) -> list[int]:
     """The field ids of a schema's top-level columns. A column without an id is named by its place."""
     return [field_id(field) or index for index, field in enumerate(schema)]
 
 
-def hash_columns(columns: Iterable[tuple[int, Any]], length: int, seed: int = 0) -> Words:
+def hash_columns(columns: Iterable[tuple[int, pa.Array]], length: int, seed: int = 0) -> Words:
     """One 64-bit hash per row, chained over (id, Arrow array) in the order given."""
     chained = ChainedHashes(columns, seed)
     if length <= STEP_ROWS:
@@ -56,13 +58,13 @@ def hash_columns(columns: Iterable[tuple[int, Any]], length: int, seed: int = 0)
     return hashes
 
 
-def mix(words: Words, factor: Any, shift: Any) -> None:
+def mix(words: Words, factor: np.uint64, shift: np.uint64) -> None:
     """Mix hashes in place: multiply them, then XOR them with their own upper bits."""
     np.multiply(words, factor, out=words)
     words ^= words >> shift
 
 
-def _absorb(chain: Words, values: Words, factor: Any = _CHAIN) -> None:
+def _absorb(chain: Words, values: Words, factor: np.uint64 = _CHAIN) -> None:
     np.bitwise_xor(chain, values, out=chain)
     mix(chain, factor, _SHIFT_IN)
 
@@ -70,7 +72,7 @@ def _absorb(chain: Words, values: Words, factor: Any = _CHAIN) -> None:
 class ChainedHashes:
     """Columns that have the same number of rows. `hashes` chains a range of these rows."""
 
-    def __init__(self, columns: Iterable[tuple[int, Any]], seed: int = 0) -> None:
+    def __init__(self, columns: Iterable[tuple[int, pa.Array]], seed: int = 0) -> None:
         self._seed = np.uint64(seed & MASK_64)
         # The factor of a column is made from its id. It must be odd, because only then is a step a bijection.
         self._columns = [
@@ -88,7 +90,7 @@ class ChainedHashes:
 class _Column(ABC):
     """A view of an Arrow array. Ranges of its rows can be absorbed into a chain of hashes."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: pa.Array) -> None:
         self.missing = missing_rows(array)
 
     @abstractmethod
@@ -98,7 +100,7 @@ class _Column(ABC):
         The caller must not change them. The words of a row that is NULL are undefined.
         """
 
-    def absorb(self, chain: Words, start: int, stop: int, factor: Any) -> None:
+    def absorb(self, chain: Words, start: int, stop: int, factor: np.uint64) -> None:
         """Absorb a range of rows into `chain`. A NULL is absorbed as 0, and a constant is then XORed into the result, where no
         value can have the same effect."""
         missing = None if self.missing is None else self.missing[start:stop]
@@ -108,12 +110,12 @@ class _Column(ABC):
             chain ^= missing * _NULL
 
 
-def missing_rows(array: Any) -> NDArray[np.bool_] | None:
+def missing_rows(array: pa.Array) -> NDArray[np.bool_] | None:
     """Which rows are NULL. None if no row is."""
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
-def _column(array: Any, column_id: int) -> _Column:
+def _column(array: pa.Array, column_id: int) -> _Column:
     arrow = array.type
     types = pa.types
     if isinstance(arrow, pa.BaseExtensionType):
@@ -137,7 +139,7 @@ def _column(array: Any, column_id: int) -> _Column:
     return _Numbers(array, _bits(array))
 
 
-def _bits(array: Any) -> NDArray[Any]:
+def _bits(array: pa.Array) -> Integers:
     """The bits of fixed-width values. So −0.0 differs from 0.0, and a NaN equals only a NaN with the same bits."""
     buffer = array.buffers()[1]
     if buffer is None:
@@ -146,7 +148,7 @@ def _bits(array: Any) -> NDArray[Any]:
 
 
 class _Numbers(_Column):
-    def __init__(self, array: Any, bits: NDArray[Any]) -> None:
+    def __init__(self, array: pa.Array, bits: Integers) -> None:
         super().__init__(array)
         self._bits = bits
 
@@ -157,12 +159,12 @@ class _Numbers(_Column):
 class _Fixed(_Column):
     """Decimals and fixed-length bytes. Each value is as many words as its length needs."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: pa.Array) -> None:
         super().__init__(array)
         width = array.type.bit_width // 8 if pa.types.is_decimal(array.type) else array.type.byte_width
         buffer = array.buffers()[1]
         if buffer is None or not width or not len(array):
-            self._rows: NDArray[Any] = np.zeros((len(array), 8), dtype=np.uint8)
+            self._rows: Integers = np.zeros((len(array), 8), dtype=np.uint8)
             return
         raw = np.frombuffer(buffer, dtype=np.uint8, count=(len(array) + array.offset) * width)
         self._rows = raw.reshape(-1, width)[array.offset :]
@@ -184,7 +186,7 @@ class _Dictionary(_Column):
     The words are the same as those of an array of plain values.
     """
 
-    def __init__(self, array: Any, column_id: int) -> None:
+    def __init__(self, array: pa.Array, column_id: int) -> None:
         super().__init__(array)
         count = len(array.dictionary)
         # A word is appended, because the dictionary may be empty if all rows are NULL.
@@ -197,7 +199,7 @@ class _Dictionary(_Column):
 
 
 class _Struct(_Column):
-    def __init__(self, array: Any, column_id: int) -> None:
+    def __init__(self, array: pa.Array, column_id: int) -> None:
         super().__init__(array)
         fields = children(array.type)
         self._chained = ChainedHashes([(field_id(field) or index, array.field(index)) for index, field in enumerate(fields)], column_id)
@@ -212,7 +214,7 @@ class _List(_Column):
     All first elements are absorbed together, then all second ones, and so on. Shorter lists drop out on the way.
     """
 
-    def __init__(self, array: Any, inner: Sequence[tuple[int, Any]]) -> None:
+    def __init__(self, array: pa.Array, inner: Sequence[tuple[int, pa.Array]]) -> None:
         super().__init__(array)
         self._offsets = _offsets_of(array)
         self._elements = ChainedHashes(inner)
@@ -237,7 +239,7 @@ class _List(_Column):
         return [hashes]
 
 
-def _offsets_of(array: Any) -> NDArray[Any]:
+def _offsets_of(array: pa.Array) -> Integers:
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) or pa.types.is_large_list(array.type)
     buffer = array.buffers()[1]
     if buffer is None or buffer.size == 0:
@@ -246,7 +248,7 @@ def _offsets_of(array: Any) -> NDArray[Any]:
     return offsets[array.offset :]
 
 
-def _lengths(offsets: NDArray[Any], missing: NDArray[np.bool_] | None, start: int, stop: int) -> NDArray[Any]:
+def _lengths(offsets: Integers, missing: NDArray[np.bool_] | None, start: int, stop: int) -> Integers:
     lengths = np.diff(offsets)
     if missing is not None:
         lengths[missing[start:stop]] = 0
@@ -256,7 +258,7 @@ def _lengths(offsets: NDArray[Any], missing: NDArray[np.bool_] | None, start: in
 class _Texts(_Column):
     """Hash of a text: its length, its whole 8-byte words in order, then the bytes that are left."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: pa.Array) -> None:
         super().__init__(array)
         self._offsets = _offsets_of(array)
         self._data = array.buffers()[2]
@@ -284,7 +286,7 @@ class _Texts(_Column):
         return [hashes]
 
 
-def _texts(words: Words, position: NDArray[Any], lengths: NDArray[Any], count: int) -> Words:
+def _texts(words: Words, position: Integers, lengths: Integers, count: int) -> Words:
     """Hashes of texts that have `count` whole words each, or at least that many if `count` is the limit. `position` is in bytes."""
     hashes = lengths.astype(np.uint64)
     # A word may begin at any byte, so it is joined from two aligned words. All words of one text are shifted by the same number of bits.
@@ -340,7 +342,7 @@ def _joined(here: Words, following: Words, right: Words, left: Words) -> Words:
     return low
 
 
-def _aligned_words(buffer: Any, start_word: int, end: int) -> Words:
+def _aligned_words(buffer: pa.Buffer, start_word: int, end: int) -> Words:
     """The bytes of the buffer from `start_word` × 8 to `end` as words, with one more word of padding at the end."""
     count = -(-end // 8) - start_word
     if buffer.size >= (start_word + count + 1) * 8 and buffer.address % 8 == 0:

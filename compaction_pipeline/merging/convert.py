@@ -7,10 +7,10 @@ A data file without such rows gets no delete file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
@@ -51,7 +51,7 @@ class PositionDeleteWriter:
 
         The new file has the partition spec and the partition of the data file.
         """
-        footers: list[Any] = []
+        footers: list[pq.FileMetaData] = []
         with self._files.output(path) as stream, in_words(f"new file {path}", "cannot be written"):
             writer = parquet_writer(stream, _ARROW, self._options, [PATH_FIELD.name], footers)
             for start in range(0, len(positions), _ROWS_PER_GROUP):
@@ -83,7 +83,7 @@ class PositionDeleteWriter:
         )
 
 
-def position_rows(path: str, positions: NDArray[np.int64]) -> Any:
+def position_rows(path: str, positions: NDArray[np.int64]) -> pa.RecordBatch:
     """The rows of a position-delete file that delete these rows of a data file, as a record batch."""
     paths = pa.repeat(pa.scalar(path, pa.string()), len(positions))
     return pa.RecordBatch.from_arrays([paths, pa.array(positions, pa.int64())], schema=_ARROW)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -43,17 +42,17 @@ class SeenBatches:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], Digest]] = {}
+        self._known: dict[int, tuple[weakref.ref[pa.RecordBatch], Digest]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def remember(self, batch: Any, digest: Digest) -> None:
+    def remember(self, batch: pa.RecordBatch, digest: Digest) -> None:
         """Keep the digest of a batch for as long as the batch lives."""
         key = id(batch)
         self._known[key] = (weakref.ref(batch, lambda _: self._known.pop(key, None)), digest)
 
-    def digest_of(self, batch: Any) -> Digest | None:
+    def digest_of(self, batch: pa.RecordBatch) -> Digest | None:
         """The digest of this batch object. None if it was not remembered."""
         reference, digest = self._known.get(id(batch), (None, None))
         return digest if reference is not None and reference() is batch else None
@@ -68,7 +67,7 @@ class RowDigest:
         self._a = 0
         self._b = 0
 
-    def add(self, batch: Any, keep: NDArray[np.bool_] | None = None) -> None:
+    def add(self, batch: pa.RecordBatch, keep: NDArray[np.bool_] | None = None) -> None:
         """Add the rows of a record batch or table. If `keep` is given, only the rows where it is True are added."""
         if isinstance(batch, pa.Table):
             for part in batch.to_batches():
@@ -79,7 +78,7 @@ class RowDigest:
         if self._seen is not None and keep is None:
             self._seen.remember(batch, digest)
 
-    def add_assembled(self, table: Any, parts: Sequence[Any]) -> None:
+    def add_assembled(self, table: pa.Table, parts: Sequence[pa.RecordBatch]) -> None:
         """Add the rows of a table that was made by joining these record batches.
 
         The remembered digest of a part is used only if each column is the same memory as before, or is dictionary text that was renumbered
@@ -103,7 +102,7 @@ class RowDigest:
         return Digest(self._rows, self._a, self._b)
 
 
-def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
+def _digest(batch: pa.RecordBatch, keep: NDArray[np.bool_] | None) -> Digest:
     rows = a = b = 0
     chained = ChainedHashes(zip(column_ids(batch.schema), batch.columns, strict=True))
     for start in range(0, batch.num_rows, STEP_ROWS):
@@ -119,14 +118,14 @@ def _digest(batch: Any, keep: NDArray[np.bool_] | None) -> Digest:
     return Digest(rows, a & MASK_64, b & MASK_64)
 
 
-def same_rows(batch: Any, other: Any) -> bool:
+def same_rows(batch: pa.RecordBatch, other: pa.RecordBatch) -> bool:
     """Whether two batches are the same memory, or dictionary-encoded text with the same values."""
     if batch.num_rows != other.num_rows or column_ids(batch.schema) != column_ids(other.schema):
         return False
     return all(_same_column(one, two) for one, two in zip(batch.columns, other.columns, strict=True))
 
 
-def _same_column(one: Any, two: Any) -> bool:
+def _same_column(one: pa.Array, two: pa.Array) -> bool:
     if pa.types.is_dictionary(one.type) and pa.types.is_dictionary(two.type):
         return _same_by_dictionary(one, two)
     if pa.types.is_dictionary(one.type) or pa.types.is_dictionary(two.type):
@@ -135,7 +134,7 @@ def _same_column(one: Any, two: Any) -> bool:
     return bool(one.type == two.type) and _memory(one) == _memory(two)
 
 
-def _same_by_dictionary(one: Any, two: Any) -> bool:
+def _same_by_dictionary(one: pa.Array, two: pa.Array) -> bool:
     """Whether two dictionary arrays have the same values, row by row, even if their dictionaries number them differently.
 
     The answer may be False for equal values if a dictionary holds one value twice.
@@ -157,10 +156,10 @@ def _same_by_dictionary(one: Any, two: Any) -> bool:
     return all(np.array_equal(renumbered.take(indices[step]), others[step]) for step in steps)
 
 
-def _memory(array: Any) -> tuple[Any, ...]:
+def _memory(array: pa.Array) -> tuple[object, ...]:
     """Where the rows of an array lie in memory. Two arrays have equal places only if they are the same rows of the same memory."""
     arrow = array.type
-    inner: list[Any] = []
+    inner: list[pa.Array] = []
     if isinstance(arrow, pa.BaseExtensionType):
         inner = [array.storage]
     elif pa.types.is_struct(arrow):

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
-from compaction_pipeline.merging.writing.transforms import column_path, transformed
+from compaction_pipeline.merging.writing.transforms import Convert, column_path, transformed
 
 RUN_BATCH_ROWS = 4096
 EMIT_ROWS = 65_536
@@ -29,7 +28,7 @@ EMIT_ROWS = 65_536
 class SortKey:
     """One field of a sort order. `of` computes its key from a batch."""
 
-    of: Callable[[Any], Any]
+    of: Callable[[pa.RecordBatch], pa.Array]
     descending: bool
     nulls_first: bool
 
@@ -45,7 +44,7 @@ def sort_keys(order: SortOrder, schema: Schema) -> list[SortKey] | None:
         if transform is None:
             return None
 
-        def key(batch: Any, path: tuple[int, ...] = path, transform: Callable[[Any], Any] = transform) -> Any:
+        def key(batch: pa.RecordBatch, path: tuple[int, ...] = path, transform: Convert = transform) -> pa.Array:
             column = batch.column(path[0])
             return _sortable(transform(pc.struct_field(column, list(path[1:])) if len(path) > 1 else column))
 
@@ -53,7 +52,7 @@ def sort_keys(order: SortOrder, schema: Schema) -> list[SortKey] | None:
     return keys or None
 
 
-def _sortable(array: Any) -> Any:
+def _sortable(array: pa.Array) -> pa.Array:
     """The values of an array in a form that Arrow sorts as the spec wants."""
     arrow = array.type
     if isinstance(arrow, pa.BaseExtensionType):
@@ -74,10 +73,10 @@ def _sortable(array: Any) -> Any:
     return pa.array(ordered, pa.int64(), mask=mask)
 
 
-def sorted_indices(table: Any, keys: Sequence[SortKey]) -> Any:
+def sorted_indices(table: pa.Table, keys: Sequence[SortKey]) -> pa.Array:
     """The row numbers of a table in sorted order. Equal rows keep their order. Each column of the table must be one chunk."""
     batch = table.to_batches()[0] if isinstance(table, pa.Table) else table
-    columns: dict[str, Any] = {}
+    columns: dict[str, pa.Array] = {}
     by: list[tuple[str, str]] = []
     for number, key in enumerate(keys):
         values = key.of(batch)
@@ -96,18 +95,18 @@ class Sorter:
     Without `spill`, a sorter that reaches its limit gives up: `gave_up` becomes True, and rows come back in the order in which they came.
     """
 
-    def __init__(self, schema: Any, keys: Sequence[SortKey], limit_bytes: int, *, spill: bool) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[SortKey], limit_bytes: int, *, spill: bool) -> None:
         self._schema = schema
         self._keys = keys
         self._limit_bytes = max(limit_bytes, 1)
         self._spill = spill
-        self._held: list[Any] = []
+        self._held: list[pa.RecordBatch] = []
         self._held_bytes = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._runs: list[Path] = []
         self.gave_up = False
 
-    def add(self, batch: Any) -> Iterator[Any]:
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take a batch. Rows come back here only after the sorter gave up."""
         if self.gave_up:
             yield batch
@@ -123,7 +122,7 @@ class Sorter:
             yield from self._held
             self._held, self._held_bytes = [], 0
 
-    def finish(self) -> Iterator[Any]:
+    def finish(self) -> Iterator[pa.RecordBatch]:
         """The rows that have not come back yet, sorted."""
         if not self._runs:
             yield from self._sorted_held()
@@ -137,7 +136,7 @@ class Sorter:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _sorted_held(self) -> Iterator[Any]:
+    def _sorted_held(self) -> Iterator[pa.RecordBatch]:
         if not self._held:
             return
         table = pa.Table.from_batches(self._held, schema=self._schema).combine_chunks()
@@ -157,7 +156,7 @@ class Sorter:
                     run.write_batch(batch.slice(start, RUN_BATCH_ROWS))
         self._runs.append(path)
 
-    def _merged(self) -> Iterator[Any]:
+    def _merged(self) -> Iterator[pa.RecordBatch]:
         block_bytes = self._limit_bytes // len(self._runs)
         runs = [_Run(path, block_bytes) for path in self._runs]
         try:
@@ -168,7 +167,7 @@ class Sorter:
             for run in runs:
                 run.close()
 
-    def _merge_step(self, runs: list[_Run]) -> Iterator[Any]:
+    def _merge_step(self, runs: list[_Run]) -> Iterator[pa.RecordBatch]:
         table = pa.concat_tables([run.held for run in runs]).combine_chunks()
         indices = sorted_indices(table, self._keys).to_numpy()
         ranks = np.empty(len(indices), dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.transforms import VoidTransform
+from pyiceberg.types import IcebergType
 
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
@@ -21,7 +22,7 @@ from compaction_pipeline.core.work.work import Merge, ToBase
 from compaction_pipeline.merging.ordering import Sorter, sort_keys
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.read import TableShape
-from compaction_pipeline.merging.writing.transforms import column_path, partition_value, transformed
+from compaction_pipeline.merging.writing.transforms import Convert, column_path, partition_value, transformed
 
 
 class RowWriter(Protocol):
@@ -29,7 +30,7 @@ class RowWriter(Protocol):
 
     sort_order_id: int | None
 
-    def write(self, partition: Partition, batch: Any) -> None: ...
+    def write(self, partition: Partition, batch: pa.RecordBatch) -> None: ...
 
 
 class RowRouter:
@@ -59,7 +60,7 @@ class RowRouter:
         """Whether all rows go to one partition in the order in which they come, so that no column has to be looked into."""
         return self._sorter is None and self._partition is not None
 
-    def add(self, batch: Any, writer: RowWriter) -> None:
+    def add(self, batch: pa.RecordBatch, writer: RowWriter) -> None:
         """Route a batch of kept rows."""
         if self._sorter is None:
             self._write(batch, writer)
@@ -80,7 +81,7 @@ class RowRouter:
         if self._sorter is not None:
             self._sorter.close()
 
-    def _write(self, batch: Any, writer: RowWriter) -> None:
+    def _write(self, batch: pa.RecordBatch, writer: RowWriter) -> None:
         if self._partition is not None:
             writer.write(self._partition, batch)
             return
@@ -114,7 +115,7 @@ class PartitionSplit:
     """Splits batches by the values of a partition spec."""
 
     def __init__(self, spec: PartitionSpec, shape: TableShape, schema: Schema) -> None:
-        self._fields: list[tuple[str, Any, Callable[[Any], Any]]] = []
+        self._fields: list[tuple[str, IcebergType, Callable[[pa.RecordBatch], pa.Array]]] = []
         for field in spec.fields:
             if isinstance(field.transform, VoidTransform):
                 source = shape.newest_with(field.source_id).find_field(field.source_id).field_type
@@ -134,7 +135,7 @@ class PartitionSplit:
             kind = field.transform.result_type(shape.newest_with(field.source_id).find_field(field.source_id).field_type)
             self._fields.append((field.name, kind, _column(path, transform)))
 
-    def parts(self, batch: Any) -> Iterator[tuple[Partition, Any]]:
+    def parts(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """Each partition of a batch with its rows, in their order."""
         codes = np.zeros(batch.num_rows, dtype=np.int64)
         columns = []
@@ -153,8 +154,8 @@ class PartitionSplit:
             yield tuple(values), batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
 
 
-def _column(path: tuple[int, ...], transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def of(batch: Any) -> Any:
+def _column(path: tuple[int, ...], transform: Convert) -> Callable[[pa.RecordBatch], pa.Array]:
+    def of(batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(path[0])
         for index in path[1:]:
             column = _child(column, index)
@@ -163,9 +164,9 @@ def _column(path: tuple[int, ...], transform: Callable[[Any], Any]) -> Callable[
     return of
 
 
-def _child(column: Any, index: int) -> Any:
+def _child(column: pa.Array, index: int) -> pa.Array:
     return pc.struct_field(column, [index])
 
 
-def _storage(array: Any) -> Any:
+def _storage(array: pa.Array) -> pa.Array:
     return array.storage if isinstance(array.type, pa.BaseExtensionType) else array

@@ -128,10 +128,10 @@ def _tagged(session: Any, tag: str) -> Iterator[None]:
         (session.removeTag if context is None else context.removeJobTag)(tag)
 
 
-def _shipped(task: MergeInput[Work], file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _shipped(task: MergeInput[Work], file_io: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that runs in the Spark task. Its closure holds everything that the task needs."""
 
-    def merge(batches: Iterator[Any]) -> Iterator[Any]:
+    def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
                 result = merge_task(task, file_io, shared_deletes())

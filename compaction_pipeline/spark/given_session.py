@@ -11,7 +11,8 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from pyspark.sql import SparkSession
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.spark.session import interrupts_kept, packaged
@@ -26,13 +27,13 @@ class GivenSession:
     `open_session` returns the session, and `home` is a folder for the zip file of our package.
     """
 
-    def __init__(self, open_session: Callable[[], Any], home: Path) -> None:
+    def __init__(self, open_session: Callable[[], SparkSession], home: Path) -> None:
         self._open_session = open_session
         self._home = home
-        self._session: Any = None
+        self._session: SparkSession | None = None
         self._lock = threading.Lock()
 
-    def session(self) -> Any:
+    def session(self) -> SparkSession:
         """The running session. Raises StorageUnavailable when it does not start or was stopped, ConfigError when there is none."""
         with self._lock:
             if self._session is None:
@@ -45,7 +46,7 @@ class GivenSession:
             note_application(self._session)
             return self._session
 
-    def running(self) -> Any | None:
+    def running(self) -> SparkSession | None:
         """The session, when it was opened."""
         return self._session
 
@@ -56,7 +57,7 @@ class GivenSession:
         """The number of tasks that Spark runs at a time."""
         return slots_of(self.session())
 
-    def _opened(self) -> Any:
+    def _opened(self) -> SparkSession:
         log.info("opening the Spark session of the resource 'pyspark'")
         try:
             with interrupts_kept():
@@ -81,7 +82,7 @@ class GivenSession:
         return session
 
 
-def _warn_of_other_python(session: Any) -> None:
+def _warn_of_other_python(session: SparkSession) -> None:
     """Say so when the local workers may lack our libraries. The session is not ours, so it keeps its interpreter."""
     named = session.sparkContext.pythonExec
     found = shutil.which(named)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, TimeType, UUIDType
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from compaction_pipeline.core.errors import ConfigError
@@ -18,7 +18,7 @@ from compaction_pipeline.merging.keyed.scanned_rows import Selection
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 
 
-def read_on_spark(spark: Any, selection: Selection, nodes: Sequence[NodeRead]) -> Any:
+def read_on_spark(spark: SparkSession, selection: Selection, nodes: Sequence[NodeRead]) -> DataFrame:
     """The selected rows of these nodes, as a Spark DataFrame. The files are read when the DataFrame is used.
 
     UUIDs become text, as Iceberg's own Spark reader gives them, and fixed bytes become binary. Raises ConfigError for a column whose type
@@ -34,8 +34,8 @@ def read_on_spark(spark: Any, selection: Selection, nodes: Sequence[NodeRead]) -
     return work.repartition(max(1, len(nodes))).mapInArrow(_read(selection, schema), from_arrow_schema(schema, prefer_timestamp_ntz=True))
 
 
-def _read(selection: Selection, schema: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
+def _read(selection: Selection, schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         nodes = (pickle.loads(node.as_py()) for batch in batches for node in batch.column(0))
         for batch in selection.batches(nodes):
             columns = [_for_spark(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
@@ -55,7 +55,7 @@ def _refuse_what_spark_lacks(field: NestedField) -> None:
             )
 
 
-def _spark_type(kind: Any) -> Any:
+def _spark_type(kind: pa.DataType) -> pa.DataType:
     """The Arrow type in which Spark gets a column."""
     if kind == pa.uuid():
         return pa.string()
@@ -70,7 +70,7 @@ def _spark_type(kind: Any) -> Any:
     return kind
 
 
-def _for_spark(column: Any, kind: Any) -> Any:
+def _for_spark(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == pa.uuid():
         return pa.array([None if each is None else str(UUID(bytes=each)) for each in column.storage.to_pylist()], pa.string())
     return column.cast(kind)

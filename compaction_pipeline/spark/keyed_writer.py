@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
 import pyarrow as pa
 from pydantic import TypeAdapter
 from pyspark import TaskContext
+from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, MergeFailed
@@ -21,14 +21,14 @@ from compaction_pipeline.merging.keyed.change_writer import StoreTarget
 from compaction_pipeline.merging.keyed.key_hashes import key_hashes
 from compaction_pipeline.merging.reading.file_access import FileAccess
 
-RowsWriter = Callable[[StoreTarget, Any, FileAccess, ChangeWriterId], list[OutputFile]]
+RowsWriter = Callable[[StoreTarget, pa.Table, FileAccess, ChangeWriterId], list[OutputFile]]
 """Writes an Arrow table as files of a store. Spark sends it to its workers."""
 _NODE = "_tree_node"
 _FILES: TypeAdapter[Sequence[OutputFile]] = TypeAdapter(Sequence[OutputFile])
 _RESULT_SCHEMA = "files string, problem string, kind string"
 
 
-def write_on_spark(target: StoreTarget, frame: Any, write: RowsWriter, file_io: Mapping[str, str]) -> list[OutputFile]:
+def write_on_spark(target: StoreTarget, frame: DataFrame, write: RowsWriter, file_io: Mapping[str, str]) -> list[OutputFile]:
     """Write the rows of a Spark DataFrame. Each Spark task writes the rows of its nodes with `write`. Returns the files.
 
     A Spark task holds the rows of its nodes in memory. Raises ConfigError when `write` does, and MergeFailed for another error of ours; the
@@ -49,11 +49,11 @@ def write_on_spark(target: StoreTarget, frame: Any, write: RowsWriter, file_io: 
     return outputs
 
 
-def _located(target: StoreTarget) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def _located(target: StoreTarget) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Add the index of each row's node."""
     types = [str(target.schema.find_field(name).field_type) for name in target.key]
 
-    def locate(batches: Iterator[Any]) -> Iterator[Any]:
+    def locate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             indexes = key_hashes(key_columns(pa.Table.from_batches([batch]), target), types, batch.num_rows) & (target.buckets - 1)
             yield batch.append_column(_NODE, pa.array(indexes, pa.int32()))
@@ -61,8 +61,10 @@ def _located(target: StoreTarget) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return locate
 
 
-def _written(target: StoreTarget, write: RowsWriter, file_io: Mapping[str, str]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def written(batches: Iterator[Any]) -> Iterator[Any]:
+def _written(
+    target: StoreTarget, write: RowsWriter, file_io: Mapping[str, str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def written(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held = list(batches)
         rows = pa.Table.from_batches(held) if held else None
         if rows is None or not rows.num_rows:

@@ -68,11 +68,11 @@ class SparkSessions:
 
     def __init__(self, settings: SparkSettings) -> None:
         self.settings = settings
-        self._session: Any = None
+        self._session: SparkSession | None = None
         self._is_ours = False
         self._lock = threading.Lock()
 
-    def session(self) -> Any:
+    def session(self) -> SparkSession:
         """The running session. Raises ConfigError if Java is missing or wrong, StorageUnavailable if Spark does not start."""
         with self._lock:
             if self._session is None or not is_alive(self._session):
@@ -80,7 +80,7 @@ class SparkSessions:
             note_application(self._session)
             return self._session
 
-    def running(self) -> Any | None:
+    def running(self) -> SparkSession | None:
         """The session, when one was started here and has not been stopped."""
         return self._session
 
@@ -95,7 +95,7 @@ class SparkSessions:
         """The number of tasks that Spark runs at a time."""
         return slots_of(self.session())
 
-    def _started(self) -> Any:
+    def _started(self) -> SparkSession:
         log.info("starting Spark at %s", self.settings.address)
         try:
             return self._connected() if self.settings.remote is not None else self._launched()
@@ -107,7 +107,7 @@ class SparkSessions:
                 f"Spark at {self.settings.address} does not start: {first}; `doctor --spark` shows what is missing"
             ) from error
 
-    def _connected(self) -> Any:
+    def _connected(self) -> SparkSession:
         check_connect(str(self.settings.remote), self.settings.connect_seconds)
         builder = SparkSession.builder.remote(self.settings.remote)
         for key, value in self.settings.extra.items():
@@ -118,7 +118,7 @@ class SparkSessions:
         ship(session, packaged(self._home()))
         return session
 
-    def _launched(self) -> Any:
+    def _launched(self) -> SparkSession:
         check_master(self.settings.master, self.settings.connect_seconds)
         java = find_java(os.environ, self._home())
         os.environ["JAVA_HOME"] = java.path

@@ -5,9 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.timeouts import expires_at
@@ -16,6 +15,7 @@ from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
 from compaction_pipeline.storage.task_rows import HAS_TURN, move, task_of_row
 
@@ -31,7 +31,7 @@ def next_pending(
     turns: Sequence[TableIdentifier] = (),
     most: int = 1,
     locked: bool = False,
-) -> list[Row[Any]]:
+) -> list[StoredRow]:
     """The next Pending tasks by the order of their queue, at most `most` of them. `task_ids` limits the choice to these.
 
     The tables `turns` come first, in their order. Tasks of paused tables have no turn.
@@ -42,7 +42,7 @@ def next_pending(
     fifo = queue is not None and _order_of(connection, queue) is QueueOrder.FIFO
     order = (_task.waiting_since, _task.task_id) if fifo else (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
 
-    def first(table: TableIdentifier | None, batch: Sequence[TaskId] | None) -> Sequence[Row[Any]]:
+    def first(table: TableIdentifier | None, batch: Sequence[TaskId] | None) -> Sequence[StoredRow]:
         wanted = HAS_TURN
         if queue is not None:
             wanted &= _task.queue == queue
@@ -54,7 +54,7 @@ def next_pending(
         return connection.execute(found.with_for_update(skip_locked=True) if locked else found).all()
 
     slices: list[Sequence[TaskId] | None] = [None] if task_ids is None else list(batches(task_ids))
-    taken: dict[TaskId, Row[Any]] = {}
+    taken: dict[TaskId, StoredRow] = {}
     for table in (*turns, None):
         rows = sorted((row for batch in slices for row in first(table, batch)), key=lambda row: tuple(row[: len(order)]))
         for row in rows[:most]:
@@ -82,7 +82,7 @@ def may_claim(connection: Connection, optimizer_id: str, token_id: str) -> bool:
 
 
 def claim(
-    connection: Connection, rows: Sequence[Row[Any]], owner: str, now: datetime, lease: timedelta, application: str
+    connection: Connection, rows: Sequence[StoredRow], owner: str, now: datetime, lease: timedelta, application: str
 ) -> list[CompactionTask]:
     """Begin an attempt of each of these Pending tasks for `owner`, and return those that were still Pending. They keep their order."""
     begun = []

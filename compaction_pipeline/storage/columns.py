@@ -11,9 +11,11 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
-from sqlalchemy import DateTime, Dialect, String, Text, TypeDecorator
+from sqlalchemy import DateTime, Dialect, Row, String, Text, TypeDecorator
 
 E = TypeVar("E", bound=Enum)
+StoredRow = Row[Any]
+"""A row of a query. Its columns are read by name."""
 
 
 class Moment(TypeDecorator[datetime]):

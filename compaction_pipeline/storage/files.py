@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Engine,
-    Row,
     Select,
     String,
     and_,
@@ -32,6 +31,7 @@ from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.ports import TouchedNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.file_rows import (
     ENTRY_HASH,
@@ -143,7 +143,7 @@ class SqlFileStore:
                 by_digest = {node_digest(node): node for node in nodes}
                 known = {number: by_digest[digest] for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()}
                 rows = [row for batch in batches(sorted(known)) for row in connection.execute(sums.where(file.partition_id.in_(batch)))]
-        by_node: dict[TableNode, dict[str, Row[Any]]] = {}
+        by_node: dict[TableNode, dict[str, StoredRow]] = {}
         for row in rows:
             by_node.setdefault(known[row.partition_id], {})[row.content] = row
         return {node: _figures(contents) for node, contents in by_node.items()}
@@ -227,7 +227,7 @@ class _Reader:
         self._numbers: dict[int, int] = {}
         self._equality_ids: dict[str | None, tuple[int, ...]] = {None: ()}
 
-    def file(self, row: Row[Any]) -> LiveFile:
+    def file(self, row: StoredRow) -> LiveFile:
         # The row is read by position, in the order of `_COLUMNS`, because a million look-ups by name cost seconds.
         (
             manifest_id,
@@ -275,7 +275,7 @@ def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[T
     reader = _Reader(connection, identifier, partitions)
     own = schema.live_file
     named: set[str] = set()
-    elsewhere: dict[tuple[int, int], Row[Any]] = {}
+    elsewhere: dict[tuple[int, int], StoredRow] = {}
     for batch in batches(sorted(partitions)):
         query = select(*_COLUMNS).where(own.c.partition_id.in_(batch)).order_by(own.c.partition_id, own.c.manifest_id, own.c.ordinal)
         for row in connection.execute(query.execution_options(yield_per=ROWS_AT_A_TIME)):
@@ -313,7 +313,7 @@ def _crossing(identifier: str, partition_ids: Sequence[int]) -> Iterator[Select[
         )
 
 
-def _live_at(connection: Connection, identifier: str, paths: Collection[str]) -> Iterator[Row[Any]]:
+def _live_at(connection: Connection, identifier: str, paths: Collection[str]) -> Iterator[StoredRow]:
     """The data files of a table at these paths."""
     query = (
         select(*_COLUMNS)
@@ -326,7 +326,7 @@ def _live_at(connection: Connection, identifier: str, paths: Collection[str]) ->
                 yield row
 
 
-def _figures(contents: Mapping[str, Row[Any]]) -> NodeFigures:
+def _figures(contents: Mapping[str, StoredRow]) -> NodeFigures:
     """The figures of one node, from its row of sums for each content."""
     data = contents.get(FileContent.DATA.value)
     deletes = [row for content, row in contents.items() if content != FileContent.DATA.value]

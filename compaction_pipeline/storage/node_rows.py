@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import uuid4
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, bindparam, update
+from sqlalchemy import Connection, bindparam, update
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.table_rows import identifier_of
 
 _LAST_DONE: TypeAdapter[dict[CompactionType, datetime]] = TypeAdapter(dict[CompactionType, datetime])
 
 
-def node_state(row: Row[Any]) -> NodeState:
+def node_state(row: StoredRow) -> NodeState:
     """The node that a row describes. The row also has the node's `key`."""
     return NodeState(
         identifier_of(row.identifier),

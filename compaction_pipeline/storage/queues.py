@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, false, func, select
+from sqlalchemy import Connection, Engine, false, func, select
 
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import reading
 
 _task = schema.task.c
@@ -102,7 +102,7 @@ def _any_waits(connection: Connection, queue: str) -> bool:
     return connection.execute(select(_task.task_id).where(*waits).limit(1)).first() is not None
 
 
-def _counted(work: QueueWork, row: Row[Any]) -> QueueWork:
+def _counted(work: QueueWork, row: StoredRow) -> QueueWork:
     """Add one row of the counts to the work of its queue."""
     if row.status is TaskStatus.PENDING:
         return replace(work, paused=row.tasks) if row.paused else replace(work, pending=row.tasks, waiting_since=row.waiting_since)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, select
+from sqlalchemy import ColumnElement, Connection, Engine, and_, select
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, reading, writing
 
 _task = schema.task.c
@@ -22,7 +22,7 @@ def lease_ended(by: datetime, spared: Collection[str]) -> ColumnElement[bool]:
     return and_(ended, *(_task.owner.not_in(batch) for batch in batches(sorted(spared))))
 
 
-def take_from_workers(engine: Engine, late: ColumnElement[bool], leave: Callable[[Connection, Row[Any]], bool]) -> Sequence[TaskId]:
+def take_from_workers(engine: Engine, late: ColumnElement[bool], leave: Callable[[Connection, StoredRow], bool]) -> Sequence[TaskId]:
     """Take the Executing tasks that are `late` from their attempts by `leave`, and return the ids of those that it took."""
     found = select(schema.task).where(_task.status == TaskStatus.EXECUTING, late)
     with reading(engine) as connection:

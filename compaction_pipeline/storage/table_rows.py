@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import lru_cache
-from typing import Any
-
-from sqlalchemy import Row
 
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import NotFoundError
@@ -26,6 +23,7 @@ from compaction_pipeline.core.tables.index import (
 )
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import ChangeHead, TableIdentifier
+from compaction_pipeline.storage.columns import StoredRow
 
 
 class IndexStateName(str, Enum):
@@ -90,7 +88,7 @@ def planning_columns(planning: TablePlanning) -> dict[str, object]:
     }
 
 
-def known_table(row: Row[Any]) -> KnownTable:
+def known_table(row: StoredRow) -> KnownTable:
     """The four values that a row holds."""
     state = _state(row)
     whole = isinstance(state, (Complete, Empty))
@@ -104,7 +102,7 @@ def known_table(row: Row[Any]) -> KnownTable:
     )
 
 
-def _state(row: Row[Any]) -> IndexState:
+def _state(row: StoredRow) -> IndexState:
     loaded = LoadedTable(row.table_uuid, row.layout) if row.layout is not None else None
     name = row.index_state
     if name is IndexStateName.REFUSED:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, false, insert, select, update
+from sqlalchemy import Connection, Select, false, insert, select, update
 
 from compaction_pipeline.core.errors import CompactionError, IllegalTransition, NotFoundError
 from compaction_pipeline.core.ids import AttemptId, TaskId
@@ -18,6 +18,7 @@ from compaction_pipeline.core.queue.transitions import OPEN, allowed
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
 
 _task = schema.task.c
@@ -85,14 +86,14 @@ def cancel_replaced(connection: Connection, replaces: Sequence[TaskId], now: dat
     return waited
 
 
-def cancel_waiting(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str, now: datetime) -> bool:
+def cancel_waiting(connection: Connection, row: StoredRow, end_reason: EndReason, reason: str, now: datetime) -> bool:
     """Cancel a task that is Pending, or FAILED and waits to be tried again. False and no change when it is neither, or has changed."""
     if row.status is not TaskStatus.PENDING and (row.status is not TaskStatus.FAILED or row.retry_at is None):
         return False
     return move(connection, row, TaskStatus.CANCELED, {"end_reason": end_reason, "reason": reason, "ended_at": now, "retry_at": None})
 
 
-def cancel_running(connection: Connection, row: Row[Any], end_reason: EndReason, reason: str, now: datetime) -> bool:
+def cancel_running(connection: Connection, row: StoredRow, end_reason: EndReason, reason: str, now: datetime) -> bool:
     """Cancel an Executing task and end its attempt. False and no change when it is not Executing, or has changed."""
     if row.status is not TaskStatus.EXECUTING:
         return False
@@ -175,7 +176,7 @@ def open_inputs(identifier: str) -> Select[Any]:
     )
 
 
-def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> bool:
+def move(connection: Connection, row: StoredRow, after: TaskStatus, values: Mapping[str, object]) -> bool:
     """Change a task's status by compare-and-set. False when its status or attempt has changed since `row` was read."""
     waits_for_retry = row.status is TaskStatus.FAILED and row.retry_at is not None
     allowed(row.status, after, for_good=row.status is TaskStatus.FAILED and not waits_for_retry)
@@ -186,7 +187,7 @@ def move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mappi
     return connection.execute(changed.values(status=after, **values)).rowcount == 1
 
 
-def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: Mapping[str, object]) -> None:
+def must_move(connection: Connection, row: StoredRow, after: TaskStatus, values: Mapping[str, object]) -> None:
     """Change a task's status as `move` does. Raises IllegalTransition when its status or attempt has changed since `row` was read."""
     if not move(connection, row, after, values):
         raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
@@ -194,7 +195,7 @@ def must_move(connection: Connection, row: Row[Any], after: TaskStatus, values: 
 
 def leave_attempt(
     connection: Connection,
-    row: Row[Any],
+    row: StoredRow,
     after: AfterAttempt,
     end_reason: EndReason,
     reason: str | None,
@@ -223,7 +224,7 @@ def leave_attempt(
 
 
 def write_attempt_end(
-    connection: Connection, row: Row[Any], end_reason: EndReason, reason: str | None, now: datetime, claimed: EndReason | None = None
+    connection: Connection, row: StoredRow, end_reason: EndReason, reason: str | None, now: datetime, claimed: EndReason | None = None
 ) -> None:
     """Write when and why the task's current attempt ended, unless that is written already."""
     columns = schema.attempt.c
@@ -236,12 +237,12 @@ def task_id_of_attempt(attempt_id: AttemptId) -> Any:
     return select(schema.attempt.c.task_id).where(schema.attempt.c.attempt_id == attempt_id).scalar_subquery()
 
 
-def locked_row(connection: Connection, task_id: TaskId) -> Row[Any] | None:
+def locked_row(connection: Connection, task_id: TaskId) -> StoredRow | None:
     """The row of a task, locked until the transaction ends; None when there is no such task."""
     return connection.execute(select(schema.task).where(_task.task_id == task_id).with_for_update()).first()
 
 
-def row_of(connection: Connection, task_id: TaskId) -> Row[Any]:
+def row_of(connection: Connection, task_id: TaskId) -> StoredRow:
     """The row of a task. Raises NotFoundError."""
     row = connection.execute(select(schema.task).where(_task.task_id == task_id)).first()
     if row is None:
@@ -249,10 +250,10 @@ def row_of(connection: Connection, task_id: TaskId) -> Row[Any]:
     return row
 
 
-def locked_rows(connection: Connection, task_ids: Iterable[TaskId]) -> list[Row[Any]]:
+def locked_rows(connection: Connection, task_ids: Iterable[TaskId]) -> list[StoredRow]:
     """The rows of these tasks, locked until the transaction ends. Tasks that do not exist are left out."""
     # Every transaction locks tasks in the order of their ids, so no two transactions wait for each other in a circle.
-    rows: list[Row[Any]] = []
+    rows: list[StoredRow] = []
     for batch in batches(sorted(set(task_ids))):
         query = select(schema.task).where(_task.task_id.in_(batch)).order_by(_task.task_id).with_for_update()
         rows += connection.execute(query).all()
@@ -264,13 +265,13 @@ def unknown_task(task_id: TaskId) -> NotFoundError:
     return NotFoundError(f"task {task_id!r} is not known; ended tasks are removed after COMPACTION_RECORD_TTL_DAYS")
 
 
-def status_of(row: Row[Any]) -> TaskStatus:
+def status_of(row: StoredRow) -> TaskStatus:
     """The status of a row, with its type."""
     status: TaskStatus = row.status
     return status
 
 
-def task_of_row(row: Row[Any]) -> CompactionTask:
+def task_of_row(row: StoredRow) -> CompactionTask:
     """The task that a row describes."""
     planned: CompactionTask = row.planned
     return replace(planned, **{name: getattr(row, name) for name in _MOVING})

@@ -10,9 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, delete, func, select, text, true, update
+from sqlalchemy import Connection, Engine, delete, func, select, text, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
@@ -26,6 +25,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.claims import claim, may_claim, next_pending
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import locked_group
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
@@ -196,14 +196,14 @@ class SqlTaskStore:
             return after.status
 
     def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[TaskId]:
-        def leave(connection: Connection, row: Row[Any]) -> bool:
+        def leave(connection: Connection, row: StoredRow) -> bool:
             after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.LOST, now, timedelta(0))
             return leave_attempt(connection, row, after, EndReason.LOST, lost_text(row.attempt, row.owner, after), now)
 
         return take_from_workers(self._engine, lease_ended(ended_by or now, spared), leave)
 
     def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[TaskId]:
-        def leave(connection: Connection, row: Row[Any]) -> bool:
+        def leave(connection: Connection, row: StoredRow) -> bool:
             after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.TIMED_OUT, now, retry_after)
             return leave_attempt(connection, row, after, EndReason.TIMED_OUT, timed_out_text(row.attempt, row.owner, timeout), now)
 

@@ -89,7 +89,7 @@ def test_a_clipped_reason_ends_behind_a_whole_word(text: str, most: int, shown: 
 
 
 def test_a_missing_value_of_a_row_is_empty() -> None:
-    shown = table_of([{"a": 1}], (("a", "int", "one"), ("b", "string", "two")))
+    shown = table_of([{"a": 1}], (("a", "int", "one", lambda row: row["a"]), ("b", "string", "two", lambda row: row.get("b"))))
     assert shown.value.records[0].data == {"a": 1, "b": None}
 
 

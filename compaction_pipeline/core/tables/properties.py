@@ -201,11 +201,11 @@ def asset_key_of(table: Mapping[str, str], catalog: Mapping[str, str], of: Table
 def value_of(item: Property, text: str) -> object:
     """Return the value that a text gives a property. Raises ValueError with the text and the rule that it breaks."""
     try:
-        value = item.read(text)
+        value = item.rule.read(text)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} but must be {item.rule}") from None
-    if not item.holds(value):
-        raise ValueError(f"{text} but must be {item.rule}")
+        raise ValueError(f"{text!r} but must be {item.rule.text}") from None
+    if not item.rule.holds(value):
+        raise ValueError(f"{text} but must be {item.rule.text}")
     return value
 
 

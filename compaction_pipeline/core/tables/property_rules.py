@@ -19,18 +19,25 @@ _LONG_MOST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """What values a property may have. `read` turns the text into a value, and raises ValueError or OverflowError. `holds` says whether the
+    value keeps the rule, which `text` tells people."""
+
+    read: Callable[[str], object]
+    text: str
+    holds: Callable[[object], bool]
+
+
+@dataclass(frozen=True, slots=True)
 class Property:
     """One property: its key, the attribute of TableProperties that holds it, and its rule.
 
-    `read` turns the text into a value, and raises ValueError or OverflowError. `holds` says whether the value keeps the `rule`. A bad
-    value of a property that `stops` keeps the table from being compacted. Any other bad value is told, and counts as not set.
+    A bad value of a property that `stops` keeps the table from being compacted. Any other bad value is told, and counts as not set.
     """
 
     key: str
     attribute: str
-    read: Callable[[str], object]
-    rule: str
-    holds: Callable[[object], bool]
+    rule: Rule
     default_text: str
     meaning: str
     stops: bool = True
@@ -54,22 +61,18 @@ def _optional_milliseconds(text: str) -> timedelta | None:
     return None if int(text) < 0 else _milliseconds(text)
 
 
-def _positive(value: object) -> bool:
-    # float() accepts the texts "inf" and "nan".
-    return isinstance(value, (int, float)) and value > 0 and isfinite(value)
-
-
-def _whole(least: int, most: int) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, int) and least <= value <= most
-
-
-def _not_negative(value: object) -> bool:
-    return isinstance(value, timedelta) and value >= timedelta(0)
+def _whole(text: str, least: int, most: int) -> Rule:
+    return Rule(int, text, lambda value: isinstance(value, int) and least <= value <= most)
 
 
 # The state database and Java can hold these numbers too.
 _MOST, _MOST_BYTES = 2**31 - 1, 2**60
-_BYTES_RULE = "≥ 1 and ≤ 2^60"
+
+_BOOLEAN = Rule(_boolean, "true or false", lambda value: True)
+_BYTES = _whole("≥ 1 and ≤ 2^60", 1, _MOST_BYTES)
+# float() accepts the texts "inf" and "nan".
+_FINITE = Rule(float, "> 0 and finite", lambda value: isinstance(value, float) and value > 0 and isfinite(value))
+_INTERVAL = Rule(_milliseconds, "≥ 0 and < 2^63 ms", lambda value: isinstance(value, timedelta) and value >= timedelta(0))
 
 ENABLED_KEY, OWN_ENABLED_KEY = "self-optimizing.enabled", "compaction.enabled"
 DELTA_REWRITE_KEY = "compaction.delta-rewrite.enabled"
@@ -82,37 +85,29 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         ENABLED_KEY,
         "amoros_switch",
-        _boolean,
-        "true or false",
-        lambda v: True,
+        _BOOLEAN,
         "true",
         "false: the table is measured, but never compacted; Amoro obeys it too",
     ),
     Property(
         OWN_ENABLED_KEY,
         "switched_on",
-        _boolean,
-        "true or false",
-        lambda v: True,
+        _BOOLEAN,
         "true",
         "false: the table is measured, but this program never compacts it",
     ),
     Property(
         GROUP_KEY,
         "group",
-        str.strip,
-        GROUP_NAME_RULE,
-        is_group_name,
+        Rule(str.strip, GROUP_NAME_RULE, is_group_name),
         DEFAULT_GROUP,
         "the resource group, which must exist; the table's tasks wait in its queue",
     ),
     Property(
         FILTER_KEY,
         "filter",
-        str.strip,
-        FILTER_RULE,
         # Only the columns of a table tell whether another text is such a condition: `TableScan.partition_filter`.
-        bool,
+        Rule(str.strip, FILTER_RULE, bool),
         "none",
         "only partitions that may hold a row for which the condition is true are compacted, e.g. `day >= '2026-01-01' AND region IN ('eu', "
         "'us')`; partitions that a person names together with a type are compacted all the same; no condition ever changes a row",
@@ -120,72 +115,56 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.priority",
         "priority",
-        int,
-        "a whole number of 32 bits",
-        _whole(-_MOST, _MOST),
+        _whole("a whole number of 32 bits", -_MOST, _MOST),
         "0",
         "tasks of a table with a higher number are merged first; an hour of waiting makes up for one step",
     ),
     Property(
         "self-optimizing.target-size",
         "target_size_bytes",
-        int,
-        _BYTES_RULE,
-        _whole(1, _MOST_BYTES),
+        _BYTES,
         "134217728",
         "the size that merged files should have, in bytes; where it is not set, `write.target-file-size-bytes` counts",
     ),
     Property(
         "self-optimizing.fragment-ratio",
         "fragment_ratio",
-        int,
-        "≥ 2 and < 2^31",
-        _whole(2, _MOST),
+        _whole("≥ 2 and < 2^31", 2, _MOST),
         "8",
         "a file is small when it has at most target-size / ratio bytes",
     ),
     Property(
         "self-optimizing.min-target-size-ratio",
         "min_target_size_ratio",
-        float,
-        "> 0 and ≤ 1",
-        lambda v: isinstance(v, float) and 0 < v <= 1,
+        Rule(float, "> 0 and ≤ 1", lambda v: isinstance(v, float) and 0 < v <= 1),
         "0.75",
         "a file that is not small is undersized when it has at most ratio × target-size bytes",
     ),
     Property(
         "self-optimizing.minor.trigger.file-count",
         "minor_file_count",
-        int,
-        "≥ 2 and < 2^31",
-        _whole(2, _MOST),
+        _whole("≥ 2 and < 2^31", 2, _MOST),
         "12",
         "a MINOR is due when a node has this many small data files, or this many small delete files",
     ),
     Property(
         "self-optimizing.minor.trigger.total-size",
         "minor_total_size_bytes",
-        int,
-        _BYTES_RULE,
-        _whole(1, _MOST_BYTES),
+        _BYTES,
         "target-size",
         "a MINOR is due when a node's small data files, or its small delete files, have this many bytes together",
     ),
     Property(
         "self-optimizing.minor.trigger.interval",
         "minor_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
+        _INTERVAL,
         "3600000",
         "a MINOR is due this many ms after the node's last one, when the node has at least two small files",
     ),
     Property(
         "self-optimizing.min-plan-interval",
         "min_plan_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
+        _INTERVAL,
         "60000",
         "after a plan that made tasks, sensors wait this many ms before they plan the table again; they wait less when that plan left out "
         "nodes because of the table's quota and the table may have a tenth of its tasks more, or because the queue was full and has room "
@@ -194,27 +173,21 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.major.trigger.duplicate-ratio",
         "major_duplicate_ratio",
-        float,
-        "> 0 and finite",
-        _positive,
+        _FINITE,
         "0.1",
         "a MAJOR is due when this share of one file's rows is deleted",
     ),
     Property(
         "self-optimizing.full.trigger.interval",
         "full_interval",
-        _optional_milliseconds,
-        "a whole number of ms < 2^63; negative is off",
-        lambda v: True,
+        Rule(_optional_milliseconds, "a whole number of ms < 2^63; negative is off", lambda v: True),
         "-1",
         "a FULL is due this many ms after the node's last one; a negative number switches this off",
     ),
     Property(
         "self-optimizing.full.rewrite-all-files",
         "full_rewrites_all",
-        _boolean,
-        "true or false",
-        lambda v: True,
+        _BOOLEAN,
         "false",
         "true: a FULL rewrites every data file of its node; false: only those whose rewrite gains something. Amoro's own default is true, "
         "but here a table gets this only when it sets it",
@@ -222,18 +195,14 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.max-task-size-bytes",
         "max_task_size_bytes",
-        int,
-        _BYTES_RULE,
-        _whole(1, _MOST_BYTES),
+        _BYTES,
         "134217728",
         "a task reads at most this many bytes, or target-size where that is larger",
     ),
     Property(
         "self-optimizing.max-file-count",
         "max_change_files",
-        int,
-        "≥ 1 and < 2^31",
-        _whole(1, _MOST),
+        _whole("≥ 1 and < 2^31", 1, _MOST),
         "10000",
         "keyed tables only: one merge of a partition's changes reads at most this many change files, and the next merge reads those that "
         "came after them",
@@ -241,36 +210,28 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.execute.num-retries",
         "num_retries",
-        int,
-        "≥ 0 and ≤ 1000",
-        _whole(0, 1000),
+        _whole("≥ 0 and ≤ 1000", 0, 1000),
         "3",
         "a task that fails is tried again at most this many times",
     ),
     Property(
         "self-optimizing.commit.interval",
         "commit_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
+        _INTERVAL,
         "300000",
         "merged tasks of a table are committed together, once in this many ms",
     ),
     Property(
         "compaction.task.memory",
         "task_memory_bytes",
-        int,
-        "≥ 134217728 (128 MiB) and ≤ 2^60",
-        _whole(128 * _MIB, _MOST_BYTES),
+        _whole("≥ 134217728 (128 MiB) and ≤ 2^60", 128 * _MIB, _MOST_BYTES),
         "1073741824",
         "one task uses at most this many bytes of memory, however many deletes it applies",
     ),
     Property(
         "compaction.conversions.enabled",
         "conversions_enabled",
-        _boolean,
-        "true or false",
-        lambda v: True,
+        _BOOLEAN,
         "true",
         "false: deletes that apply to large data files wait for a MAJOR or a FULL, and every snapshot is then a `replace`, which streaming "
         "readers skip",
@@ -278,9 +239,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         DELTA_REWRITE_KEY,
         "delta_rewrite",
-        _boolean,
-        "true or false",
-        lambda v: True,
+        _BOOLEAN,
         "false",
         "keyed tables only, set when the table is created: a MINOR merges change files with each other. Amoro must not compact such a "
         "table, so `self-optimizing.enabled` must be false, and only `compaction.enabled` counts",
@@ -288,9 +247,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "compaction.respec.quiet-interval",
         "respec_quiet_interval",
-        _milliseconds,
-        "≥ 0 and < 2^63 ms",
-        _not_negative,
+        _INTERVAL,
         "86400000",
         "a FULL moves rows to the current partition spec only when the spec has not changed, and no delete of an older spec was committed, "
         "for this many ms",
@@ -298,18 +255,14 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.quota",
         "quota",
-        float,
-        "> 0 and finite",
-        _positive,
+        _FINITE,
         "0.5",
         "how many of its group's slots a table may use: a value up to 1 is a share of them, a value above 1 is a number of slots",
     ),
     Property(
         ASSET_KEY,
         "dagster_asset_key",
-        asset_key_levels,
-        ASSET_KEY_RULE,
-        bool,
+        Rule(asset_key_levels, ASSET_KEY_RULE, bool),
         "none",
         "the asset of your own Dagster project that stands for the table, e.g. `analytics/orders`; it shows the table's health, its last "
         "compaction and a check; a bad value has no effect, and the table is compacted all the same",

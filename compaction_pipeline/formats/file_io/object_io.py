@@ -107,14 +107,14 @@ class ObjectFile(InputFile, OutputFile):
             immutable_files.keep(self._bucket, self.location, data)
         return pa.BufferReader(data)  # type: ignore[no-any-return]
 
-    def read(self, start: int, length: int) -> Any:
+    def read(self, start: int, length: int) -> pa.Buffer:
         """Read these bytes by one request, as a `pyarrow.Buffer`. The buffer is shorter if the file ends first."""
         if length <= 0:
             return pa.py_buffer(b"")
         with _in_our_errors("GET", self.location):
             return pa.py_buffer(obstore.get_range(self._client, self._key, start=start, length=length))
 
-    def read_spans(self, spans: Sequence[tuple[int, int]]) -> list[Any]:
+    def read_spans(self, spans: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Read each (start, length) as a buffer, several at once, by one request each. The client itself would read over gaps of up to one
         MiB."""
         if len(spans) < 2:
@@ -231,7 +231,7 @@ class ObjectOutput:
     def __enter__(self) -> ObjectOutput:
         return self
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:

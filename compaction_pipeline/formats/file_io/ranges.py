@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -29,9 +28,9 @@ class RangedFile:
         self._file = file
         self._size = size
         self._at = 0
-        self._tail: tuple[int, Any] | None = None
+        self._tail: tuple[int, pa.Buffer] | None = None
         # Pairs of (start, buffer), in ascending order.
-        self._held: list[tuple[int, Any]] = []
+        self._held: list[tuple[int, pa.Buffer]] = []
 
     def size(self) -> int:
         return self._size
@@ -54,7 +53,7 @@ class RangedFile:
     def read(self, length: int = -1) -> bytes:
         return self.read_buffer(length).to_pybytes()  # type: ignore[no-any-return]
 
-    def read_buffer(self, length: int = -1) -> Any:
+    def read_buffer(self, length: int = -1) -> pa.Buffer:
         """The next bytes as a `pyarrow.Buffer`. The buffer is shorter if the file ends first."""
         left = max(self._size - self._at, 0)
         length = left if length < 0 else min(length, left)
@@ -64,7 +63,7 @@ class RangedFile:
         self._at += found.size
         return found
 
-    def _read(self, start: int, length: int) -> Any:
+    def _read(self, start: int, length: int) -> pa.Buffer:
         tail = max(self._size - _TAIL_BYTES, 0)
         if start < tail:
             return self._file.read(start, length)
@@ -72,7 +71,7 @@ class RangedFile:
             self._tail = tail, self._file.read(tail, self._size - tail)
         return self._tail[1].slice(start - tail, length)
 
-    def _found(self, start: int, length: int) -> Any | None:
+    def _found(self, start: int, length: int) -> pa.Buffer | None:
         """These bytes as a buffer, if they are held; otherwise None. Adjacent buffers are joined into a copy."""
         for first, buffer in (*self._held, *([self._tail] if self._tail is not None else [])):
             if first <= start and start + length <= first + buffer.size:

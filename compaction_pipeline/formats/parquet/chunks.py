@@ -86,7 +86,7 @@ class Piece:
     rows: int
 
 
-def footer_of(data: Any) -> tuple[Footer, memoryview]:
+def footer_of(data: pa.Buffer) -> tuple[Footer, memoryview]:
     """The footer and the bytes of a Parquet file in memory. Only for files that we have just written."""
     view = memoryview(data).cast("B")
     length = int.from_bytes(view[-8:-4], "little")
@@ -240,11 +240,11 @@ def file_end(template: Template, groups: Sequence[Struct]) -> bytes:
     return data + len(data).to_bytes(4, "little") + MAGIC
 
 
-def in_memory(template: Template, columns: Sequence[int], groups: Sequence[tuple[int, Sequence[Piece]]]) -> Any:
+def in_memory(template: Template, columns: Sequence[int], groups: Sequence[tuple[int, Sequence[Piece]]]) -> pa.Buffer:
     """A Parquet file in memory of some top-level columns. Each group holds its number of rows, and the pieces of its leaves in order."""
     positions = [number for number, leaf in enumerate(template.leaves) if leaf.top in columns]
     kept = Template(_elements_of(template, columns), (), tuple(template.leaves[number] for number in positions), template.codec)
-    parts: list[Any] = [MAGIC]
+    parts: list[bytes | memoryview] = [MAGIC]
     offset = len(MAGIC)
     written = []
     for number, (rows, pieces) in enumerate(groups):

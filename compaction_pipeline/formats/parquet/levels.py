@@ -6,8 +6,6 @@ and takes 1.5 times as long. The best level depends on the values alone.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -19,7 +17,7 @@ _WIDEST_DECIMAL = 18
 """Parquet stores a decimal of at most this many digits as a number of eight bytes."""
 
 
-def best_level(column: Any) -> int:
+def best_level(column: pa.Array) -> int:
     """The level for a column (a chunked array). It is the default if values are not all of four or eight bytes, or if there are too few."""
     longest = max(column.chunks, key=len, default=None)
     if longest is None:
@@ -31,7 +29,7 @@ def best_level(column: Any) -> int:
     return min(sizes, key=lambda level: sizes[level])
 
 
-def _sample(array: Any) -> bytes:
+def _sample(array: pa.Array) -> bytes:
     """Values from the middle of an array, in Parquet's plain encoding. Empty for types that are not sampled."""
     arrow = array.type
     decimal = pa.types.is_decimal128(arrow) and 9 < arrow.precision <= _WIDEST_DECIMAL

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+import pyarrow as pa
 
 from compaction_pipeline.formats.parquet.chunks import Piece
 
@@ -13,10 +14,10 @@ from compaction_pipeline.formats.parquet.chunks import Piece
 class ReadRows:
     """A batch as it was read. `first` is the number of its first row in the task."""
 
-    batch: Any
+    batch: pa.RecordBatch
     first: int
 
-    def rows(self, first: int, count: int) -> Any:
+    def rows(self, first: int, count: int) -> pa.RecordBatch:
         """These rows by their numbers. Empty if the batch does not hold all of them."""
         start = first - self.first
         return self.batch.slice(start, count) if 0 <= start <= self.batch.num_rows - count else self.batch.slice(0, 0)
@@ -27,7 +28,7 @@ class Part:
     """Decoded columns (places of top-level columns) of consecutive rows. `read` is the batch as it was read, for the comparison."""
 
     columns: tuple[int, ...]
-    batch: Any
+    batch: pa.RecordBatch
     read: ReadRows
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -255,7 +254,7 @@ class Assembler:
         voted = self._progress.dictionary_columns()
         return frozenset(number for number, leaf in enumerate(self.kind.leaves) if leaf.field_id in voted)
 
-    def _levels(self, table: Any, columns: Sequence[int], positions: Sequence[int], dictionaries: frozenset[int]) -> dict[str, int]:
+    def _levels(self, table: pa.Table, columns: Sequence[int], positions: Sequence[int], dictionaries: frozenset[int]) -> dict[str, int]:
         """The compression levels of these leaves, by path. Empty if the table sets a level."""
         if not self.options.levels_are_free:
             return {}
@@ -265,7 +264,7 @@ class Assembler:
                     self._best_levels[number] = DEFAULT_LEVEL if number in dictionaries else best_level(column)
         return {self.kind.leaves[number].parquet_path: self._best_levels[number] for number in positions}
 
-    def encoded(self, table: Any, columns: Sequence[int], dictionaries: frozenset[int], first: int) -> dict[int, Piece]:
+    def encoded(self, table: pa.Table, columns: Sequence[int], dictionaries: frozenset[int], first: int) -> dict[int, Piece]:
         """Encode these top-level columns with Arrow: a piece for each leaf. `first` is the number of the first row in the task."""
         positions = [number for number, leaf in enumerate(self.kind.template.leaves) if leaf.top in columns]
         paths = [self.kind.leaves[number].parquet_path for number in positions if number in dictionaries]
@@ -294,7 +293,7 @@ class _Group:
         self._first = first
         self._dictionaries = owner.dictionary_columns()
         # By part, then by column: the array that was handed to Arrow, and the row number (in the task) at which it begins.
-        self._handed: dict[int, dict[int, tuple[int, Any]]] = {}
+        self._handed: dict[int, dict[int, tuple[int, pa.RecordBatch]]] = {}
 
     def pieces(self, nans: NanCounter, source: CopyProof, digest: CopyProof) -> list[list[Piece]]:
         """The pieces of every leaf, in the order of the rows."""
@@ -342,7 +341,7 @@ class _Group:
                 kept = {each: pieces for each, pieces in segment.pieces.items() if each != top}
                 self._segments[number] = replace(segment, pieces=kept, parts=(*segment.parts, *parts))
 
-    def _arrays(self, segment: Segment, top: int) -> list[tuple[Part, Any]]:
+    def _arrays(self, segment: Segment, top: int) -> list[tuple[Part, pa.Array]]:
         return [(part, part.batch.column(part.columns.index(top))) for part in segment.parts if top in part.columns]
 
     def ahead(self, columns: Sequence[int], digest: CopyProof) -> tuple[dict[int, tuple[Piece, ...]], dict[int, dict[int, int]]]:
@@ -395,7 +394,7 @@ class _Group:
             row += segment.rows
         return placed
 
-    def _hand(self, top: int, first: int, parts: Sequence[Part], column: Any) -> None:
+    def _hand(self, top: int, first: int, parts: Sequence[Part], column: pa.Array) -> None:
         """Note which array of an encoded column stands for each part, and at which row."""
         for part, array in zip(parts, column.chunks, strict=True):
             self._handed.setdefault(id(part), {})[top] = (first, array)
@@ -416,7 +415,7 @@ class _Group:
             digest.add(handed_digest(part, pa.RecordBatch.from_arrays(arrays, schema=schema), firsts.pop()))
 
 
-def _empty(schema: Any, options: ParquetOptions) -> Any:
+def _empty(schema: pa.Schema, options: ParquetOptions) -> pa.Table:
     sink = pa.BufferOutputStream()
     parquet_writer(sink, schema, options, [], []).close()
     return sink.getvalue()

@@ -98,7 +98,7 @@ class AssembledFile:
             footer_bytes=len(end) - 8,
         )
 
-    def _check(self, metadata: Any) -> None:
+    def _check(self, metadata: pq.FileMetaData) -> None:
         said = []
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
@@ -139,7 +139,7 @@ class GroupWriter:
         start, _, values = self._log[-1]
         self._log[-1] = (start, length, values)
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             return
         file = self._file
@@ -164,6 +164,6 @@ class ChunkWriter:
         self.length += len(data)
         return self._file.write(data, before)
 
-    def __exit__(self, kind: Any, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.ended(self.length)

@@ -7,9 +7,9 @@ copied. Row groups that a delete touches are decoded, filtered and encoded. One 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
@@ -152,7 +152,7 @@ class _FileMerge:
             deleted = merge.deleted.among(batch.num_rows, positional, equal)
             self._add_rows(self._output.apply(batch), None if deleted is None else ~deleted)
 
-    def _add_rows(self, projected: Any, keep: Mask | None) -> None:
+    def _add_rows(self, projected: pa.RecordBatch, keep: Mask | None) -> None:
         merge, first = self._merge, self._merge.next_row
         rows = projected if keep is None else kept_rows(projected, keep)
         # Columns without a dictionary are a part of their own, because they are encoded first.

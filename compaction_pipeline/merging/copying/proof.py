@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -82,13 +81,13 @@ def _row_tokens(ids: Sequence[int], first: int, rows: int) -> Digest:
     return Digest(0, (end[0] - begin[0]) & _MASK, (end[1] - begin[1]) & _MASK)
 
 
-def part_of(columns: tuple[int, ...], batch: Any, first: int, source: CopyProof) -> Part:
+def part_of(columns: tuple[int, ...], batch: pa.RecordBatch, first: int, source: CopyProof) -> Part:
     """A part that was just read. Its rows are added to the proof of the reading side."""
     source.add(_row_tokens(column_ids(batch.schema), first, batch.num_rows))
     return Part(columns, batch, ReadRows(batch, first))
 
 
-def handed_digest(part: Part, handed: Any, first: int) -> Digest:
+def handed_digest(part: Part, handed: pa.Array, first: int) -> Digest:
     """What the writing side may add for rows that it handed to the encoder. It is zero unless these are the rows that were read."""
     expected = part.read.rows(first, handed.num_rows)
     if not same_rows(handed, expected) and _ordered_digest(handed) != _ordered_digest(expected):
@@ -96,7 +95,7 @@ def handed_digest(part: Part, handed: Any, first: int) -> Digest:
     return _row_tokens(column_ids(handed.schema), first, handed.num_rows)
 
 
-def kept_rows(batch: Any, keep: NDArray[np.bool_]) -> Any:
+def kept_rows(batch: pa.RecordBatch, keep: NDArray[np.bool_]) -> pa.RecordBatch:
     """The rows of a batch where `keep` is True. Raises DigestMismatch if a second way to pick them finds other rows."""
     kept = _filtered(batch, keep)
     if not are_kept(batch, keep, kept):
@@ -104,13 +103,13 @@ def kept_rows(batch: Any, keep: NDArray[np.bool_]) -> Any:
     return kept
 
 
-def _filtered(batch: Any, keep: NDArray[np.bool_]) -> Any:
+def _filtered(batch: pa.RecordBatch, keep: NDArray[np.bool_]) -> pa.RecordBatch:
     # Each array is filtered by itself. Arrow filters a whole batch by taking row numbers, and that is the second way.
     mask = pa.array(keep)
     return pa.RecordBatch.from_arrays([column.filter(mask) for column in batch.columns], schema=batch.schema)
 
 
-def are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
+def are_kept(batch: pa.RecordBatch, keep: NDArray[np.bool_], kept: pa.RecordBatch) -> bool:
     """Whether `kept` holds exactly the rows of a batch where `keep` is True, in their order."""
     numbers = pa.array(np.flatnonzero(keep))
     if len(keep) != batch.num_rows or kept.num_rows != len(numbers) or kept.schema != batch.schema:
@@ -125,7 +124,7 @@ def are_kept(batch: Any, keep: NDArray[np.bool_], kept: Any) -> bool:
     )
 
 
-def _same_values(read: Any, numbers: Any, kept: Any) -> bool:
+def _same_values(read: pa.Array, numbers: pa.Array, kept: pa.Array) -> bool:
     """Whether `kept` holds, bit by bit, the values of `read` at these row numbers."""
     if isinstance(read.type, pa.BaseExtensionType):
         return _same_values(read.storage, numbers, kept.storage)
@@ -141,12 +140,12 @@ def _same_values(read: Any, numbers: Any, kept: Any) -> bool:
     return all(rows.equals(kept.slice(start, step)) for start, rows in zip(range(0, len(numbers), step), taken, strict=True))
 
 
-def _rows_per_step(rows: Any) -> int:
+def _rows_per_step(rows: pa.Array) -> int:
     """How many rows are compared at a time. A second copy of all rows would take as much memory as the rows themselves."""
     return max(1, _STEP_BYTES * len(rows) // max(rows.nbytes, 1)) if len(rows) else 1
 
 
-def _ordered_digest(batch: Any, keep: NDArray[np.bool_] | None = None) -> Digest:
+def _ordered_digest(batch: pa.RecordBatch, keep: NDArray[np.bool_] | None = None) -> Digest:
     """A digest of rows and their order. If `keep` is given, only the rows where it is True count."""
     numbers = np.arange(batch.num_rows) if keep is None else np.cumsum(keep) - 1
     numbered = pa.RecordBatch.from_arrays(

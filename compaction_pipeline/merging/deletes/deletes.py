@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +61,7 @@ class FileMasks:
         self._probes = probes
         self.projections = [probe.projection for probe in probes]
 
-    def deleted(self, position: int, batch: Any) -> tuple[Mask | None, Mask | None]:
+    def deleted(self, position: int, batch: pa.RecordBatch) -> tuple[Mask | None, Mask | None]:
         """The rows of a batch that are deleted by position, and those deleted by equality. None means that no row is.
 
         The batch holds the file's own columns.
@@ -80,7 +79,7 @@ class FileMasks:
         return positional, equal
 
 
-def _probed(probe: _Probe, batch: Any) -> Mask:
+def _probed(probe: _Probe, batch: pa.RecordBatch) -> Mask:
     columns = probe.columns.canonical(probe.projection.arrays(batch))
     found = np.zeros(batch.num_rows, dtype=bool)
     for keys in probe.keys:
@@ -191,7 +190,7 @@ class TaskDeletes:
 
     # ---- by equality
 
-    def _key_batches(self, scope: _Scope) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
+    def _key_batches(self, scope: _Scope) -> Iterator[tuple[list[pa.Array], NDArray[np.int64]]]:
         """The canonical key columns and the sequence number of each key, for every batch of a scope's delete files."""
         columns = self._columns[scope[0]]
         for delete in self._files[scope]:
@@ -200,7 +199,7 @@ class TaskDeletes:
                 for _, batch in opened.batches([projection]):
                     yield columns.canonical(projection.arrays(batch)), np.full(batch.num_rows, delete.data_sequence_number, dtype=np.int64)
 
-    def _row_batches(self, scope: _Scope, file: LiveFile) -> Iterator[tuple[list[Any], int, int]]:
+    def _row_batches(self, scope: _Scope, file: LiveFile) -> Iterator[tuple[list[pa.Array], int, int]]:
         """The canonical key columns, the position of the first row and the number of rows, for every batch of an input."""
         columns = self._columns[scope[0]]
         with self._reader.open(file) as opened:
@@ -208,7 +207,7 @@ class TaskDeletes:
             for position, batch in opened.batches([projection]):
                 yield columns.canonical(projection.arrays(batch)), position, batch.num_rows
 
-    def _build(self, batches: Iterable[tuple[list[Any], NDArray[np.int64]]]) -> KeySet:
+    def _build(self, batches: Iterable[tuple[list[pa.Array], NDArray[np.int64]]]) -> KeySet:
         builder = KeySetBuilder()
         for columns, sequences in batches:
             builder.add(columns, sequences)
@@ -272,7 +271,7 @@ class TaskDeletes:
         for part in range(parts):
             self._mark_part(keys.part(part), rows.part(part), reached)
 
-    def _mark_part(self, keys: Iterator[Any], rows: Iterator[Any], reached: Sequence[LiveFile]) -> None:
+    def _mark_part(self, keys: Iterator[pa.RecordBatch], rows: Iterator[pa.RecordBatch], reached: Sequence[LiveFile]) -> None:
         keyset = self._build(_untagged(keys))
         sequences = np.array([file.data_sequence_number for file in reached], dtype=np.int64)
         for batch in rows:
@@ -286,17 +285,17 @@ class TaskDeletes:
 _PART_SEED = 0x5DEECE66D
 
 
-def _part_codes(columns: Sequence[Any], length: int, parts: int) -> NDArray[np.int64]:
+def _part_codes(columns: Sequence[pa.Array], length: int, parts: int) -> NDArray[np.int64]:
     hashes = hashes_of(columns, length, _PART_SEED)
     codes: NDArray[np.int64] = ((hashes >> np.uint64(32)) % np.uint64(parts)).astype(np.int64)
     return codes
 
 
-def _tagged(columns: Sequence[Any], tags: Sequence[NDArray[np.int64]]) -> Any:
+def _tagged(columns: Sequence[pa.Array], tags: Sequence[NDArray[np.int64]]) -> pa.RecordBatch:
     arrays = [*columns, *(pa.array(tag) for tag in tags)]
     return pa.RecordBatch.from_arrays(arrays, names=[str(number) for number in range(len(arrays))])
 
 
-def _untagged(batches: Iterable[Any]) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
+def _untagged(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[list[pa.Array], NDArray[np.int64]]]:
     for batch in batches:
         yield batch.columns[:-1], batch.column(batch.num_columns - 1).to_numpy()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +47,7 @@ class KeyColumns:
         found = [_key_field(number, shape.newest_with(number)) for number in ids]
         return cls(ids, tuple(field for field, _ in found), tuple(path for _, path in found))
 
-    def canonical(self, arrays: Sequence[Any]) -> list[Any]:
+    def canonical(self, arrays: Sequence[pa.Array]) -> list[pa.Array]:
         """The canonical values of the projected arrays, in the order of the ids. A struct gives a column that says whether it is NULL, then
         its fields."""
         values = (pc.struct_field(array, list(path)) if path else array for array, path in zip(arrays, self.paths, strict=True))
@@ -96,7 +95,7 @@ def _columns(kind: IcebergType) -> int:
     return 1 + sum(_columns(field.field_type) for field in kind.fields) if isinstance(kind, StructType) else 1
 
 
-def _flat(array: Any) -> Iterator[Any]:
+def _flat(array: pa.Array) -> Iterator[pa.Array]:
     if not pa.types.is_struct(array.type):
         yield canonical(array)
         return
@@ -110,7 +109,7 @@ def _optional(field: NestedField, kind: PrimitiveType | StructType) -> NestedFie
     return NestedField(field.field_id, field.name, kind, required=False, initial_default=field.initial_default)
 
 
-def canonical(array: Any) -> Any:
+def canonical(array: pa.Array) -> pa.Array:
     """The values of an array as int64 or binary. They are equal if Java's comparison says that the values are equal."""
     arrow = array.type
     types = pa.types
@@ -136,7 +135,7 @@ def canonical(array: Any) -> Any:
     return array.cast(pa.binary())
 
 
-def hashes_of(columns: Sequence[Any], length: int, seed: int) -> NDArray[np.uint64]:
+def hashes_of(columns: Sequence[pa.Array], length: int, seed: int) -> NDArray[np.uint64]:
     """The hashes of canonical keys."""
     return hash_columns(enumerate(columns), length, seed)
 
@@ -145,10 +144,10 @@ class KeySetBuilder:
     """Collects keys, each with the sequence number of the delete file that holds it."""
 
     def __init__(self) -> None:
-        self._columns: list[list[Any]] = []
+        self._columns: list[list[pa.Array]] = []
         self._sequences: list[NDArray[np.int64]] = []
 
-    def add(self, columns: Sequence[Any], sequences: NDArray[np.int64]) -> None:
+    def add(self, columns: Sequence[pa.Array], sequences: NDArray[np.int64]) -> None:
         self._columns.append(list(columns))
         self._sequences.append(sequences)
 
@@ -167,7 +166,7 @@ class KeySetBuilder:
         return KeySet(columns, sequences)
 
 
-def _joined(arrays: list[Any]) -> Any:
+def _joined(arrays: list[pa.Array]) -> pa.Array:
     # Offsets of 32 bits can address 2 GiB of text. A larger set of keys needs offsets of 64 bits.
     if pa.types.is_binary(arrays[0].type) and sum(array.nbytes for array in arrays) > 1 << 30:
         arrays = [array.cast(pa.large_binary()) for array in arrays]
@@ -180,7 +179,7 @@ class KeySet:
     The set takes over `columns` and changes the list.
     """
 
-    def __init__(self, columns: list[Any], sequences: NDArray[np.int64], seed: int = 0) -> None:
+    def __init__(self, columns: list[pa.Array], sequences: NDArray[np.int64], seed: int = 0) -> None:
         while (distinct := _distinct(columns, sequences, seed)) is None:
             # Two different keys have one hash. Another seed gives them different hashes.
             seed += 1
@@ -209,7 +208,7 @@ class KeySet:
         numbers = self._hashes.nbytes + self._sequences.nbytes + self._starts.nbytes + self._filter.nbytes
         return numbers + sum(int(column.nbytes) for column in self._columns)
 
-    def matches(self, columns: Sequence[Any], length: int, sequence: int | NDArray[np.int64]) -> NDArray[np.bool_]:
+    def matches(self, columns: Sequence[pa.Array], length: int, sequence: int | NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which rows the keys delete. `columns` are canonical, and `sequence` is the data sequence number of the rows' file, or of each
         row."""
         found = np.zeros(length, dtype=bool)
@@ -242,7 +241,7 @@ class KeySet:
 _Distinct = tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]
 
 
-def _distinct(columns: Sequence[Any], sequences: NDArray[np.int64], seed: int) -> _Distinct | None:
+def _distinct(columns: Sequence[pa.Array], sequences: NDArray[np.int64], seed: int) -> _Distinct | None:
     """For each distinct key, in the order of the hashes: one row that holds it, its hash, and its highest sequence number.
 
     None if two different keys have one hash.
@@ -263,7 +262,7 @@ def _distinct(columns: Sequence[Any], sequences: NDArray[np.int64], seed: int) -
     return chosen, hashes[starts], np.maximum.reduceat(sequences[order], starts)
 
 
-def _equal(left: Sequence[Any], rows: NDArray[np.int64], right: Sequence[Any], keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _equal(left: Sequence[pa.Array], rows: NDArray[np.int64], right: Sequence[pa.Array], keys: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether row `rows[i]` of `left` equals row `keys[i]` of `right`, for each i. NULL equals NULL."""
     same = np.ones(len(rows), dtype=bool)
     for a, b in zip(left, right, strict=True):

@@ -116,7 +116,7 @@ def _named(reader: DataReader, delete: LiveFile, wanted: Sequence[str] | None) -
                 yield from _by_path(named, positions.to_numpy(zero_copy_only=False).astype(np.int64), only)
 
 
-def _by_path(named: Any, positions: NDArray[np.int64], only: set[str] | None) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _by_path(named: pa.Array, positions: NDArray[np.int64], only: set[str] | None) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """The positions of a batch, by their path. `named` is a dictionary array; a NULL in it names no file."""
     codes = named.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     order = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +20,13 @@ class PartedRows:
         self._path = path
         self._parts = parts
         self._chunk_bytes = chunk_bytes
-        self._held: list[Any] = []
+        self._held: list[pa.RecordBatch] = []
         self._codes: list[NDArray[np.int64]] = []
         self._held_bytes = 0
         self._chunks = 0
-        self._writer: Any = None
+        self._writer: pa.ipc.RecordBatchStreamWriter | None = None
 
-    def add(self, batch: Any, codes: NDArray[np.int64]) -> None:
+    def add(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
         """Take rows. `codes` holds the number of each row's part."""
         self._held.append(batch)
         self._codes.append(codes)
@@ -42,7 +41,7 @@ class PartedRows:
         if self._writer is not None:
             self._writer.close()
 
-    def part(self, number: int) -> Iterator[Any]:
+    def part(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of one part, batch by batch."""
         if self._writer is None:
             return

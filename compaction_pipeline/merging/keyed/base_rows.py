@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import pyarrow as pa
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.data_file import OutputFile
@@ -22,7 +22,7 @@ _BUFFER_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 65_536
 
 
-def base_rows(rows: Any, target: StoreTarget) -> Any:
+def base_rows(rows: pa.Table, target: StoreTarget) -> pa.Table:
     """The rows with exactly the columns of the table, in its types.
 
     Raises ConfigError for rows that do not fit the table, and in an upsert table for two rows of one key.
@@ -36,7 +36,9 @@ def base_rows(rows: Any, target: StoreTarget) -> Any:
     return fitted
 
 
-def write_base_rows(target: StoreTarget, rows: Any, files: FileAccess, writer: ChangeWriterId, transaction_id: int) -> list[OutputFile]:
+def write_base_rows(
+    target: StoreTarget, rows: pa.Table, files: FileAccess, writer: ChangeWriterId, transaction_id: int
+) -> list[OutputFile]:
     """Write an Arrow table as base files of this transaction. Returns the files; nothing is committed. Raises as `base_rows` does."""
     fitted, layout = base_rows(rows, target), target.shape.layout
     names = KeyedFileNames(transaction_id, writer.number, writer.task_id, writer.operation_id)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.types import LongType, NestedField
 
@@ -54,7 +54,7 @@ class KeyNodes:
     def __init__(self, key: KeyColumns) -> None:
         self._types = [str(field.field_type) for field in key.fields]
 
-    def hashes(self, key: list[Any], length: int, source: KeyedInput) -> NDArray[np.int64]:
+    def hashes(self, key: list[pa.Array], length: int, source: KeyedInput) -> NDArray[np.int64]:
         """The hashes of keys, as they are in a file. Raises MergeRefused for a key that does not lie in the node of the file's name."""
         hashes = key_hashes(key, self._types, length)
         node = source.named.node
@@ -90,7 +90,7 @@ class ChangeColumns:
         self.transaction = None if self._has_transactions or self._nodes is not None else self._named.transaction_id
         """The transaction of all rows, when they all count. None when the rows have to be looked at."""
 
-    def of(self, batch: Any) -> tuple[list[Any], NDArray[np.int64], Mask]:
+    def of(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], NDArray[np.int64], Mask]:
         """(Canonical keys, LSNs, whether each row counts) of a batch of a file that may count."""
         *key, offsets, transactions = self.projection.arrays(batch)
         counts = np.ones(batch.num_rows, dtype=bool)
@@ -107,7 +107,7 @@ class ChangeColumns:
         lsns = self._lsns.of(numbers, self._numbers(offsets, OFFSET_FIELD), self._path, self._named.transaction_id)
         return self._canonical(key), lsns, counts
 
-    def _numbers(self, array: Any, field: NestedField) -> NDArray[np.int64]:
+    def _numbers(self, array: pa.Array, field: NestedField) -> NDArray[np.int64]:
         if array.null_count:
             raise MergeRefused(
                 f"file {self._path} of the change store has rows without '{field.name}', so it is unknown which change came first; another "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,7 +41,7 @@ class ChangeWriterId:
 
 
 def write_change_rows(
-    target: StoreTarget, rows: Any, order_by: str | None, files: FileAccess, writer: ChangeWriterId, *, one_change_a_key: bool = False
+    target: StoreTarget, rows: pa.Table, order_by: str | None, files: FileAccess, writer: ChangeWriterId, *, one_change_a_key: bool = False
 ) -> list[OutputFile]:
     """Write the changes of an Arrow table in their order. Returns the files; nothing is committed.
 
@@ -61,13 +60,13 @@ def write_change_rows(
     return write_changes(target, fitted, ordered.column(CHANGE_TYPE).combine_chunks(), files, names, _BUFFER_BYTES)
 
 
-def key_columns(rows: Any, target: StoreTarget) -> list[Any]:
+def key_columns(rows: pa.Table, target: StoreTarget) -> list[pa.Array]:
     """The columns of the primary key in the table's types. Raises ConfigError when they do not fit."""
     schema = arrow_schema(target.schema.fields)
     return [_column(rows, schema.field(name)).combine_chunks() for name in target.key]
 
 
-def repeated_key(rows: Any, key: tuple[str, ...]) -> str | None:
+def repeated_key(rows: pa.Table, key: tuple[str, ...]) -> str | None:
     """A key that several rows have, in words; None when each row has its own."""
     columns = [rows.column(name).combine_chunks() for name in key]
     first, counts = np.unique(key_numbers(columns, rows.num_rows), return_index=True, return_counts=True)[1:]
@@ -77,7 +76,7 @@ def repeated_key(rows: Any, key: tuple[str, ...]) -> str | None:
     return ", ".join(f"{name}={column[place].as_py()!r}" for name, column in zip(key, columns, strict=True))
 
 
-def _with_texts(rows: Any) -> Any:
+def _with_texts(rows: pa.Table) -> pa.Table:
     """The rows with change types of Arrow's plain type for texts. A table may have them as large texts, views or dictionaries."""
     kinds = rows.column(CHANGE_TYPE)
     try:
@@ -87,7 +86,7 @@ def _with_texts(rows: Any) -> Any:
     return rows.set_column(rows.schema.get_field_index(CHANGE_TYPE), CHANGE_TYPE, texts)
 
 
-def _in_order(rows: Any, order_by: str | None) -> Any:
+def _in_order(rows: pa.Table, order_by: str | None) -> pa.Table:
     if CHANGE_TYPE not in rows.column_names:
         raise ConfigError(f"the rows have no column {CHANGE_TYPE!r}: it says what each row is, for example INSERT")
     if not pa.types.is_string(rows.column(CHANGE_TYPE).type):
@@ -103,7 +102,7 @@ def _in_order(rows: Any, order_by: str | None) -> Any:
     return rows.take(pc.sort_indices(keyed, sort_keys=[("order", "ascending"), ("after", "ascending"), ("place", "ascending")]))
 
 
-def fitted_rows(rows: Any, target: StoreTarget, others: Collection[str] = (), *, only_deletes: bool = False) -> Any:
+def fitted_rows(rows: pa.Table, target: StoreTarget, others: Collection[str] = (), *, only_deletes: bool = False) -> pa.Table:
     """The rows with exactly the columns of the table, in its types. `others` are columns that may be there besides, and are left out.
 
     With `only_deletes` columns may be missing that do not decide where a row lies. A missing column is NULL: an insert would replace the
@@ -137,7 +136,7 @@ def _partitioned_by(target: StoreTarget) -> list[str]:
     return [field.name for field in target.schema.fields if sources.intersection(Schema(field).field_ids)]
 
 
-def _column(rows: Any, field: Any) -> Any:
+def _column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
     if field.name not in rows.column_names:
         column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     else:

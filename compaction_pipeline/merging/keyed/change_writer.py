@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +49,7 @@ class LoggedChanges:
     offsets: NDArray[np.int64]
 
 
-def logged(kinds: Any, keys: NDArray[np.int64], *, upsert: bool) -> LoggedChanges:
+def logged(kinds: pa.Array, keys: NDArray[np.int64], *, upsert: bool) -> LoggedChanges:
     """Turn changes into rows of files. `kinds` are texts of ChangeKind, and `keys` are numbers that are equal where the keys are.
 
     Raises ConfigError for a text that is no kind of change.
@@ -68,7 +67,7 @@ def logged(kinds: Any, keys: NDArray[np.int64], *, upsert: bool) -> LoggedChange
     return LoggedChanges(rows, deletes, np.cumsum(moves_on).astype(np.int64))
 
 
-def _codes(kinds: Any) -> NDArray[np.int64]:
+def _codes(kinds: pa.Array) -> NDArray[np.int64]:
     encoded = kinds.dictionary_encode(null_encoding="encode")
     names = encoded.dictionary.to_pylist()
     unknown = [name for name in names if name not in _KINDS]
@@ -87,7 +86,7 @@ def _follows_before(codes: NDArray[np.int64], keys: NDArray[np.int64]) -> NDArra
     return found
 
 
-def key_numbers(columns: Sequence[Any], length: int) -> NDArray[np.int64]:
+def key_numbers(columns: Sequence[pa.Array], length: int) -> NDArray[np.int64]:
     """One number for each row. Two rows have the same number exactly when their keys are equal, as Java compares them."""
     numbers = np.zeros(length, dtype=np.int64)
     for column in columns:
@@ -119,7 +118,7 @@ class StoreTarget:
 
 
 def write_changes(
-    target: StoreTarget, rows: Any, kinds: Any, files: FileAccess, names: KeyedFileNames, buffer_bytes: int
+    target: StoreTarget, rows: pa.Table, kinds: pa.Array, files: FileAccess, names: KeyedFileNames, buffer_bytes: int
 ) -> list[OutputFile]:
     """Write a table of changes in the order of its rows. Returns the files; nothing is committed.
 
@@ -149,7 +148,7 @@ def write_changes(
     return outputs
 
 
-def _batches(rows: Any, log: LoggedChanges, places: NDArray[np.int64]) -> Iterator[Any]:
+def _batches(rows: pa.Table, log: LoggedChanges, places: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(places), _BATCH_ROWS):
         part = places[start : start + _BATCH_ROWS]
         table = rows.take(pa.array(log.rows[part])).append_column(arrow_field(OFFSET_FIELD), pa.array(log.offsets[part]))

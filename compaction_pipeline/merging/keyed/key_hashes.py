@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ _MOST_POSITIONS = 256
 """Longer texts are rare in keys. They are hashed one by one."""
 
 
-def key_hashes(columns: Sequence[Any], types: Sequence[str], length: int) -> NDArray[np.int64]:
+def key_hashes(columns: Sequence[pa.Array], types: Sequence[str], length: int) -> NDArray[np.int64]:
     """The hash of each key, in 0..2³¹ − 1. `types` are the Iceberg types of the columns, in the order of the primary key."""
     total = np.ones(length, dtype=np.uint64)
     for column, kind in zip(columns, types, strict=True):
@@ -28,7 +27,7 @@ def key_hashes(columns: Sequence[Any], types: Sequence[str], length: int) -> NDA
     return np.minimum(np.abs(signed), 0x7FFFFFFF)
 
 
-def _hashes(column: Any, kind: str) -> NDArray[np.uint64]:
+def _hashes(column: pa.Array, kind: str) -> NDArray[np.uint64]:
     """The 32-bit hash of each value; 0 for NULL."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
@@ -51,7 +50,7 @@ def _hashes(column: Any, kind: str) -> NDArray[np.uint64]:
     return looked_up
 
 
-def _of_ascii(column: Any) -> NDArray[np.uint64] | None:
+def _of_ascii(column: pa.Array) -> NDArray[np.uint64] | None:
     """The hashes of texts, all at once, position by position; 0 for NULL. None when a text is long or has a character beyond ASCII."""
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     longest = int(lengths.max(initial=0))

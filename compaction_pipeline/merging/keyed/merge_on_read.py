@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +52,7 @@ class KeyedReader:
         self.delete_bytes = delete_bytes
         self.schema = arrow_schema(self.fields)
 
-    def batches(self, read: NodeRead) -> Iterator[Any]:
+    def batches(self, read: NodeRead) -> Iterator[pa.RecordBatch]:
         """The living rows of a node, as record batches of `schema`. Raises MergeFailed for a file that cannot be read."""
         for part in NodeRows(self, read, Span(read.optimized), SharedDeletes()).batches():
             yield from _kept(part.rows, ~part.gone)
@@ -72,7 +71,7 @@ class KeyedBatch:
     opened: OpenFile
     position: int
     length: int
-    rows: Any
+    rows: pa.Table
     outside: Mask | None
     positional: Mask | None
     equal: Mask | None
@@ -153,7 +152,7 @@ class NodeRows:
         parts = -(-2 * estimated // max(limit, 1))
         return MarkedDeletes(self._deleted_keys(), min(parts, 4096), self._keys_of_rows, records, limit // 4)
 
-    def _deleted_keys(self) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
+    def _deleted_keys(self) -> Iterator[tuple[list[pa.Array], NDArray[np.int64]]]:
         for each in self._read.deletes:
             with self._reader.change.open(each.file) as opened:
                 columns = self._change_columns(opened, each)
@@ -165,7 +164,7 @@ class NodeRows:
                         self._newest_delete = max(self._newest_delete, int(numbers.max()))
                         yield keys, numbers
 
-    def _keys_of_rows(self) -> Iterator[tuple[str, int, list[Any], int, int | NDArray[np.int64]]]:
+    def _keys_of_rows(self) -> Iterator[tuple[str, int, list[pa.Array], int, int | NDArray[np.int64]]]:
         """Canonical keys and LSNs of all rows that may be deleted."""
         reader = self._reader
         for each in self._read.base:
@@ -213,7 +212,7 @@ class NodeRows:
                     yield KeyedBatch(each, opened, position, batch.num_rows, projected, None, *masks.deleted(position, batch), by_key)
 
 
-def _kept(batch: Any, mask: NDArray[np.bool_]) -> Iterator[Any]:
+def _kept(batch: pa.RecordBatch, mask: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
     if mask.all():
         if batch.num_rows:
             yield batch

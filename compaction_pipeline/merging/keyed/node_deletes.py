@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +18,16 @@ from compaction_pipeline.merging.deletes.spill import PartedRows
 
 _PART_SEED = 0x5DEECE66D
 
-DeleteBatches = Iterable[tuple[Sequence[Any], NDArray[np.int64]]]
+DeleteBatches = Iterable[tuple[Sequence[pa.Array], NDArray[np.int64]]]
 """Canonical keys of deletes, and their LSNs, batch by batch."""
-RowBatches = Callable[[], Iterator[tuple[str, int, Sequence[Any], int, "int | NDArray[np.int64]"]]]
+RowBatches = Callable[[], Iterator[tuple[str, int, Sequence[pa.Array], int, "int | NDArray[np.int64]"]]]
 """(Path of the file, position of the first row, canonical keys, number of rows, LSNs) for each batch of the rows that may be deleted."""
 
 
 class NodeDeletes(Protocol):
     """Tells which rows of a node are deleted."""
 
-    def of(self, path: str, position: int, keys: Sequence[Any], length: int, lsn: int | NDArray[np.int64]) -> Mask:
+    def of(self, path: str, position: int, keys: Sequence[pa.Array], length: int, lsn: int | NDArray[np.int64]) -> Mask:
         """The deleted rows among the `length` rows of a file from `position` on, which have these canonical keys and LSNs."""
 
 
@@ -37,7 +37,7 @@ class HeldDeletes:
     def __init__(self, deletes: DeleteBatches) -> None:
         self._keys = _key_set(deletes)
 
-    def of(self, path: str, position: int, keys: Sequence[Any], length: int, lsn: int | NDArray[np.int64]) -> Mask:
+    def of(self, path: str, position: int, keys: Sequence[pa.Array], length: int, lsn: int | NDArray[np.int64]) -> Mask:
         return self._keys.matches(keys, length, lsn)
 
 
@@ -69,7 +69,7 @@ class MarkedDeletes:
         for path, position, keys, length, lsn in rows():
             self._bits[path].set(position + np.flatnonzero(deleted.matches(keys, length, lsn)))
 
-    def of(self, path: str, position: int, keys: Sequence[Any], length: int, lsn: int | NDArray[np.int64]) -> Mask:
+    def of(self, path: str, position: int, keys: Sequence[pa.Array], length: int, lsn: int | NDArray[np.int64]) -> Mask:
         return self._bits[path].part(position, length)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +40,7 @@ class NodeWriter:
     def sort_order_id(self, value: int | None) -> None:
         self._writer.sort_order_id = value
 
-    def write(self, partition: Partition, batch: Any) -> None:
+    def write(self, partition: Partition, batch: pa.RecordBatch) -> None:
         """Put the rows into files of this partition, in their order."""
         if self._mask == self._node.mask:
             self._writer.write(partition, batch, self._of(self._node))

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +72,7 @@ class KeyCounter:
                     return NodeKeys(rows, repeated)
         return NodeKeys(rows, None)
 
-    def _repeated(self, batches: list[Any]) -> tuple[str, int] | None:
+    def _repeated(self, batches: list[pa.RecordBatch]) -> tuple[str, int] | None:
         if not batches:
             return None
         table = pa.Table.from_batches(batches)

@@ -24,7 +24,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -89,9 +88,9 @@ class _Rows:
 
     source: KeyedInput
     position: int
-    keys: list[Any]
+    keys: list[pa.Array]
     lsns: NDArray[np.int64]
-    rows: Any
+    rows: pa.Table
 
 
 class _Rewrite:
@@ -243,7 +242,7 @@ class _Rewrite:
                     keys, lsns, _ = columns.of(batch)
                     yield _Rows(source, position, keys, lsns, self._with_transaction(rows.apply(batch), source) if with_rows else None)
 
-    def _with_transaction(self, batch: Any, source: KeyedInput) -> Any:
+    def _with_transaction(self, batch: pa.RecordBatch, source: KeyedInput) -> pa.RecordBatch:
         """The batch, in which each row tells its transaction. In a file that has no such column it is that of the file's name."""
         index = self._arrow.get_field_index(TRANSACTION_FIELD.name)
         if not batch.column(index).null_count:
@@ -261,13 +260,13 @@ def _are_preceded(part: _Rows, stays: Mask, deleted: NodeDeletes) -> bool:
     return bool(deleted.of(part.source.file.path, part.position, keys, len(lsns), lsns - 2).all())
 
 
-def _keys_of(parts: Iterable[_Rows]) -> Iterator[tuple[list[Any], NDArray[np.int64]]]:
+def _keys_of(parts: Iterable[_Rows]) -> Iterator[tuple[list[pa.Array], NDArray[np.int64]]]:
     return ((part.keys, part.lsns) for part in parts if len(part.lsns))
 
 
 def _places_of(
     keys: Callable[[Iterable[KeyedInput]], Iterator[_Rows]], sources: Sequence[KeyedInput]
-) -> Callable[[], Iterator[tuple[str, int, list[Any], int, NDArray[np.int64]]]]:
+) -> Callable[[], Iterator[tuple[str, int, list[pa.Array], int, NDArray[np.int64]]]]:
     return lambda: ((part.source.file.path, part.position, part.keys, len(part.lsns), part.lsns) for part in keys(sources))
 
 

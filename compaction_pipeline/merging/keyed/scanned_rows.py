@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import expression_to_pyarrow
@@ -42,7 +42,7 @@ class Selection:
     names: tuple[str, ...]
     row_filter: BooleanExpression
 
-    def batches(self, nodes: Iterable[NodeRead]) -> Iterator[Any]:
+    def batches(self, nodes: Iterable[NodeRead]) -> Iterator[pa.RecordBatch]:
         """The selected rows of these nodes, as Arrow record batches. Raises MergeFailed for a file that cannot be read."""
         base = TableShape.of(self.base)
         kept = self._arrow_filter(base)
@@ -57,7 +57,7 @@ class Selection:
                     if rows.num_rows:
                         yield from rows.select(self.names).to_batches()
 
-    def _arrow_filter(self, base: TableShape) -> Any | None:
+    def _arrow_filter(self, base: TableShape) -> pc.Expression | None:
         if isinstance(self.row_filter, AlwaysTrue):
             return None
         # The schema tells the way to a field of a struct. Without it, a top-level column of the same name would be compared.

@@ -7,9 +7,8 @@ cast. Structs, lists and maps are projected inside, too. Source types are those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,13 +40,14 @@ from pyiceberg.types import (
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused
 from compaction_pipeline.formats.arrow_fields import FIELD_ID_KEY, children, field_id, is_list
 from compaction_pipeline.merging.single_values import internal_value
+from compaction_pipeline.merging.writing.transforms import Convert
 
+Constants = Mapping[int, pa.Scalar | None]
+"""Values of columns that a file may lack, by field id. None is NULL."""
 TEXT_DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 """The type in which PyArrow reads dictionary-encoded text, if asked to."""
-Convert = Callable[[Any], Any]
-"""Turns an Arrow array of the source type into an array of the target type with the same rows."""
 
-_SIMPLE: Mapping[type[IcebergType], Any] = {
+_SIMPLE: Mapping[type[IcebergType], pa.DataType] = {
     BooleanType: pa.bool_(),
     IntegerType: pa.int32(),
     LongType: pa.int64(),
@@ -63,7 +63,7 @@ _SIMPLE: Mapping[type[IcebergType], Any] = {
 }
 
 
-def arrow_type(iceberg_type: IcebergType) -> Any:
+def arrow_type(iceberg_type: IcebergType) -> pa.DataType:
     """The Arrow type in which a column of an Iceberg v2 type is merged and written. Nested fields carry their ids in their metadata."""
     if isinstance(iceberg_type, StructType):
         return pa.struct([arrow_field(field) for field in iceberg_type.fields])
@@ -81,24 +81,24 @@ def arrow_type(iceberg_type: IcebergType) -> Any:
     return simple
 
 
-def arrow_field(field: NestedField) -> Any:
+def arrow_field(field: NestedField) -> pa.Field:
     """An Arrow field that carries the Iceberg field's name, id and nullability."""
     return pa.field(
         field.name, arrow_type(field.field_type), nullable=field.optional, metadata={FIELD_ID_KEY: str(field.field_id).encode()}
     )
 
 
-def arrow_schema(fields: Iterable[NestedField]) -> Any:
+def arrow_schema(fields: Iterable[NestedField]) -> pa.Schema:
     """The Arrow schema in which rows of these Iceberg fields are merged and written."""
     return pa.schema([arrow_field(field) for field in fields])
 
 
-def has_ids(fields: Iterable[Any]) -> bool:
+def has_ids(fields: Iterable[pa.Field]) -> bool:
     """True when any field, at any depth, carries an id."""
     return any(field_id(field) is not None or has_ids(children(field.type)) for field in fields)
 
 
-def identified(schema: Any, name_mapping: NameMapping | None, path: str) -> Any:
+def identified(schema: pa.Schema, name_mapping: NameMapping | None, path: str) -> pa.Schema:
     """The file's Arrow schema with field ids: its own ids or, if it has none at all, those of the name mapping.
 
     Raises MergeRefused for a file without ids in a table without a name mapping. Guessing columns by their position could mix them up.
@@ -113,7 +113,7 @@ def identified(schema: Any, name_mapping: NameMapping | None, path: str) -> Any:
     return pa.schema([_with_id(field, mapped, field.name) for field in schema])
 
 
-def _with_id(field: Any, mapping: Sequence[MappedField], name: str) -> Any:
+def _with_id(field: pa.Field, mapping: Sequence[MappedField], name: str) -> pa.Field:
     entry = next((mapped for mapped in mapping if name in mapped.names), None)
     inner: Sequence[MappedField] = entry.fields if entry is not None else ()
     arrow = field.type
@@ -134,15 +134,15 @@ class _Column:
 
     name: str | None
     convert: Convert
-    constant: Any
-    field: Any
+    constant: pa.Scalar | None
+    field: pa.Field
 
 
 class Projection:
     """Turns record batches of one file into rows of the target fields. It is compiled once for each file."""
 
     def __init__(
-        self, source: Any, fields: Sequence[NestedField], constants: Mapping[int, Any], path: str, *, keep_dictionaries: bool = False
+        self, source: pa.Schema, fields: Sequence[NestedField], constants: Constants, path: str, *, keep_dictionaries: bool = False
     ) -> None:
         """`source` is the file's schema with ids (`identified`). `constants` are Arrow scalars by field id, for columns that the file may
         lack.
@@ -158,7 +158,7 @@ class Projection:
 
     @staticmethod
     def _column(
-        source: Any | None, field: NestedField, constants: Mapping[int, Any], target: Any, path: str, keep_dictionaries: bool
+        source: pa.Field | None, field: NestedField, constants: Constants, target: pa.Field, path: str, keep_dictionaries: bool
     ) -> _Column:
         where = f"column {field.name!r} of file {path}"
         if source is not None:
@@ -174,19 +174,19 @@ class Projection:
         """Names of the file's columns that the projection reads."""
         return [column.name for column in self._columns if column.name is not None]
 
-    def arrays(self, batch: Any) -> list[Any]:
+    def arrays(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The target columns of a batch."""
         return [
             column.convert(batch.column(column.name)) if column.name is not None else _repeated(column, batch.num_rows)
             for column in self._columns
         ]
 
-    def apply(self, batch: Any) -> Any:
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch's rows in the target schema."""
         return pa.RecordBatch.from_arrays(self.arrays(batch), schema=self.schema)
 
 
-def constant(iceberg_type: IcebergType, value: Any) -> Any:
+def constant(iceberg_type: IcebergType, value: object) -> pa.Scalar | None:
     """The Arrow scalar of a single-value JSON (spec, appendix D). None for NULL. For a UUID the scalar has the storage type."""
     if value is None:
         return None
@@ -198,7 +198,7 @@ def constant(iceberg_type: IcebergType, value: Any) -> Any:
     return pa.scalar(python, arrow_type(iceberg_type))
 
 
-def _default(field: NestedField, where: str) -> Any:
+def _default(field: NestedField, where: str) -> pa.Scalar | None:
     if field.initial_default is not None:
         return constant(field.field_type, field.initial_default)
     if field.required:
@@ -206,7 +206,7 @@ def _default(field: NestedField, where: str) -> Any:
     return None
 
 
-def _repeated(column: _Column, length: int) -> Any:
+def _repeated(column: _Column, length: int) -> pa.Array:
     arrow = column.field.type
     if column.constant is None:
         return _nulls(arrow, length)
@@ -214,7 +214,7 @@ def _repeated(column: _Column, length: int) -> Any:
     return pa.ExtensionArray.from_storage(arrow, values) if isinstance(arrow, pa.BaseExtensionType) else values
 
 
-def _nulls(arrow: Any, length: int) -> Any:
+def _nulls(arrow: pa.DataType, length: int) -> pa.Array:
     """NULLs of a type. In a struct that is NULL, required fields get some value, because Arrow wants one even there."""
     if not pa.types.is_struct(arrow):
         return pa.nulls(length, arrow)
@@ -222,7 +222,7 @@ def _nulls(arrow: Any, length: int) -> Any:
     return pa.StructArray.from_arrays(inner, fields=children(arrow), mask=pa.repeat(True, length))
 
 
-def _any_value(arrow: Any, length: int) -> Any:
+def _any_value(arrow: pa.DataType, length: int) -> pa.Array:
     if isinstance(arrow, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(arrow, _any_value(arrow.storage_type, length))
     if pa.types.is_struct(arrow):
@@ -236,15 +236,15 @@ def _any_value(arrow: Any, length: int) -> Any:
     return pa.Array.from_buffers(arrow, length, [None, _zeros(-(-arrow.bit_width * length // 8))])
 
 
-def _zeros(count: int) -> Any:
+def _zeros(count: int) -> pa.Buffer:
     return pa.py_buffer(bytes(count))
 
 
-def _identity(array: Any) -> Any:
+def _identity(array: pa.Array) -> pa.Array:
     return array
 
 
-def _converter(source: Any, target: IcebergType, where: str) -> Convert:
+def _converter(source: pa.DataType, target: IcebergType, where: str) -> Convert:
     if pa.types.is_dictionary(source):
         inner = _converter(source.value_type, target, where)
         return lambda array: inner(array.dictionary_decode())
@@ -257,7 +257,7 @@ def _converter(source: Any, target: IcebergType, where: str) -> Convert:
     return _primitive(source, arrow_type(target), where)
 
 
-def _struct(source: Any, target: StructType, where: str) -> Convert:
+def _struct(source: pa.DataType, target: StructType, where: str) -> Convert:
     if not pa.types.is_struct(source):
         raise _not_promotable(source, target, where)
     wanted = arrow_type(target)
@@ -271,7 +271,7 @@ def _struct(source: Any, target: StructType, where: str) -> Convert:
         else:
             parts.append((index, _converter(source.field(index).type, field.field_type, inside), None))
 
-    def convert(array: Any) -> Any:
+    def convert(array: pa.Array) -> pa.Array:
         arrays = [part(array.field(index)) if column is None else _repeated(column, len(array)) for index, part, column in parts]
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(arrays, fields=children(wanted), mask=mask)
@@ -279,13 +279,13 @@ def _struct(source: Any, target: StructType, where: str) -> Convert:
     return _unless_already(source, wanted, convert)
 
 
-def _list(source: Any, target: ListType, where: str) -> Convert:
+def _list(source: pa.DataType, target: ListType, where: str) -> Convert:
     if not is_list(source):
         raise _not_promotable(source, target, where)
     wanted = arrow_type(target)
     element = _converter(source.value_type, target.element_type, f"{where}, element")
 
-    def convert(array: Any) -> Any:
+    def convert(array: pa.Array) -> pa.Array:
         if pa.types.is_fixed_size_list(array.type):
             array = array.cast(pa.list_(array.type.value_field))
         offsets, low, high = _offsets(array)
@@ -294,14 +294,14 @@ def _list(source: Any, target: ListType, where: str) -> Convert:
     return _unless_already(source, wanted, convert)
 
 
-def _map(source: Any, target: MapType, where: str) -> Convert:
+def _map(source: pa.DataType, target: MapType, where: str) -> Convert:
     if not pa.types.is_map(source):
         raise _not_promotable(source, target, where)
     wanted = arrow_type(target)
     key = _converter(source.key_type, target.key_type, f"{where}, key")
     value = _converter(source.item_type, target.value_type, f"{where}, value")
 
-    def convert(array: Any) -> Any:
+    def convert(array: pa.Array) -> pa.Array:
         offsets, low, high = _offsets(array)
         keys = key(array.keys.slice(low, high - low))
         values = value(array.items.slice(low, high - low))
@@ -310,7 +310,7 @@ def _map(source: Any, target: MapType, where: str) -> Convert:
     return _unless_already(source, wanted, convert)
 
 
-def _unless_already(source: Any, wanted: Any, convert: Convert) -> Convert:
+def _unless_already(source: pa.DataType, wanted: pa.DataType, convert: Convert) -> Convert:
     """`convert`, skipped for arrays that already have the wanted type, nested ids included.
 
     The types of arrays are compared, not the type of the schema: a name mapping gives ids only to the schema, and the digest and the writer
@@ -321,7 +321,7 @@ def _unless_already(source: Any, wanted: Any, convert: Convert) -> Convert:
     return lambda array: array if array.type.equals(wanted, check_metadata=True) else convert(array)
 
 
-def _offsets(array: Any) -> tuple[Any, int, int]:
+def _offsets(array: pa.Array) -> tuple[pa.Array, int, int]:
     """The offsets of a list or map, counted from 0 and NULL where the list is NULL, and the range of child values that they cover."""
     offsets = array.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     low, high = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
@@ -331,7 +331,7 @@ def _offsets(array: Any) -> tuple[Any, int, int]:
     return pa.array((offsets - low).astype(np.int32), type=pa.int32(), mask=mask), low, high
 
 
-def _primitive(source: Any, target: Any, where: str) -> Convert:
+def _primitive(source: pa.DataType, target: pa.DataType, where: str) -> Convert:
     if source == target:
         return _identity
     if isinstance(source, pa.BaseExtensionType):
@@ -345,7 +345,7 @@ def _primitive(source: Any, target: Any, where: str) -> Convert:
     return lambda array: array.cast(target)
 
 
-def _promotable(source: Any, target: Any) -> bool:
+def _promotable(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether the spec allows this promotion, or both are Parquet forms of one type."""
     types = pa.types
     if types.is_null(source):
@@ -370,7 +370,7 @@ def _promotable(source: Any, target: Any) -> bool:
     return (types.is_string(target) or types.is_binary(target)) and any(kind(source) for kind in text)
 
 
-def _not_promotable(source: Any, target: object, where: str) -> MergeFailed:
+def _not_promotable(source: pa.DataType, target: object, where: str) -> MergeFailed:
     return MergeRefused(f"{where} is stored as {source}, which cannot be read as {target}: not a promotion that the Iceberg spec allows")
 
 

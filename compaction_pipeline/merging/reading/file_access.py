@@ -24,6 +24,8 @@ from compaction_pipeline.formats.file_io.object_io import ObjectFileIO, ObjectOu
 from compaction_pipeline.formats.file_io.ranges import RangedFile
 from compaction_pipeline.formats.file_io.read_ahead import ReadAhead
 
+ChosenColumns = Callable[[pq.ParquetFile], list[str]]
+"""Names the columns of a file that are read as Arrow dictionaries."""
 _MOST_AHEAD_BYTES = 64 * 1024 * 1024
 _LOOK_ROWS = 4096
 _LOOK_BYTES = 1024 * 1024
@@ -88,8 +90,8 @@ class FileAccess:
 
     @contextmanager
     def parquet(
-        self, path: str, size: int | None = None, *, read_ahead_bytes: int = 0, dictionaries: Callable[[Any], list[str]] | None = None
-    ) -> Iterator[tuple[Any, Any]]:
+        self, path: str, size: int | None = None, *, read_ahead_bytes: int = 0, dictionaries: ChosenColumns | None = None
+    ) -> Iterator[tuple[pq.ParquetFile, Any]]:
         """An open `pyarrow.parquet.ParquetFile`, and the stream that it reads. Raises MergeFailed when the file is missing, unreadable or
         not Parquet.
 
@@ -139,7 +141,7 @@ class FileAccess:
             return RangedFile(found, len(found) if size is None else size)
         return io.new_input(path).open(seekable=True)
 
-    def _whole(self, path: str, size: int) -> Any:
+    def _whole(self, path: str, size: int) -> pa.Buffer:
         io = self._io_of(path)
         found = io.object(path) if isinstance(io, ObjectFileIO) else None
         if found is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
@@ -18,7 +19,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.formats.arrow_fields import children, field_id
 from compaction_pipeline.formats.file_io.ranges import RangedFile
-from compaction_pipeline.merging.reading.evolution import Projection, constant, identified, name_mapping_of, schema_of
+from compaction_pipeline.merging.reading.evolution import Constants, Projection, constant, identified, name_mapping_of, schema_of
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 
 MAX_BATCH_ROWS = 131_072
@@ -57,7 +58,7 @@ class TableShape:
                 return self.schemas[schema_id]
         raise MergeRefused(f"field id {number} is in no schema of the table's metadata; its type is unknown")
 
-    def partition_constants(self, file: LiveFile) -> Mapping[int, Any]:
+    def partition_constants(self, file: LiveFile) -> Constants:
         """The values of identity partition columns, by source field id. They are used for columns that a file lacks."""
         spec = self.specs[file.spec_id]
         constants = {}
@@ -76,14 +77,14 @@ class OpenFile:
     """
 
     path: str
-    parquet: Any
-    schema: Any
+    parquet: pq.ParquetFile
+    schema: pa.Schema
     rows: int
     batch_bytes: int
     source: Any = None
     held_bytes: int = 0
 
-    def batches(self, projections: Sequence[Projection], groups: range | None = None) -> Iterator[tuple[int, Any]]:
+    def batches(self, projections: Sequence[Projection], groups: range | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (position of its first row, record batch) for these row groups, or for all.
 
         A batch holds the columns that the projections need.
@@ -101,7 +102,7 @@ class OpenFile:
                 f"file {self.path}: its footer says {expected} rows, but {position - first} could be read; the file is damaged"
             )
 
-    def _batches(self, projections: Sequence[Projection], groups: list[int] | None) -> Iterator[Any]:
+    def _batches(self, projections: Sequence[Projection], groups: list[int] | None) -> Iterator[pa.RecordBatch]:
         names = sorted({name for projection in projections for name in projection.source_columns})
         # Without source columns, only the number of rows is wanted. The first column tells it.
         names = names or self.schema.names[:1]
@@ -223,7 +224,7 @@ class _Opened:
             self._context.__exit__(None, None, None)
             raise
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._context.__exit__(None, None, None)
 
 
@@ -238,7 +239,7 @@ def chunk_span(chunk: Any) -> tuple[int, int]:
     return chunk_start(chunk), int(chunk.total_compressed_size)
 
 
-def _few_values(parquet: Any) -> list[str]:
+def _few_values(parquet: pq.ParquetFile) -> list[str]:
     """Top-level text columns with small dictionaries: their pages take at most 12 bits for each value."""
     metadata = parquet.metadata
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
@@ -252,11 +253,11 @@ def _few_values(parquet: Any) -> list[str]:
     ]
 
 
-def _chunks(groups: Sequence[Any], index: int) -> list[Any]:
+def _chunks(groups: Sequence[pq.RowGroupMetaData], index: int) -> list[pq.ColumnChunkMetaData]:
     return [group.column(index) for group in groups]
 
 
-def _leaf_ids(field: Any) -> list[int | None]:
+def _leaf_ids(field: pa.Field) -> list[int | None]:
     inner = children(field.type)
     if not inner:
         return [field_id(field)]

@@ -17,14 +17,14 @@ from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, 
 _PLAIN = ParquetOptions.of({"write.parquet.compression-codec": "none"})
 
 
-def problem_of_statistics(groups: Sequence[Any], rows: Any, schema: Schema) -> str | None:
+def problem_of_statistics(groups: Sequence[Any], rows: pa.Table, schema: Schema) -> str | None:
     """Why the statistics of a row group are not true of its `rows`; None when they are.
 
     `groups` are the metadata of the row group in the form of PyArrow, once for each reader of the footer, and `rows` are a table of this
     schema. A bound may lie farther out than the values, and statistics may be missing.
     """
     # Arrow writes the same rows again, only to compute their statistics.
-    sink, footers = pa.BufferOutputStream(), list[Any]()
+    sink, footers = pa.BufferOutputStream(), list[pq.FileMetaData]()
     writer = parquet_writer(sink, rows.schema, _PLAIN, [], footers)
     writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
     writer.close()
@@ -49,7 +49,7 @@ def _problem(said: Any, true: Any, leaf: Leaf) -> str | None:
     return None
 
 
-def _bounds(known: Any, rows: Any, schema: Schema, leaf: Leaf) -> tuple[bytes, bytes] | None:
+def _bounds(known: Any, rows: pa.Table, schema: Schema, leaf: Leaf) -> tuple[bytes, bytes] | None:
     """The true bounds of a column; None when it has no value with an order."""
     if known is not None and known.has_min_max:
         return known.min_raw, known.max_raw

@@ -6,14 +6,13 @@ A digest would not do. Its sums are made to show mistakes, and somebody who know
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def same_values(one: Any, other: Any) -> bool:
+def same_values(one: pa.Array, other: pa.Array) -> bool:
     """Whether two arrays hold the same values in the same order. NaNs are compared by their bits, and so are 0.0 and −0.0."""
     if len(one) != len(other) or one.type != other.type or one.null_count != other.null_count:
         return False
@@ -35,13 +34,13 @@ def same_values(one: Any, other: Any) -> bool:
     return bool(one.equals(other))
 
 
-def _same_maps(one: Any, other: Any) -> bool:
+def _same_maps(one: pa.Array, other: pa.Array) -> bool:
     if not np.array_equal(*(np.diff(each.offsets.to_numpy()) for each in (one, other))):
         return False
     return all(same_values(*parts) for parts in zip(_entries(one), _entries(other), strict=True))
 
 
-def _entries(maps: Any) -> Iterator[Any]:
+def _entries(maps: pa.MapArray) -> Iterator[pa.Array]:
     """The keys and the values of maps without NULL, as two arrays."""
     low, high = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     yield maps.keys.slice(low, high - low)

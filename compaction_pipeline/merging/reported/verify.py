@@ -35,7 +35,7 @@ from compaction_pipeline.merging.reported.row_groups import problem_of_statistic
 from compaction_pipeline.merging.reported.same_values import same_values
 from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter
 
-Place = tuple[Any, ...]
+Place = tuple[object, ...]
 
 
 class FalseRows(Exception):
@@ -114,7 +114,7 @@ class _Rows:
     schema: Schema
     checked: bool = False
 
-    def tables(self) -> Iterator[Any]:
+    def tables(self) -> Iterator[pa.Table]:
         """The rows, one row group after the other."""
         # Also in columns of which the table keeps no metrics: a sort column has them all the same.
         modes = MetricsModes.of(self.schema, {"write.metadata.metrics.default": "counts"})
@@ -164,7 +164,7 @@ def _compare_rows(place: Place, reported: _Rows, wanted: _Rows) -> None:
 class _Stream:
     """Gives rows in the numbers that are asked for."""
 
-    def __init__(self, tables: Iterator[Any]) -> None:
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
         self._tables = tables
         self._held: Any = None
 
@@ -176,11 +176,11 @@ class _Stream:
                 return 0
         return int(self._held.num_rows)
 
-    def take(self, rows: int) -> Any:
+    def take(self, rows: int) -> pa.Table:
         taken, self._held = self._held.slice(0, rows), self._held.slice(rows)
         return taken
 
 
-def _joined(column: Any) -> Any:
+def _joined(column: pa.ChunkedArray) -> pa.Array:
     joined = column.combine_chunks()
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
@@ -88,7 +89,7 @@ class ColumnMetrics:
     split_offsets: list[int] = field(default_factory=list)
 
 
-def footer_bytes(metadata: Any) -> int:
+def footer_bytes(metadata: pq.FileMetaData) -> int:
     """The length of the footer that was written with this metadata. PyArrow does not tell it of a file that it has just written."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
@@ -214,12 +215,12 @@ class NanCounter:
         """The top-level columns that have to be decoded for the counts."""
         return frozenset(path[0] for _, path in self._paths)
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Count the NaN of a record batch or table."""
         for column in self.columns:
             self.add_column(column, batch.column(column))
 
-    def add_column(self, top: int, column: Any) -> None:
+    def add_column(self, top: int, column: pa.Array | pa.ChunkedArray) -> None:
         """Count the NaN of one top-level column."""
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         for number, path in self._paths:
@@ -248,12 +249,12 @@ def _paths(kind: IcebergType, number: int, path: tuple[int, ...]) -> Iterator[tu
         yield number, path
 
 
-def _nans(array: Any, path: tuple[int, ...]) -> int:
+def _nans(array: pa.Array, path: tuple[int, ...]) -> int:
     values = _values(array, path)
     return 0 if values is None else int(pc.sum(pc.is_nan(values)).as_py() or 0)
 
 
-def _values(array: Any, path: tuple[int, ...]) -> Any | None:
+def _values(array: pa.Array, path: tuple[int, ...]) -> pa.Array | None:
     """The values of a primitive column, which lies at this path in the array. None when there is none but NULLs."""
     if array.null_count == len(array):
         # Arrow cannot flatten such an array if a UUID is inside.
@@ -269,7 +270,7 @@ def _values(array: Any, path: tuple[int, ...]) -> Any | None:
     return _values(pc.list_flatten(array), path[1:])
 
 
-def bounds_of_bytes(table: Any, schema: Schema, field_id: int) -> tuple[bytes, bytes] | None:
+def bounds_of_bytes(table: pa.Table, schema: Schema, field_id: int) -> tuple[bytes, bytes] | None:
     """The lowest and the highest value of a column of texts or bytes, as Parquet orders them. None when there is none but NULLs."""
     places = (each for index, column in enumerate(schema.fields) for each in _paths(column.field_type, column.field_id, (index,)))
     top, *within = next(path for number, path in places if number == field_id)

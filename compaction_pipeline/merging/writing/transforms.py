@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
     DayTransform,
@@ -24,20 +25,22 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
-from pyiceberg.types import BinaryType, IcebergType, IntegerType, LongType, PrimitiveType, StringType, StructType
+from pyiceberg.types import BinaryType, IcebergType, IntegerType, LongType, NestedField, PrimitiveType, StringType, StructType
 
 from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.merging.single_values import single_value
 
+Convert = Callable[[pa.Array], pa.Array]
+"""Turns an Arrow array into another with as many rows."""
 _MICROS_PER_HOUR = 3_600_000_000
 _MICROS_PER_DAY = 24 * _MICROS_PER_HOUR
-_UNITS: dict[type[Any], str] = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D"}
+_UNITS: dict[type[Transform[Any, Any]], str] = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D"}
 
 
 def column_path(schema: Schema, number: int) -> tuple[int, ...] | None:
     """The places of the fields that lead through structs to a primitive field. None if it lies inside a list or map, or does not exist."""
 
-    def search(fields: tuple[Any, ...]) -> tuple[int, ...] | None:
+    def search(fields: tuple[NestedField, ...]) -> tuple[int, ...] | None:
         for index, field in enumerate(fields):
             if field.field_id == number:
                 return (index,) if isinstance(field.field_type, PrimitiveType) else None
@@ -50,7 +53,7 @@ def column_path(schema: Schema, number: int) -> tuple[int, ...] | None:
     return search(schema.fields)
 
 
-def transformed(transform: Transform[Any, Any], source: IcebergType) -> Callable[[Any], Any] | None:
+def transformed(transform: Transform[Any, Any], source: IcebergType) -> Convert | None:
     """The transform as a function of Arrow arrays. None for a transform that this version does not know."""
     if isinstance(transform, UnknownTransform):
         return None
@@ -75,11 +78,11 @@ def transformed(transform: Transform[Any, Any], source: IcebergType) -> Callable
     return lambda array: _by_distinct(array, one, result)
 
 
-def _with_nulls(values: Any, array: Any, arrow: Any) -> Any:
+def _with_nulls(values: NDArray[np.generic], array: pa.Array, arrow: pa.DataType) -> pa.Array:
     return pa.array(values, arrow, mask=array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None)
 
 
-def _calendar(array: Any, unit: str) -> Any:
+def _calendar(array: pa.Array, unit: str) -> pa.Array:
     """The years, months or days since 1970 of dates or timestamps, rounded down."""
     if pa.types.is_date(array.type):
         days = array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -90,29 +93,29 @@ def _calendar(array: Any, unit: str) -> Any:
     return _with_nulls(moments.astype(f"datetime64[{unit}]").astype(np.int64).astype(np.int32), array, pa.int32())
 
 
-def _hours(array: Any) -> Any:
+def _hours(array: pa.Array) -> pa.Array:
     micros = array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return _with_nulls((micros // _MICROS_PER_HOUR).astype(np.int32), array, pa.int32())
 
 
-def _truncated_numbers(array: Any, width: int) -> Any:
+def _truncated_numbers(array: pa.Array, width: int) -> pa.Array:
     numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
     return _with_nulls(numbers - numbers % width, array, array.type)
 
 
-def _by_distinct(array: Any, transform: Callable[[Any], Any], result: Any) -> Any:
+def _by_distinct(array: pa.Array, transform: Callable[[Any], Any], result: pa.DataType | None) -> pa.Array:
     encoded = (array.storage if isinstance(array.type, pa.BaseExtensionType) else array).dictionary_encode()
     values = [transform(_internal(value, encoded.dictionary.type)) for value in encoded.dictionary]
     return pa.array(values, result or array.type).take(encoded.indices)
 
 
-def _internal(scalar: Any, arrow: Any) -> Any:
+def _internal(scalar: pa.Scalar, arrow: pa.DataType) -> Any:
     if pa.types.is_date(arrow) or pa.types.is_time(arrow) or pa.types.is_timestamp(arrow):
         return scalar.value
     return scalar.as_py()
 
 
-def partition_value(name: str, kind: IcebergType, scalar: Any) -> PartitionValue:
+def partition_value(name: str, kind: IcebergType, scalar: pa.Scalar) -> PartitionValue:
     """A partition field's value, an Arrow scalar, as the table's own manifests would give it."""
     if scalar is None or not scalar.is_valid:
         return PartitionValue(name, str(kind), None)

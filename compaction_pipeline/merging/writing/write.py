@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
@@ -61,7 +61,7 @@ class DataWriter:
         self._numbers = 0
         self.outputs: list[OutputFile] = []
 
-    def write(self, partition: Partition, batch: Any, names: FilePaths | None = None) -> None:
+    def write(self, partition: Partition, batch: pa.RecordBatch, names: FilePaths | None = None) -> None:
         """Put the rows into a file of this partition. Rows with other `names` go to other files; the writer's own names are the default."""
         place = (partition, names or self._names)
         writer = self._partitions.get(place)
@@ -83,7 +83,7 @@ class DataWriter:
         for writer in self._partitions.values():
             writer.abandon()
 
-    def open_file(self, partition: Partition, names: FilePaths, schema: Any) -> _OpenOutput:
+    def open_file(self, partition: Partition, names: FilePaths, schema: pa.Schema) -> _OpenOutput:
         path = names.path(partition, self._numbers)
         self._numbers += 1
         return _OpenOutput(self, self._files, path, partition, self._spec_id, schema)
@@ -97,13 +97,13 @@ class _PartitionWriter:
         self._owner = owner
         self._partition = partition
         self._names = names
-        self._buffer: list[Any] = []
+        self._buffer: list[pa.RecordBatch] = []
         self.buffered_bytes = 0
         self._buffered_rows = 0
         self._file: _OpenOutput | None = None
         self._ends = FileEnds(owner.sizing, owner.progress)
 
-    def add(self, batch: Any) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
             room = self._ends.cut(batch.num_rows, self._taken_bytes())
             if room is None:
@@ -115,7 +115,7 @@ class _PartitionWriter:
                 self._roll()
             batch = batch.slice(room)
 
-    def _hold(self, batch: Any) -> None:
+    def _hold(self, batch: pa.RecordBatch) -> None:
         limit = self._owner.sizing.held_bytes(self._owner.options.row_group_bytes)
         # A batch that is held whole keeps its digest. So a row group may end a little below its limit, to avoid cutting a batch.
         if batch.nbytes <= limit // 4 and self.buffered_bytes + batch.nbytes > limit:
@@ -149,7 +149,7 @@ class _PartitionWriter:
         # The allocator would keep the memory of the row group. If the task has little memory, it must give it back.
         release_while_tight()
 
-    def _assembled(self) -> Any:
+    def _assembled(self) -> pa.Table:
         """The held batches as one table. If only some batches hold a column as dictionaries, the column is decoded."""
         columns, fields = [], []
         for index, field in enumerate(self._owner.arrow):
@@ -178,7 +178,7 @@ class _PartitionWriter:
 class _OpenOutput:
     """A data file that is being written."""
 
-    def __init__(self, owner: DataWriter, files: FileAccess, path: str, partition: Partition, spec_id: int, schema: Any) -> None:
+    def __init__(self, owner: DataWriter, files: FileAccess, path: str, partition: Partition, spec_id: int, schema: pa.Schema) -> None:
         self.path = path
         self.schema = schema
         self.rows = 0
@@ -191,7 +191,7 @@ class _OpenOutput:
         self._stream = self._stack.enter_context(files.output(path))
         encoded = owner.progress.dictionary_columns()
         dictionaries = [leaf.parquet_path for leaf in owner.leaves if leaf.field_id in encoded]
-        self._footers: list[Any] = []
+        self._footers: list[pq.FileMetaData] = []
         with in_words(f"new file {path}", "cannot be written"):
             filters = {
                 path: {"ndv": max(1, min(each.values, owner.progress.rows_expected)), "fpp": each.fpp}
@@ -199,7 +199,7 @@ class _OpenOutput:
             }
             self._writer = parquet_writer(self._stream, schema, owner.options, dictionaries, self._footers, filters)
 
-    def write(self, table: Any) -> None:
+    def write(self, table: pa.Table) -> None:
         with in_words(f"new file {self.path}", "cannot be written"):
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._nans.add(table)
@@ -241,7 +241,7 @@ class _OpenOutput:
                 continue
 
 
-def rejoined(arrays: Sequence[Any], field: Any, *, plain: bool = False) -> Any:
+def rejoined(arrays: Sequence[pa.Array], field: pa.Field, *, plain: bool = False) -> pa.Array:
     """Join arrays as the chunks of one column. They are decoded if only some of them are dictionaries, or with `plain`."""
     encoded = [pa.types.is_dictionary(array.type) for array in arrays]
     if all(encoded) and not plain:

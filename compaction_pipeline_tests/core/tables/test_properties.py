@@ -126,7 +126,7 @@ def test_a_value_that_people_mistake_names_key_value_and_rule() -> None:
 
 
 def check_refused(key: str, value: str) -> None:
-    rule = next(item.rule for item in PROPERTIES if item.key == key)
+    rule = next(item.rule.text for item in PROPERTIES if item.key == key)
     with pytest.raises(ConfigError) as raised:
         resolve_properties({key: value}, {})
     assert key in str(raised.value)
