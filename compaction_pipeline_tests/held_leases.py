@@ -1,36 +1,30 @@
-"""A fixture that lets a sensor hold a lease for a moment."""
+"""Lets a sensor hold a lease for a moment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
-import pytest
-
-from compaction_pipeline.storage.leases import SqlLeaseStore
+from compaction_pipeline_tests.services.in_hand import InHand
 
 
-@pytest.fixture
-def held_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """A function that takes a lease's name. The first process that asks for this lease is refused, because a sensor holds it.
+class HeldForAMoment:
+    """Refuses the first process that asks for this lease, because a sensor holds it. `refused` is empty before, and has its name then."""
 
-    The function returns a list, which is empty at first and holds the lease's name after that refusal.
-    """
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.refused: list[str] = []
 
-    def hold(name: str) -> list[str]:
-        refused: list[str] = []
-        acquire = SqlLeaseStore.acquire
+    def __call__(self, leases: InHand) -> None:
+        """Answer for these leases from now on."""
+        real = leases.real
 
-        def asked(store: SqlLeaseStore, wanted: str, owner: str, now: datetime, lease: timedelta) -> bool:
-            if wanted != name or refused:
-                return acquire(store, wanted, owner, now, lease)
-            assert acquire(store, name, "sensor#1", now, lease)
-            taken = acquire(store, name, owner, now, lease)
-            store.release(name, "sensor#1")
-            refused.append(name)
-            return taken
+        def asked(wanted: str, owner: str, now: datetime, lease: timedelta) -> bool:
+            if wanted != self.name or self.refused:
+                return bool(real.acquire(wanted, owner, now, lease))
+            assert real.acquire(wanted, "sensor#1", now, lease)
+            taken = real.acquire(wanted, owner, now, lease)
+            real.release(wanted, "sensor#1")
+            self.refused.append(wanted)
+            return bool(taken)
 
-        monkeypatch.setattr(SqlLeaseStore, "acquire", asked)
-        return refused
-
-    return hold
+        leases.instead(acquire=asked)

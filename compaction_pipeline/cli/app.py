@@ -20,7 +20,7 @@ from typer.main import get_group
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.cli.logs import log_to_stderr
-from compaction_pipeline.cli.output import ANSWERED, Output, Verbosity, as_text, error_value
+from compaction_pipeline.cli.output import ANSWERED, Invocation, Output, Verbosity, as_text, error_value
 from compaction_pipeline.core.errors import CompactionError, ConfigError, ErrorCode
 
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
@@ -215,5 +215,6 @@ def _root(
     if verbose and quiet:
         raise ConfigError("--verbose and --quiet cannot both be given: choose one")
     flags = [flag for flag, given in (("--json", as_json), ("--verbose", verbose), ("--quiet", quiet)) if given]
-    context.obj = _output(flags)
-    log_to_stderr(context.obj.verbosity)
+    # Whoever runs the application in its own process may give it what opens the services.
+    context.obj = Invocation(_output(flags), context.obj)
+    log_to_stderr(context.obj.output.verbosity)

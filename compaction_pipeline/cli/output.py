@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +21,9 @@ from compaction_pipeline.core.insight.plain import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from compaction_pipeline.bootstrap import Services
+    from compaction_pipeline.settings import Settings
 
 # This is wide enough for every column of a table in a pipe or a log. A terminal has its own width.
 _PIPE_WIDTH = 200
@@ -105,6 +108,14 @@ def as_text(value: object) -> str:
 def _one_line(text: str) -> str:
     """The text as one line, because log collectors take each line for a message of its own."""
     return " ".join(line.strip() for line in text.splitlines())
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What each command is given: its output, and what opens its services where that is not `Services` itself."""
+
+    output: Output
+    open_services: Callable[[Settings], Services] | None
 
 
 def _console(*, stderr: bool) -> Console:

@@ -7,7 +7,7 @@ from types import TracebackType
 import typer
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.cli.output import Output
+from compaction_pipeline.cli.output import Invocation
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -24,8 +24,9 @@ class Session:
         # pydantic takes a third of a second to import, and the help of a command needs no settings.
         from compaction_pipeline.settings import load_settings
 
-        self.output: Output = context.obj
-        self.services = Services(load_settings(settings, _OPTIONS))
+        given: Invocation = context.obj
+        self.output = given.output
+        self.services = (given.open_services or Services)(load_settings(settings, _OPTIONS))
 
     def __enter__(self) -> Session:
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from threading import Event
 from typing import ParamSpec, TypeVar
 
 import dagster as dg
@@ -63,15 +64,17 @@ def ticking(
     return evaluate
 
 
-def abandoned_when_dagster_ends(tick: Callable[P, T]) -> Callable[P, T | dg.SkipReason]:
+def abandoned_when_dagster_ends(
+    tick: Callable[P, T], ends: Callable[[], Event | None] = ends_soon, end_server: Callable[[], None] = end_server_with_it
+) -> Callable[P, T | dg.SkipReason]:
     """Wrap a sensor's function, so that it answers at once when `dagster dev` ends. Its cursor stays, so no work is skipped."""
 
     @wraps(tick)
     def evaluate(*arguments: P.args, **named: P.kwargs) -> T | dg.SkipReason:
-        event = ends_soon()
+        event = ends()
         if event is None:
             return tick(*arguments, **named)
-        end_server_with_it()
+        end_server()
         try:
             return abandoned_when(event, lambda: tick(*arguments, **named))
         except Abandoned:

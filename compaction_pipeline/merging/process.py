@@ -44,7 +44,8 @@ class _Running:
 class MergeProcess:
     """Starts a process at the first merge, and a new one after it has died. The process ends with `close`, and when this one ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, python: str = sys.executable) -> None:
+        self._python = python
         self._running: _Running | None = None
 
     def merge(
@@ -79,7 +80,7 @@ class MergeProcess:
         try:
             if self._running is None or self._running.process.poll() is not None:
                 self.close()
-                self._running = _start()
+                self._running = _start(self._python)
             self._running.asked.write(message)
             self._running.asked.flush()
             answer = pickle.load(self._running.answers)
@@ -99,11 +100,11 @@ class MergeProcess:
         return f"exit code {running.process.wait()}"
 
 
-def _start() -> _Running:
+def _start(python: str) -> _Running:
     answers, to_us = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(to_us)],
+            [python, "-m", __name__, str(to_us)],
             stdin=subprocess.PIPE,
             # Answers have a pipe of their own, because libraries may print.
             stdout=_STDERR,

@@ -27,10 +27,17 @@ class SmallFirstEngine:
     another part of the program uses it.
     """
 
-    def __init__(self, spark: Callable[[], MergeEngine], runs: Callable[[], bool], seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        spark: Callable[[], MergeEngine],
+        runs: Callable[[], bool],
+        seconds: Callable[[], float] = time.monotonic,
+        longest_turn_seconds: float = _LONGEST_TURN_SECONDS,
+    ) -> None:
         self._make_spark = spark
         self._runs = runs
         self._seconds = seconds
+        self._longest_turn_seconds = longest_turn_seconds
         self._here = InProcessMergeEngine()
         self._spark: MergeEngine | None = None
         self._starts = Lock()
@@ -65,7 +72,7 @@ class SmallFirstEngine:
 
     def _merged_here(self, task: MergeInput[Work], file_io: Mapping[str, str]) -> MergeResult | None:
         """Merge a task in this process. None when the merge before it hangs."""
-        if not self._turn.acquire(timeout=_LONGEST_TURN_SECONDS):
+        if not self._turn.acquire(timeout=self._longest_turn_seconds):
             return None
         began = self._seconds()
         try:

@@ -10,10 +10,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Connection, Engine, func, select
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.storage.engine import reading
@@ -46,10 +47,16 @@ class _Measured:
 class DatabaseClock:
     """One verb: now. Several threads may use it at once."""
 
-    def __init__(self, engine: Engine, monotonic: Callable[[], float] = since_start) -> None:
-        """`monotonic` returns seconds that never go back, from any beginning."""
+    def __init__(
+        self,
+        engine: Engine,
+        monotonic: Callable[[], float] = since_start,
+        reads: Callable[[Engine], AbstractContextManager[Connection]] = reading,
+    ) -> None:
+        """`monotonic` returns seconds that never go back, from any beginning. `reads` opens a transaction that reads."""
         self._engine = engine
         self._monotonic = monotonic
+        self._reads = reads
         self._lock = threading.Lock()
         self._measured: _Measured | None = None
 
@@ -84,7 +91,7 @@ class DatabaseClock:
         return found if found.took_seconds <= max(_SLOW_SECONDS, known.took_seconds) else stays
 
     def _measure(self) -> _Measured:
-        with reading(self._engine) as connection:
+        with self._reads(self._engine) as connection:
             before = self._monotonic()
             answer: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
             after = self._monotonic()

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +21,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import IntegerType, LongType, NestedField
 from typer.testing import CliRunner, Result
 
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.work.merge_input import MergeInput
@@ -31,9 +32,9 @@ from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging import engine as merge_engine
 from compaction_pipeline.merging.engine import InProcessMergeEngine
-from compaction_pipeline_tests.held_leases import held_for_a_moment
-
-__all__ = ["held_for_a_moment"]
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.services.in_hand import InHand, take_in_hand
 
 TABLE = "lake.shop.orders"
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "bucket", IntegerType(), required=False))
@@ -46,10 +47,21 @@ class Desk:
 
     folder: Path
     lake: SqlCatalog
+    preparations: list[Callable[[Services], None]] = field(default_factory=list)
+
+    def hold(self, part: str, take: Callable[[InHand], None]) -> None:
+        """Let `take` have a part of the services of each later command, such as `plan_tables`, in its hand."""
+        self.preparations.append(lambda services: take_in_hand(services, part, take))
+
+    def _opened(self, settings: Settings) -> Services:
+        services = OpenedServices(settings)
+        for prepare in self.preparations:
+            prepare(services)
+        return services
 
     def type(self, *arguments: str, **environment: str | None) -> Result:
         """Run a command. It must not raise any exception except SystemExit."""
-        result = CliRunner(env=environment).invoke(app, list(arguments))
+        result = CliRunner(env=environment).invoke(app, list(arguments), obj=self._opened)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return result
 

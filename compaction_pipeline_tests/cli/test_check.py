@@ -10,9 +10,9 @@ import pytest
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.one_table import OneTable
 from compaction_pipeline.services.tables.refresh_files import Refresh
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline_tests.services.in_hand import InHand
 
 
 @pytest.fixture
@@ -77,11 +77,11 @@ def test_a_strict_gate_does_not_pass_where_there_is_no_table(desk: Desk) -> None
     assert desk.json("check")["passed"] is True
 
 
-def test_a_path_with_brackets_is_no_markup(lake: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: OneTable, table: TableIdentifier) -> Refresh:
+def test_a_path_with_brackets_is_no_markup(lake: Desk) -> None:
+    def fails(table: TableIdentifier) -> Refresh:
         raise StorageUnavailable("file /we[/ird]/[errno 2] is away")
 
-    monkeypatch.setattr(OneTable, "refresh", fails)
+    lake.hold("one_table", lambda one_table: one_table.instead(refresh=fails))
     said = lake.type("check", TABLE)
     assert said.exit_code == 1
     assert f"{TABLE} could not be read: file /we[/ird]/[errno 2] is away" in said.stdout
@@ -146,15 +146,19 @@ def test_a_table_that_does_not_exist_is_bad_input(lake: Desk) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["nowhere.shop.orders", "lake.shop.nothing"])
-def test_a_mistyped_name_is_found_before_any_table_is_read(lake: Desk, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+def test_a_mistyped_name_is_found_before_any_table_is_read(lake: Desk, wrong: str) -> None:
     lake.type("table", "list")
-    refresh, refreshed = OneTable.refresh, []
+    refreshed: list[str] = []
 
-    def noted(service: OneTable, table: TableIdentifier) -> Refresh:
-        refreshed.append(str(table))
-        return refresh(service, table)
+    def take(one_table: InHand) -> None:
+        def noted(table: TableIdentifier) -> Refresh:
+            refreshed.append(str(table))
+            refresh: Refresh = one_table.real.refresh(table)
+            return refresh
 
-    monkeypatch.setattr(OneTable, "refresh", noted)
+        one_table.instead(refresh=noted)
+
+    lake.hold("one_table", take)
     assert wrong in lake.json("check", TABLE, wrong, code=2)["error"]
     assert TABLE not in refreshed
 

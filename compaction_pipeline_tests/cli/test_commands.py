@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from compaction_pipeline.cli import render
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -146,14 +145,13 @@ def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
         assert word in people
 
 
-def test_a_person_is_shown_the_first_files_and_json_has_all(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.table(files=3)
+def test_a_person_is_shown_the_first_files_and_json_has_all(desk: Desk) -> None:
+    desk.table(files=51)
     desk.add_catalog()
-    monkeypatch.setattr(render, "MOST_FILES", 4)
     people = desk.type("table", "show", TABLE).stdout
-    assert "the first 4 of 6 files; --json lists all" in people
-    assert people.count(".parquet") == 4
-    assert len(desk.json("table", "show", TABLE)["files"]) == 6
+    assert "the first 100 of 102 files; --json lists all" in people
+    assert people.count(".parquet") == 100
+    assert len(desk.json("table", "show", TABLE)["files"]) == 102
 
 
 def test_no_tables_come_with_the_next_step(desk: Desk) -> None:
@@ -334,11 +332,11 @@ def test_global_options_may_stand_anywhere(desk: Desk, arguments: tuple[str, ...
     assert json.loads(desk.type(*arguments).stdout) == []
 
 
-def test_an_unexpected_error_is_one_sentence_and_its_place_only_with_verbose(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: object) -> None:
+def test_an_unexpected_error_is_one_sentence_and_its_place_only_with_verbose(desk: Desk) -> None:
+    def broken() -> None:
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setattr("compaction_pipeline.services.insight.read_status.ReadStatus.status", broken)
+    desk.hold("read_status", lambda status: status.instead(status=broken))
     result = desk.type("status")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "ZeroDivisionError: a fault of ours" in result.stderr

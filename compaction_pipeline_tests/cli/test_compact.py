@@ -22,6 +22,7 @@ from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 from compaction_pipeline_tests.cli.records import KEYS
+from compaction_pipeline_tests.held_leases import HeldForAMoment
 from compaction_pipeline_tests.opened import opened
 
 OUT_OF_BOUNDS = (
@@ -105,15 +106,14 @@ def test_a_table_that_another_process_merges_gives_nothing_to_do_and_its_own_cod
 
 
 @pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
-def test_a_lease_that_a_sensor_holds_for_a_moment_is_waited_for(
-    desk: Desk, held_for_a_moment: Callable[[str], list[str]], what: str
-) -> None:
+def test_a_lease_that_a_sensor_holds_for_a_moment_is_waited_for(desk: Desk, what: str) -> None:
     desk.table(files=12)
     desk.add_catalog()
-    released = held_for_a_moment(f"{what}:{TABLE}")
+    held = HeldForAMoment(f"{what}:{TABLE}")
+    desk.hold("leases", held)
     answer = desk.json("compact", TABLE)
     assert (answer["tasks"], answer["committed"]) == (2, 2)
-    assert released == [f"{what}:{TABLE}"]
+    assert held.refused == [f"{what}:{TABLE}"]
 
 
 def test_a_dry_run_changes_nothing(desk: Desk) -> None:
@@ -382,10 +382,8 @@ def test_a_commit_that_a_second_interrupt_cuts_off_is_settled_by_the_next_comman
     assert len(desk.ids(table)) == 24
 
 
-def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "compaction_pipeline.services.insight.read_status.ReadStatus.status", lambda self: signal.raise_signal(signal.SIGINT)
-    )
+def test_an_interrupt_of_any_command_is_one_sentence(desk: Desk) -> None:
+    desk.hold("read_status", lambda status: status.instead(status=lambda: signal.raise_signal(signal.SIGINT)))
     result = desk.type("status")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "error: interrupted; run the command again\n")
     interrupted = {"error": "interrupted; run the command again", "exit_code": 130, "reason_code": "INTERRUPTED"}

@@ -10,10 +10,9 @@ from pyiceberg.expressions import EqualTo
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable
-from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
-from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline_tests.services.in_hand import InHand
 
 DOWN = StorageUnavailable("the state database did not answer")
 
@@ -32,23 +31,27 @@ def fails_from(call: int, method: Callable[..., Any]) -> Callable[..., Any]:
     return failing
 
 
-def conflict_in_bucket_0(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def conflict_in_bucket_0(desk: Desk) -> None:
     """Let a writer delete a file of bucket 0 before the first commit, and let the second plan fail."""
     table = desk.table(files=12)
     desk.add_catalog()
-    commit = IcebergCommitter.commit
+    raced: list[bool] = []
 
-    def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(IcebergCommitter, "commit", commit)
-        table.refresh().delete(EqualTo("id", 10))
-        return commit(*arguments)
+    def take(committer: InHand) -> None:
+        def late(*arguments: Any) -> Any:
+            if not raced:
+                raced.append(True)
+                table.refresh().delete(EqualTo("id", 10))
+            return committer.real.commit(*arguments)
 
-    monkeypatch.setattr(IcebergCommitter, "commit", late)
-    monkeypatch.setattr(PlanTables, "plan", fails_from(2, PlanTables.plan))
+        committer.instead(commit=late)
+
+    desk.hold("_committer", take)
+    desk.hold("plan_tables", lambda tables: tables.instead(plan=fails_from(2, tables.real.plan)))
 
 
-def test_programs_get_the_figures_of_what_was_committed_before_the_error(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    conflict_in_bucket_0(desk, monkeypatch)
+def test_programs_get_the_figures_of_what_was_committed_before_the_error(desk: Desk) -> None:
+    conflict_in_bucket_0(desk)
     answer = desk.json("compact", TABLE, code=3)
     [record] = desk.json("record", "list")
     assert (record["status"], len(record["committed_task_ids"])) == ("COMMITTED", 1)
@@ -58,8 +61,8 @@ def test_programs_get_the_figures_of_what_was_committed_before_the_error(desk: D
     assert answer["error"] == f"{DOWN}; nothing more was committed after {record['record_id']}; run the command again"
 
 
-def test_people_see_the_record_and_the_error(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    conflict_in_bucket_0(desk, monkeypatch)
+def test_people_see_the_record_and_the_error(desk: Desk) -> None:
+    conflict_in_bucket_0(desk)
     told = desk.type("compact", TABLE)
     assert told.exit_code == 3
     [record] = desk.json("record", "list")
@@ -100,14 +103,14 @@ def test_records_that_cannot_be_read_after_a_merge_leave_the_outcome_unknown(des
     assert answer["reason_code"] == "OUTCOME_UNKNOWN"
 
 
-def test_an_error_before_any_commit_keeps_its_code(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_before_any_commit_keeps_its_code(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
 
     def failing(*arguments: Any, **named: Any) -> CompactionError:
         raise DOWN
 
-    monkeypatch.setattr(PlanTables, "plan", failing)
+    desk.hold("plan_tables", lambda tables: tables.instead(plan=failing))
     answer = desk.json("compact", TABLE, code=1)
     assert (answer["committed"], answer["records"], answer["reason_code"], answer["error"]) == (0, [], "UNAVAILABLE", str(DOWN))
     assert (answer["files_before"], answer["files_after"]) == (24, 24)

@@ -13,9 +13,6 @@ import pytest
 from compaction_pipeline.cli.app import last_words
 from compaction_pipeline.cli.output import ANSWERED, Output
 from compaction_pipeline.core.errors import ErrorCode
-from compaction_pipeline.services.compact import CompactTables
-from compaction_pipeline.services.one_table import OneTable
-from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 from compaction_pipeline_tests.cli.records import KEYS
 
@@ -49,38 +46,38 @@ def test_a_bad_setting_is_the_same_object(desk: Desk, monkeypatch: pytest.Monkey
     whole(desk.json("compact", TABLE, code=2), TABLE, 2)
 
 
-def test_a_fault_of_ours_is_the_same_object(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_is_the_same_object(desk: Desk) -> None:
     desk.table(files=2)
     desk.add_catalog()
 
     def fail(*arguments: object, **named: object) -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(CompactTables, "compact", fail)
+    desk.hold("compact_tables", lambda tables: tables.instead(compact=fail))
     whole(desk.json("compact", TABLE, code=1), TABLE, 1)
 
 
-def test_sigterm_before_anything_was_planned_is_the_same_object(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_before_anything_was_planned_is_the_same_object(desk: Desk) -> None:
     desk.table(files=2)
     desk.add_catalog()
 
     def end(*arguments: object, **named: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(RefreshFiles, "refresh", end)
+    desk.hold("refresh_files", lambda files: files.instead(refresh=end))
     answer = desk.json("compact", TABLE, code=130)
     whole(answer, TABLE, 130)
     assert answer["reason_code"] == "INTERRUPTED"
 
 
-def test_sigterm_after_the_commit_reports_the_commit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_after_the_commit_reports_the_commit(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()
 
     def end(*arguments: object, **named: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(OneTable, "look_again", end)
+    desk.hold("one_table", lambda one_table: one_table.instead(look_again=end))
     answer = desk.json("compact", TABLE, code=130)
     whole(answer, TABLE, 130)
     assert (answer["committed"], answer["files_after"]) == (2, 2)

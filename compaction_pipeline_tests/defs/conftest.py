@@ -16,10 +16,7 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.settings import Settings, load_settings
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
-from compaction_pipeline_tests.held_leases import held_for_a_moment
 from compaction_pipeline_tests.opened import OpenedServices
-
-__all__ = ["held_for_a_moment"]
 
 _ROWS_WRITTEN = 45
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -17,7 +17,7 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
-from compaction_pipeline.bootstrap import Services, open_services
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.ports import CommitOutcome
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import StorageUnavailable
@@ -26,7 +26,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.definitions import defs
-from compaction_pipeline.defs import report, resources
+from compaction_pipeline.defs import report
 from compaction_pipeline.defs.checks import CHECKS, check_keys
 from compaction_pipeline.defs.draining import pool_wanted_by
 from compaction_pipeline.defs.names import MACHINE_TAGS
@@ -34,14 +34,13 @@ from compaction_pipeline.defs.report import RunReport
 from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.defs.runs import is_followed
 from compaction_pipeline.foundations import utc_now
-from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
-from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
-from compaction_pipeline.services.queue.serve_tasks import ServeTasks
-from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.defs.executed import events, failure, launch, materializations, run
+from compaction_pipeline_tests.defs.in_hand import in_hand, prepared
 from compaction_pipeline_tests.defs.lake import Lake, key, node
+from compaction_pipeline_tests.held_leases import HeldForAMoment
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, NAMES, TABLE_HEALTH
+from compaction_pipeline_tests.services.in_hand import InHand
 
 # ---- launched by a person ----------------------------------------------------------------------------------------------
 
@@ -202,23 +201,21 @@ def test_a_paused_table_is_not_compacted_and_says_who_can_change_that(
 
 
 @pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
-def test_a_launch_waits_for_a_lease_that_a_sensor_holds_for_a_moment(
-    lake: Lake, instance: dg.DagsterInstance, held_for_a_moment: Callable[[str], list[str]], what: str
-) -> None:
-    released = held_for_a_moment(f"{what}:lake.shop.orders")
-    assert launch(instance, COMPACTED_FILES, key(1)).success
-    assert released == [f"{what}:lake.shop.orders"]
+def test_a_launch_waits_for_a_lease_that_a_sensor_holds_for_a_moment(lake: Lake, instance: dg.DagsterInstance, what: str) -> None:
+    held = HeldForAMoment(f"{what}:lake.shop.orders")
+    assert launch(instance, COMPACTED_FILES, key(1), resources=in_hand("leases", held)).success
+    assert held.refused == [f"{what}:lake.shop.orders"]
     (event,) = events(instance, COMPACTED_FILES)
     assert (event.partition, event.metadata["written_files_count"].value) == (key(1), 1)
 
 
 @pytest.mark.parametrize("what", ["plan", "refresh", "commit"])
 def test_a_run_of_named_nodes_waits_for_a_lease_that_a_sensor_holds_for_a_moment(
-    lake: Lake, instance: dg.DagsterInstance, held_for_a_moment: Callable[[str], list[str]], what: str
+    lake: Lake, instance: dg.DagsterInstance, what: str
 ) -> None:
-    released = held_for_a_moment(f"{what}:lake.shop.orders")
-    assert run(instance, "compact_job", node_keys=[key(1)]).success
-    assert released == [f"{what}:lake.shop.orders"]
+    held = HeldForAMoment(f"{what}:lake.shop.orders")
+    assert run(instance, "compact_job", node_keys=[key(1)], resources=in_hand("leases", held)).success
+    assert held.refused == [f"{what}:lake.shop.orders"]
     (event,) = events(instance, COMPACTED_FILES)
     assert (event.partition, event.metadata["written_files_count"].value) == (key(1), 1)
 
@@ -270,20 +267,18 @@ def test_a_node_that_was_not_launched_does_not_count_for_the_run_that_commits_it
     assert lake.files() == 3
 
 
-def test_a_commit_that_ends_while_the_run_is_terminated_counts_for_the_run(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = IcebergCommitter.commit
+def test_a_commit_that_ends_while_the_run_is_terminated_counts_for_the_run(lake: Lake, instance: dg.DagsterInstance) -> None:
+    def take(committer: InHand) -> None:
+        def terminated(*arguments: Any) -> CommitOutcome:
+            outcome = committer.real.commit(*arguments)
+            signal.raise_signal(signal.SIGTERM)
+            return outcome
 
-    def terminated(*arguments: Any) -> CommitOutcome:
-        outcome = commit(*arguments)
-        signal.raise_signal(signal.SIGTERM)
-        return outcome
+        committer.instead(commit=terminated)
 
-    monkeypatch.setattr(IcebergCommitter, "commit", terminated)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        assert not launch(instance, COMPACTED_FILES, key(1)).success
+        assert not launch(instance, COMPACTED_FILES, key(1), resources=in_hand("_committer", take)).success
     finally:
         signal.signal(signal.SIGTERM, before)
     (record,) = instance.fetch_materializations(COMPACTED_FILES, limit=100).records
@@ -292,21 +287,20 @@ def test_a_commit_that_ends_while_the_run_is_terminated_counts_for_the_run(
     assert lake.files() == 6
 
 
-def test_a_node_whose_merge_was_cut_off_is_not_materialized(
-    lake: Lake, services: Services, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    complete = ServeTasks.complete
+def test_a_node_whose_merge_was_cut_off_is_not_materialized(lake: Lake, services: Services, instance: dg.DagsterInstance) -> None:
+    def take(queue: InHand) -> None:
+        def interrupted(*arguments: Any) -> TaskStatus:
+            # The second merge is cut off. The first is merged then, but not committed.
+            queue.instead(poll=interrupt)
+            status: TaskStatus = queue.real.complete(*arguments)
+            return status
 
-    def interrupted(*arguments: Any) -> TaskStatus:
-        # The second merge is cut off. The first is merged then, but not committed.
-        monkeypatch.setattr(ServeTasks, "poll", interrupt)
-        return complete(*arguments)
+        queue.instead(complete=interrupted)
 
     def interrupt(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ServeTasks, "complete", interrupted)
-    assert not launch(instance, COMPACTED_FILES, key(1), key(2)).success
+    assert not launch(instance, COMPACTED_FILES, key(1), key(2), resources=in_hand("serve_tasks", take)).success
     assert instance.get_materialized_partitions(COMPACTED_FILES) == set()
     assert (services.read_tasks.queue_counts().prepared, services.read_tasks.queue_counts().pending) == (1, 0)
     assert lake.files() == 9
@@ -352,22 +346,23 @@ def test_names_that_fit_nothing_fail_a_run_of_compact_job(lake: Lake, instance: 
     assert lake.files() == 9
 
 
-def test_a_launch_keeps_its_tasks_when_a_sensor_plans_meanwhile(
-    lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    complete, planned = ServeTasks.complete, []
+def test_a_launch_keeps_its_tasks_when_a_sensor_plans_meanwhile(lake: Lake, services: OpenedServices, instance: dg.DagsterInstance) -> None:
+    planned: list[Any] = []
 
-    def planning(queue: ServeTasks, task: CompactionTask, result: MergeResult) -> TaskStatus:
-        # A writer and a sensor come in while the first of two launched nodes is merged.
-        if not planned:
-            day = 3 - int(str(task.work.node)[-1])
-            lake.append_small_files(day, 4)
-            services.one_table.refresh(Lake.identifier)
-            planned.append(services.plan_tables.plan(Lake.identifier).plan.replaces)
-        return complete(queue, task, result)
+    def take(queue: InHand) -> None:
+        def planning(task: CompactionTask, result: MergeResult) -> TaskStatus:
+            # A writer and a sensor come in while the first of two launched nodes is merged.
+            if not planned:
+                day = 3 - int(str(task.work.node)[-1])
+                lake.append_small_files(day, 4)
+                services.one_table.refresh(Lake.identifier)
+                planned.append(services.plan_tables.plan(Lake.identifier).plan.replaces)
+            status: TaskStatus = queue.real.complete(task, result)
+            return status
 
-    monkeypatch.setattr(ServeTasks, "complete", planning)
-    assert launch(instance, COMPACTED_FILES, key(1), key(2)).success
+        queue.instead(complete=planning)
+
+    assert launch(instance, COMPACTED_FILES, key(1), key(2), resources=in_hand("serve_tasks", take)).success
     assert [len(replaced) for replaced in planned] == [0]
     assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
     # Two merged files, one of the third node, and the four new ones, which the sensor's task will merge.
@@ -518,22 +513,20 @@ def not_evaluated(instance: dg.DagsterInstance) -> list[str]:
 
 
 @pytest.fixture
-def two_hours_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let runs and ticks read a clock that is two hours ahead."""
+def two_hours_later() -> Mapping[str, Any]:
+    """The resources of runs that read a clock that is two hours ahead."""
 
-    def opened(settings: Settings, holder: str | None) -> Services:
-        services = open_services(settings, holder)
+    def later(services: Services) -> None:
         services.clock = lambda: utc_now() + timedelta(hours=2)
-        return services
 
-    monkeypatch.setattr(resources, "open_services", opened)
+    return prepared(later)
 
 
 def test_the_checks_job_runs_all_and_shows_why_one_fails(
-    lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: None
+    lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: Mapping[str, Any]
 ) -> None:
     services.one_table.refresh(Lake.identifier)
-    result = run(instance, "compaction_checks_job")
+    result = run(instance, "compaction_checks_job", resources=two_hours_later)
     judged = {name: found.evaluation for name, found in stored_checks(instance).items() if found.run_id == result.run_id}
     assert set(judged) == {check.name for check in CHECKS}
     small = judged["small_files_left"]
@@ -588,14 +581,14 @@ def test_a_run_whose_settings_break_a_rule_fails_in_words(
 
 
 def test_the_checks_job_judges_what_its_config_names(
-    lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: None
+    lake: Lake, services: Services, instance: dg.DagsterInstance, two_hours_later: Mapping[str, Any]
 ) -> None:
     services.one_table.refresh(Lake.identifier)
 
     def judged(**config: Any) -> dg.ExecuteInProcessResult:
         run_config = {"ops": {"judge": {"config": config}}}
         return defs.resolve_job_def("compaction_checks_job").execute_in_process(
-            instance=instance, run_config=run_config, raise_on_error=False
+            instance=instance, run_config=run_config, raise_on_error=False, resources=two_hours_later
         )
 
     assert "small_files_left (WARN): 2 of 3 nodes fail" in failure(judged(fail_on="WARN"))
@@ -706,15 +699,17 @@ def test_checks_that_cannot_be_judged_after_a_commit_end_no_merge_and_are_judged
 ) -> None:
     services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
-    judge, calls = JudgeCompaction.judge, count()
+    calls = count()
 
-    def unavailable_once(*arguments: Any, **named: Any) -> Any:
-        if next(calls) == 0:
-            raise StorageUnavailable("the state database does not answer")
-        return judge(*arguments, **named)
+    def take(judging: InHand) -> None:
+        def unavailable_once(*arguments: Any, **named: Any) -> Any:
+            if next(calls) == 0:
+                raise StorageUnavailable("the state database does not answer")
+            return judging.real.judge(*arguments, **named)
 
-    monkeypatch.setattr(JudgeCompaction, "judge", unavailable_once)
-    assert run(instance, "compact_job").success
+        judging.instead(judge=unavailable_once)
+
+    assert run(instance, "compact_job", resources=in_hand("judge_compaction", take)).success
     assert next(calls) >= 2
     assert {event.partition for event in events(instance, COMPACTED_FILES)} == {key(1), key(2)}
     assert not_evaluated(instance) == []
@@ -777,24 +772,28 @@ def test_the_newest_unfinished_run_of_a_backfill_and_any_that_ends_after_it_judg
 
 def test_a_backfill_judges_its_checks_once(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     judged: list[int] = []
-    judge, init = JudgeCompaction.judge, RunReport.__init__
+    init = RunReport.__init__
 
-    def counted(self: JudgeCompaction, checks: Any = CHECKS, *others: Any, **named: Any) -> Any:
-        judged.append(len(checks))
-        return judge(self, checks, *others, **named)
+    def take(judging: InHand) -> None:
+        def counted(checks: Any = CHECKS, *others: Any, **named: Any) -> Any:
+            judged.append(len(checks))
+            return judging.real.judge(checks, *others, **named)
+
+        judging.instead(judge=counted)
 
     def followed(self: RunReport, *arguments: Any) -> None:
         # The backfill has made its next run meanwhile.
         instance.add_run(of_backfill("b", "f" * 8, dg.DagsterRunStatus.NOT_STARTED))
         init(self, *arguments)
 
-    monkeypatch.setattr(JudgeCompaction, "judge", counted)
+    held = in_hand("judge_compaction", take)
     instance.add_dynamic_partitions("table_nodes", [key(1), key(2)])
     job = dg.define_asset_job("launched", dg.AssetSelection.assets(COMPACTED_FILES), executor_def=dg.in_process_executor)
     launched = dg.Definitions.merge(defs, dg.Definitions(jobs=[job])).resolve_job_def("launched")
 
     def launch_one(number: int) -> dg.ExecuteInProcessResult:
-        return launched.execute_in_process(instance=instance, partition_key=key(number), tags={"dagster/backfill": "b"})
+        tags = {"dagster/backfill": "b"}
+        return launched.execute_in_process(instance=instance, partition_key=key(number), tags=tags, resources=held)
 
     with monkeypatch.context() as patched:
         patched.setattr(RunReport, "__init__", followed)

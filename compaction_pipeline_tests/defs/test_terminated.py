@@ -14,11 +14,12 @@ from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, MACHINE_TAGS
 from compaction_pipeline.defs.terminated import HOLD, held_back
 from compaction_pipeline.foundations import utc_now
-from compaction_pipeline.services.queue.serve_tasks import ServeTasks
+from compaction_pipeline_tests.defs.in_hand import in_hand
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import NAMES
+from compaction_pipeline_tests.services.in_hand import InHand
 
 
 def started(instance: dg.DagsterInstance, job: str = COMPACT_JOB, *, by_machine: bool = True) -> dg.DagsterRun:
@@ -88,15 +89,17 @@ def test_a_tick_names_the_run_and_how_to_go_on_at_once(
 
 @pytest.mark.parametrize("by_person", [True, False])
 def test_a_terminated_run_says_what_is_done_what_is_left_and_who_goes_on(
-    by_person: bool, lake: Lake, services: OpenedServices, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    by_person: bool, lake: Lake, services: OpenedServices, instance: dg.DagsterInstance
 ) -> None:
     services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
-    complete = ServeTasks.complete
 
-    def interrupted(*arguments: Any) -> object:
-        monkeypatch.setattr(ServeTasks, "poll", interrupt)
-        return complete(*arguments)
+    def take(queue: InHand) -> None:
+        def interrupted(*arguments: Any) -> object:
+            queue.instead(poll=interrupt)
+            return queue.real.complete(*arguments)
+
+        queue.instead(complete=interrupted)
 
     def interrupt(*_: Any) -> None:
         (run,) = instance.get_runs()
@@ -104,9 +107,8 @@ def test_a_terminated_run_says_what_is_done_what_is_left_and_who_goes_on(
             instance.report_run_canceling(run)
         raise dg.DagsterExecutionInterruptedError
 
-    monkeypatch.setattr(ServeTasks, "complete", interrupted)
     with pytest.raises(dg.DagsterExecutionInterruptedError):
-        defs.resolve_job_def(COMPACT_JOB).execute_in_process(instance=instance)
+        defs.resolve_job_def(COMPACT_JOB).execute_in_process(instance=instance, resources=in_hand("serve_tasks", take))
     (run,) = instance.get_runs()
     (said,) = [
         entry.user_message for entry in instance.all_logs(run.run_id) if entry.level == logging.WARNING and "terminated" in entry.message

@@ -7,7 +7,6 @@ import threading
 import dagster as dg
 import pytest
 
-from compaction_pipeline.defs import ticks
 from compaction_pipeline.defs.ticks import BROKEN_OFF, abandoned_when_dagster_ends
 from compaction_pipeline.ending.dagster_dev import MARK, Abandoned, abandoned_when, ends_soon, whose_end_shows_it
 from compaction_pipeline.ending.process_table import ProcessEntry
@@ -76,11 +75,9 @@ def test_no_work_begins_after_the_request_to_end() -> None:
     assert begun == []
 
 
-def test_a_tick_says_that_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_says_that_it_was_broken_off() -> None:
     event = threading.Event()
     event.set()
-    monkeypatch.setattr(ticks, "ends_soon", lambda: event)
-    monkeypatch.setattr(ticks, "end_server_with_it", lambda: None)
-    answer = abandoned_when_dagster_ends(lambda: "done")()
+    answer = abandoned_when_dagster_ends(lambda: "done", lambda: event, lambda: None)()
     assert isinstance(answer, dg.SkipReason)
     assert answer.skip_message == BROKEN_OFF

@@ -186,7 +186,7 @@ def test_all_snapshots_are_requested_whatever_the_catalog_configures(rest: Rest)
     assert rest.server.count("GET /v1/namespaces/db/tables/t?snapshots=all") == 1
 
 
-def test_no_request_waits_for_ever(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_waits_for_ever(rest: Rest) -> None:
     rest.limit(0.2)
     rest.server.everything = Call.hang
     with pytest.raises(StorageUnavailable, match=r"timed out"):
@@ -196,7 +196,7 @@ def test_no_request_waits_for_ever(rest: Rest, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(StorageUnavailable, match=r"timed out a moment ago; it is asked again in \d+ s"):
         rest.catalogs.load(rest.table.identifier)
     assert len(rest.server.requests) == asked
-    monkeypatch.setattr(rest_catalog, "_silent_until", {})
+    rest_catalog._silent_until.clear()
     # Opening the catalog first requests a token, and then the catalog's configuration.
     fresh = Catalogs(lambda name: CatalogEntry(name, rest.properties), RequestLimits(60, 0.2, 60))
     with pytest.raises(StorageUnavailable, match=r"timed out"):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Transaction
 
 from compaction_pipeline.core.errors import ConfigError, RacesLost
-from compaction_pipeline.iceberg.commit.attempts import RetryPolicy
+from compaction_pipeline.iceberg.keyed.append import forget_sink
+from compaction_pipeline.iceberg.keyed.stores import load_stores
+from compaction_pipeline_tests.keyed.acting_catalog import Commit
 from compaction_pipeline_tests.keyed.written import Keyed, row
 
 EARLY = datetime(2026, 11, 23, 8, tzinfo=timezone.utc)
@@ -70,17 +69,13 @@ def test_a_sink_that_is_reset_writes_its_first_batches_again(keyed: Keyed) -> No
     keyed.check([row(1), row(2), row(3)])
 
 
-def test_a_reset_that_loses_races_is_tried_again(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_that_loses_races_is_tried_again(keyed: Keyed) -> None:
     keyed.write(("INSERT", row(1)), sink_id="a", batch=7)
-    commit, lost = Transaction.commit_transaction, []
 
-    def commit_late(self: Any) -> Any:
-        if len(lost) < 2:
-            lost.append(1)
-            raise CommitFailedException("another writer was faster")
-        return commit(self)
+    def lose(commit: Commit) -> None:
+        raise CommitFailedException("another writer was faster")
 
-    monkeypatch.setattr(Transaction, "commit_transaction", commit_late)
+    keyed.catalog.in_place_of_commits("t_change_", lose, lose)
     keyed.table.reset_sink("a")
     assert keyed.write(("INSERT", row(2)), sink_id="a", batch=0) is not None
 
@@ -105,13 +100,12 @@ def test_what_is_no_watermark_and_no_sink_is_refused(keyed: Keyed) -> None:
     keyed.check([row(1)])
 
 
-def test_a_reset_says_when_it_lost_every_race(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_says_when_it_lost_every_race(keyed: Keyed) -> None:
     keyed.write(("INSERT", row(1)), sink_id="a", batch=7)
 
-    def lost(self: Any) -> Any:
+    def lose(name: str, commit: Commit) -> None:
         raise CommitFailedException("another writer was faster")
 
-    monkeypatch.setattr(Transaction, "commit_transaction", lost)
-    monkeypatch.setattr(RetryPolicy, "WRITER", replace(RetryPolicy.WRITER, retries=1))
+    keyed.catalog.act = lose
     with pytest.raises(RacesLost, match="the marks of sink 'a' stay"):
-        keyed.table.reset_sink("a")
+        forget_sink(load_stores(keyed.catalog, ("db", "t")), "a", lambda seconds: None)

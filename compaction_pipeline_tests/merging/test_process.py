@@ -80,13 +80,11 @@ def test_a_process_that_died_is_told_and_the_next_merge_has_a_new_one(tmp_path: 
     assert process.merge([], {}) == []
 
 
-def test_a_process_that_cannot_start_is_told(tmp_path: Path, process: MergeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+def test_a_process_that_cannot_start_is_told(tmp_path: Path) -> None:
     with pytest.raises(MergeFailed, match=r"did not start: \[Errno 2\] No such file or directory"):
-        process.merge([], {})
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+        MergeProcess(str(tmp_path / "no-python")).merge([], {})
     with pytest.raises(MergeFailed, match="did not start: exit code 1"):
-        process.merge([], {})
+        MergeProcess("/bin/false").merge([], {})
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

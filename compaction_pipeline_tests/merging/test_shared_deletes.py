@@ -194,10 +194,9 @@ def test_a_set_does_not_serve_a_task_of_an_older_snapshot(tmp_path: Path) -> Non
 
 
 def test_keys_that_are_many_for_one_task_are_held_once_a_second_task_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletes, "_MANY_KEYS", 10)
     table = Table(tmp_path)
     files = [table.append([{"id": number, "name": ""}, {"id": -1, "name": ""}]) for number in range(4)]
-    table.delete_equal([{"id": index} for index in range(1_000)], [long(1, "id")])
+    table.delete_equal([{"id": index} for index in range(70_000)], [long(1, "id")])
     opened, shared = _opened(monkeypatch), SharedDeletes()
     assert [_merged(table, shared, file).rows_deleted_by_equality for file in files] == [1, 1, 1, 1]
     # The file is read once beside the rows of the first task, and once for the set.

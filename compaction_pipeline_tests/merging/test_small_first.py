@@ -18,7 +18,6 @@ from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.small_tasks import SMALL_BYTES, START
 from compaction_pipeline.core.work.work import Work
-from compaction_pipeline.merging import small_first
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.merging.small_first import SmallFirstEngine
 from compaction_pipeline_tests.merging.files import Table
@@ -172,11 +171,10 @@ def test_a_merge_that_waits_for_a_busy_store_is_canceled(tmp_path: Path) -> None
     assert result.error == "the merge was canceled"
 
 
-def test_one_task_at_a_time_is_merged_here_and_spark_takes_over_when_it_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_first, "_LONGEST_TURN_SECONDS", 0.01)
+def test_one_task_at_a_time_is_merged_here_and_spark_takes_over_when_it_hangs(tmp_path: Path) -> None:
     (first, layout), (second, other_layout) = small(tmp_path, "first"), small(tmp_path, "second")
     spark = Spark()
-    engine = engine_with(spark)
+    engine = SmallFirstEngine(lambda: spark, lambda: False, lambda: 0.0, longest_turn_seconds=0.01)
     began, let_go = Event(), Event()
 
     class Hanging(InProcessMergeEngine):

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.opened import OpenedServices
 
@@ -61,3 +62,14 @@ class ServicesInHand(OpenedServices):
     @cached_property
     def _committer(self) -> Any:
         return InHand(super()._committer)
+
+
+def take_in_hand(services: Services, part: str, take: Callable[[InHand], None]) -> None:
+    """Let `take` have a part of new services in its hand: one of their use cases, such as `serve_tasks`, or of their `stores`."""
+    if part in (each.name for each in fields(Stores)):
+        held = InHand(getattr(services._stores, part))
+        services._stores = replace(services._stores, **{part: held})
+    else:
+        held = InHand(getattr(services, part))
+        setattr(services, part, held)
+    take(held)

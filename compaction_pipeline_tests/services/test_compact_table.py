@@ -30,6 +30,7 @@ from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.broken_merges import Broken
 from compaction_pipeline_tests.services.heard import Between, Heard
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.in_hand import InHand
 from compaction_pipeline_tests.services.serving import serving
 
 FULL = PlanRequest(types=(CompactionType.FULL,), force=True)
@@ -126,19 +127,19 @@ def test_a_lease_that_is_never_given_back_is_an_error_that_names_its_holder(hous
         services.compact_tables.compact(table.identifier)
 
 
-def test_a_table_that_a_tick_is_reading_is_planned_after_that(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_a_tick_is_reading_is_planned_after_that(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    plan = type(services.plan_tables).plan
+    held = InHand(services.plan_tables)
+    services.plan_tables = held
 
     def read_meanwhile(*arguments: Any, **named: Any) -> object:
-        monkeypatch.undo()
         index = services.stores.tables.state(table.identifier).index
         assert index.loaded is not None
         indexed(services.stores, index.turned(Reading(index.loaded)))
-        return plan(*arguments, **named)
+        return held.real.plan(*arguments, **named)
 
-    monkeypatch.setattr(type(services.plan_tables), "plan", read_meanwhile)
+    held.instead_once(plan=read_meanwhile)
     assert len(services.compact_tables.compact(table.identifier).committed) == 1
 
 

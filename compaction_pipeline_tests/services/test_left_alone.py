@@ -22,6 +22,7 @@ from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.defs.launch_links import Place, links_by_purpose
 from compaction_pipeline.services.planning.plan_tables import Planned
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.in_hand import InHand
 from compaction_pipeline_tests.services.serving import serving
 
 
@@ -151,13 +152,14 @@ def test_who_asks_for_a_table_that_is_left_alone_is_told_so(
     assert reason in because
 
 
-def test_a_task_of_a_request_that_another_worker_failed_is_a_failure(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_a_request_that_another_worker_failed_is_a_failure(house: House) -> None:
     table = house.fragmented().identifier
     services = house.services
-    plan_nodes = services.one_table.plan_nodes
+    held = InHand(services.one_table)
+    services.one_table = held
 
     def planned_and_failed_elsewhere(asked: TableIdentifier, request: PlanRequest) -> Planned:
-        planned = plan_nodes(asked, request)
+        planned: Planned = held.real.plan_nodes(asked, request)
         for task in planned.tasks:
             taken = services.stores.tasks.poll(None, "another process", house.now, timedelta(seconds=60), [task.task_id])
             assert taken is not None
@@ -165,6 +167,6 @@ def test_a_task_of_a_request_that_another_worker_failed_is_a_failure(house: Hous
             assert services.stores.tasks.complete(failed, house.now) is TaskStatus.FAILED
         return planned
 
-    monkeypatch.setattr(services.one_table, "plan_nodes", planned_and_failed_elsewhere)
+    held.instead(plan_nodes=planned_and_failed_elsewhere)
     failed = services.compact_tables.carry_out({table: PlanRequest(force=True)}, serving(until=lambda: False, linger=timedelta(0))).failed
     assert list(failed.values()) == ["cannot be merged"]

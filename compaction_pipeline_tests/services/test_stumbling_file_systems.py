@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,9 +60,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    monkeypatch.setattr(StumblingIO, "opened", Counter())
-    monkeypatch.setattr(StumblingIO, "fault", StumblingIO.fault)
+def house(tmp_path: Path) -> Iterator[House]:
+    no_fault = StumblingIO.fault
+    StumblingIO.opened.clear()
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db",
@@ -70,7 +70,8 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
         "init_catalog_tables": "true",
         "py-io-impl": f"{__name__}.StumblingIO",
     }
-    return House(tmp_path, properties=properties)
+    yield House(tmp_path, properties=properties)
+    StumblingIO.fault = no_fault
 
 
 STUMBLES = (

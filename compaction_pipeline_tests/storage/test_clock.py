@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from compaction_pipeline import foundations
 from compaction_pipeline.core.errors import StorageUnavailable
@@ -93,21 +93,25 @@ def test_the_time_goes_on_while_the_host_sleeps(engine: Engine, monkeypatch: pyt
         return awake(which) + (slept[0] if which == clock_module._SINCE_START else 0.0)
 
     monkeypatch.setattr(time, "clock_gettime", clock_of_the_system)
-    clock = DatabaseClock(engine)
-    clock.now()
     asked: list[Engine] = []
-    monkeypatch.setattr(clock_module, "reading", lambda engine: asked.append(engine) or reading(engine))
+    clock = DatabaseClock(engine, reads=lambda engine: asked.append(engine) or reading(engine))
+    clock.now()
+    asked.clear()
     slept[0] = RENEW_EVERY_SECONDS
     clock.now()
     assert asked == [engine], "the clock is measured anew as soon as the host is awake"
 
 
 @pytest.mark.postgres
-def test_the_offset_is_measured_anew_each_minute_and_kept_while_the_database_is_away(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passed = [0.0]
-    clock = DatabaseClock(engine, lambda: time.monotonic() + passed[0])
+def test_the_offset_is_measured_anew_each_minute_and_kept_while_the_database_is_away(engine: Engine) -> None:
+    passed, is_away = [0.0], [False]
+
+    def reads(engine: Engine) -> AbstractContextManager[Connection]:
+        if is_away[0]:
+            raise StorageUnavailable("away")
+        return reading(engine)
+
+    clock = DatabaseClock(engine, lambda: time.monotonic() + passed[0], reads)
     first = clock.now()
     # This process's time runs ahead of the database's: nobody notices until the offset is measured again.
     passed[0] = RENEW_EVERY_SECONDS / 2
@@ -115,11 +119,8 @@ def test_the_offset_is_measured_anew_each_minute_and_kept_while_the_database_is_
     passed[0] = RENEW_EVERY_SECONDS * 10
     assert clock.now() - first < timedelta(seconds=RENEW_EVERY_SECONDS / 2)
 
-    def away(engine: Engine) -> None:
-        raise StorageUnavailable("away")
-
-    monkeypatch.setattr(clock_module, "reading", away)
+    is_away[0] = True
     passed[0] *= 2
     assert clock.now() - first > timedelta(seconds=RENEW_EVERY_SECONDS)
     with pytest.raises(StorageUnavailable, match="away"):
-        DatabaseClock(engine).now()
+        DatabaseClock(engine, reads=reads).now()

@@ -47,7 +47,7 @@ def upgrade(context: typer.Context) -> None:
     upgraded = upgrade_state_database(settings)
     shown = masked_text(settings.state_database_url)
     said = "was upgraded to this version" if upgraded else "already has this version: nothing had to be upgraded"
-    context.obj.answer({"state": shown, "upgraded": upgraded}, f"the state database {shown} {said}")
+    context.obj.output.answer({"state": shown, "upgraded": upgraded}, f"the state database {shown} {said}")
 
 
 @commands.command(epilog=GLOBAL_HELP)
