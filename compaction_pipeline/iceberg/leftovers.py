@@ -12,18 +12,17 @@ from compaction_pipeline.core.commit.ports import Look
 from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
-from compaction_pipeline.core.tables.kinds import is_keyed, is_store
+from compaction_pipeline.core.tables.kinds import is_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
-from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.commit.attempts import head_id
 from compaction_pipeline.iceberg.commit.landing import metadata_files, parents_of_attempts
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import listed_metadata, listed_paths
 from compaction_pipeline.iceberg.keyed.statistics import statistics_files
-from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.opened_paths import opened_name, opens_what_it_says
 from compaction_pipeline.iceberg.rewrite_files import delete_quietly
+from compaction_pipeline.iceberg.stores import Stores
 
 _WRITE_CHECK = "compaction-write-check"
 _LOOKS_AT_ONCE = 8
@@ -31,25 +30,15 @@ _LOOKS_AT_ONCE = 8
 _logger = logging.getLogger(__name__)
 
 
-def load_all(catalogs: Catalogs, table: TableIdentifier) -> Sequence[Table]:
-    """The table as it is now. After the base store of a keyed table comes its change store.
+def delete_orphans(table: TableIdentifier, stores: Stores, table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
+    """Delete the given files that no snapshot of a store lists. Returns the deleted ones.
 
-    Delta-rewrite may have been switched off since this program wrote there, so the property does not matter.
-    """
-    loaded = catalogs.load(table)
-    if not is_keyed(loaded.metadata.properties):
-        return (loaded,)
-    stores = load_known_stores(catalogs, table)
-    return (stores.base, stores.change)
-
-
-def delete_orphans(table: TableIdentifier, stores: Sequence[Table], table_uuid: str, paths: Sequence[str]) -> Sequence[str]:
-    """Delete the given files that no snapshot of a store lists. Returns the deleted ones. `stores` are those of `load_all`.
+    Delta-rewrite may have been switched off since this program wrote to a change store, so both stores of a keyed table are looked at.
 
     The lists of manifests are deleted last, because they tell which snapshot an attempt was built on. Nothing is deleted when the table is
     not the one with this uuid.
     """
-    if str(stores[0].metadata.table_uuid) != table_uuid:
+    if str(stores.tables[0].metadata.table_uuid) != table_uuid:
         _logger.warning("table=%s has another table under its name now: files of uuid=%s stay", table, table_uuid)
         return ()
     strange = [path for path in paths if not opens_what_it_says(path) or path.endswith(".metadata.json")]
@@ -58,7 +47,7 @@ def delete_orphans(table: TableIdentifier, stores: Sequence[Table], table_uuid: 
     paths = [path for path in paths if path not in strange]
     named, listed = [path for path in paths if _is_metadata(path)], set[str]()
     with translated(f"the history of table {table}"):
-        for store in stores:
+        for store in stores.tables:
             listed.update(listed_paths(store.io, store.metadata, [path for path in paths if not _is_metadata(path)]))
             listed.update(listed_metadata(store.io, store.metadata, [opened_name(path) for path in named]))
     deleted = []
@@ -76,28 +65,28 @@ def delete_orphans(table: TableIdentifier, stores: Sequence[Table], table_uuid: 
     return tuple(deleted)
 
 
-def leftovers(table: TableIdentifier, stores: Sequence[Table], task_ids: Sequence[TaskId], record_ids: Sequence[RecordId]) -> Sequence[str]:
+def leftovers(table: TableIdentifier, stores: Stores, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId]) -> Sequence[str]:
     """The files in the data folders whose names hold one of these task ids, and the manifests, manifest lists and statistics files with one
     of these record ids."""
     found: list[str] = []
     with translated(f"the files of table {table}"):
-        for store in stores:
+        for store in stores.tables:
             if task_ids:
                 location = data_folder(store.metadata.location, store.metadata.properties)
                 found += [path for path in files_under(store.io, location) if any(one in _file_name(path) for one in task_ids)]
             if record_ids:
                 found += metadata_files(store, frozenset(record_ids))
-        if record_ids and is_store(stores[0].metadata.properties):
-            found += statistics_files(stores[0], frozenset(record_ids))
+        if record_ids and is_store(stores.tables[0].metadata.properties):
+            found += statistics_files(stores.tables[0], frozenset(record_ids))
     # The folders of two stores may lie in each other.
     return tuple(dict.fromkeys(found))
 
 
-def may_land(table: TableIdentifier, stores: Sequence[Table], record_ids: Sequence[RecordId]) -> Sequence[str]:
+def may_land(table: TableIdentifier, stores: Stores, record_ids: Sequence[RecordId]) -> Sequence[str]:
     """Those of these records that may still land: one of their attempts was built on the snapshot that is the head of its store now."""
     found: set[str] = set()
     with translated(f"the files of table {table}"):
-        for store in stores:
+        for store in stores.tables:
             parents, head = parents_of_attempts(store, frozenset(record_ids)), head_id(store.metadata)
             found |= {record_id for record_id in record_ids if head in parents.get(record_id, ())}
     return tuple(record_id for record_id in record_ids if record_id in found)
@@ -121,7 +110,7 @@ def check_writable(table: TableIdentifier, store: Table) -> None:
     delete_quietly(store.io, [f"{location}/{_WRITE_CHECK}"])
 
 
-def look(table: TableIdentifier, stores: Sequence[Table], paths: Sequence[str]) -> Look:
+def look(table: TableIdentifier, stores: Stores, paths: Sequence[str]) -> Look:
     """Ask the storage for each of these files. Raises StorageUnavailable if it does not answer."""
 
     def failure(path: str) -> StorageFailure | None:
@@ -139,11 +128,11 @@ def look(table: TableIdentifier, stores: Sequence[Table], paths: Sequence[str]) 
     return answers
 
 
-def _owner(stores: Sequence[Table], path: str) -> Table:
+def _owner(stores: Stores, path: str) -> Table:
     """The store whose credentials open this file."""
-    folders = [(f"{folder.rstrip('/')}/", store) for store in stores for folder in _folders(store)]
+    folders = [(f"{folder.rstrip('/')}/", store) for store in stores.tables for folder in _folders(store)]
     holding = [(len(folder), store) for folder, store in folders if path.startswith(folder)]
-    return max(holding, key=lambda each: each[0])[1] if holding else stores[0]
+    return max(holding, key=lambda each: each[0])[1] if holding else stores.tables[0]
 
 
 def _folders(store: Table) -> tuple[str, str, str]:

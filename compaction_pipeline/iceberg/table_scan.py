@@ -11,28 +11,23 @@ from dataclasses import replace
 from datetime import datetime
 
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH
 
 from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
-from compaction_pipeline.core.tables.kinds import is_keyed, says_no_key
 from compaction_pipeline.core.tables.node import Place
-from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import UNKNOWN_PLACE, ManifestRef, TableHead, TableIdentifier, TableLayout, place_of_all
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests, kept_manifests
-from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
+from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.partition_filter import partition_filter
-from compaction_pipeline.iceberg.plain_tables import refusal_of_part
-from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of, refusal_of_contents
-
-_UNKNOWN = ""
-"""The place of metadata of which a part was not found. No table has it, so that the table is looked at again."""
+from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of
+from compaction_pipeline.iceberg.stores import stores_of
 
 
 class IcebergScan:
@@ -42,8 +37,8 @@ class IcebergScan:
         self._catalogs = catalogs
         self._kept = kept
         self._loaded: dict[TableIdentifier, Table] = {}
-        # The change stores of the keyed tables whose heads were loaded.
-        self._change_stores: dict[TableIdentifier, TableIdentifier] = {}
+        # The names of the stores of the tables whose heads were loaded.
+        self._names: dict[TableIdentifier, tuple[TableIdentifier, ...]] = {}
 
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
         """Every table that the catalog lists, in all namespaces, sorted."""
@@ -55,27 +50,28 @@ class IcebergScan:
         Empty otherwise. A keyed table whose head was not loaded yet has the location of its base store alone.
         """
         locations = self._catalogs.locations(catalog)
-        pairs = {
-            base: _both(locations[base], locations[change])
-            for base, change in self._change_stores.items()
-            if base in locations and change in locations
+        known = {
+            table: place_of_all(locations[store] for store in stores)
+            for table, stores in self._names.items()
+            if locations.keys() >= set(stores)
         }
-        return {**locations, **pairs}
+        return {**locations, **known}
 
     def head(self, table: TableIdentifier) -> TableHead:
         """The table's newest metadata, loaded afresh. Raises NotFoundError if the table was dropped, TableRefused if it cannot be read."""
-        loaded = self._catalogs.load(table)
-        self._loaded[table] = loaded
-        head = head_of(table, loaded)
-        if is_keyed(loaded.metadata.properties):
-            return self._keyed_head(head)
-        self._change_stores.pop(table, None)
-        part = refusal_of_part(self._catalogs, table, loaded)
-        if part is None:
-            return head
-        # The tables beside it may change without any change of its metadata.
-        place = _UNKNOWN if says_no_key(loaded.metadata.properties) else head.metadata_location
-        return replace(head, metadata_location=place, refusal=part)
+        loaded = self._loaded[table] = self._catalogs.load(table)
+        try:
+            stores = stores_of(self._catalogs, table, loaded)
+        except NotFoundError as error:
+            # When the base store is there, its change store is missing. Then the table is not gone, but nobody can read it.
+            self._catalogs.load(table)
+            refusal = f"its change store cannot be found: {error}"
+        except TableRefused as error:
+            refusal = str(error)
+        else:
+            self._names[table] = stores.names(table)
+            return stores.head(table)
+        return replace(head_of(table, loaded), metadata_location=UNKNOWN_PLACE, refusal=refusal)
 
     def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
         """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""
@@ -105,39 +101,8 @@ class IcebergScan:
         with translated(f"manifest {manifest.path} of table {table}", is_file=True):
             yield from read_live_files(loaded.io, loaded.metadata, manifest.handle)
 
-    def _keyed_head(self, base: TableHead) -> TableHead:
-        """The head of a keyed table, loaded afresh. `base` is the head of its base store."""
-        try:
-            stores = load_known_stores(self._catalogs, base.table)
-        except NotFoundError as error:
-            # When the base store is there, its change store is missing. Then the table is not gone, but nobody can read it.
-            self._catalogs.load(base.table)
-            return replace(base, metadata_location=_UNKNOWN, refusal=f"its change store cannot be found: {error}")
-        except TableRefused as error:
-            return replace(base, metadata_location=_UNKNOWN, refusal=str(error))
-        self._change_stores[base.table] = TableIdentifier(base.table.catalog, stores.change.name()[:-1], stores.change.name()[-1])
-        problem = refusal_of_contents(stores.change.metadata)
-        return replace(
-            head_of(base.table, stores.base),
-            metadata_location=_both(stores.base.metadata_location, stores.change.metadata_location),
-            layout=stores.layout,
-            refusal=refusal_of_contents(stores.base.metadata) or (f"in its change store, {problem}" if problem is not None else None),
-            change_store=_change_head(stores),
-            stores=stores,
-        )
-
     def _table(self, table: TableIdentifier) -> Table:
         loaded = self._loaded.get(table)
         if loaded is None:
             loaded = self._loaded[table] = self._catalogs.load(table)
         return loaded
-
-
-def _change_head(stores: KeyedStores) -> ChangeHead | None:
-    snapshot = stores.change.metadata.snapshot_by_name(MAIN_BRANCH)
-    return ChangeHead(snapshot.snapshot_id, snapshot.sequence_number or 0) if snapshot is not None else None
-
-
-def _both(base: str, change: str) -> str:
-    """One text that differs whenever one of the two locations does."""
-    return f"{base} {change}"

@@ -77,7 +77,7 @@ def merge_task(
     before = shared.nbytes
     memory = PeakMemory()
     layout = task.layout
-    files = FileAccess(file_io, layout.location, task.memory_bytes, layout.change_location, canceled, held=held)
+    files = FileAccess(file_io, layout.location, task.memory_bytes, layout.kind.change_location, canceled, held=held)
     try:
         with tight_allocation(task.memory_bytes):
             result = patiently(lambda: _merged(task, files, shared), files, sleep)

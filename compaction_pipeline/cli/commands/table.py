@@ -107,14 +107,15 @@ def show(
             properties: tuple[RenderableType, ...] = (f"properties: {detail.property_error}",)
         else:
             properties = (properties_in_force(detail.properties or TableProperties(), detail.write_properties_not_honoured),)
-        rate = session.services.read_change_rate.read(identifier) if detail.is_keyed else None
-        listed = _files_of_both_stores(session, identifier) if files and detail.is_keyed else None
+        is_keyed = detail.layout is not None and detail.layout.keyed is not None
+        rate = session.services.read_change_rate.read(identifier) if is_keyed else None
+        listed = _files_of_both_stores(session, identifier) if files and is_keyed else None
         session.output.answer(
             {**detail_value(detail, files, rate), **({} if listed is None else files_value(listed))},
             tables_table([detail.overview]),
             *([] if rate is None else [rate if isinstance(rate, str) else rate.text]),
             nodes_table(detail.nodes),
-            *([files_table(detail.files)] if files and not detail.is_keyed else []),
+            *([files_table(detail.files)] if files and not is_keyed else []),
             *([] if listed is None else [listed if isinstance(listed, str) else keyed_files_table(listed)]),
             *properties,
             *([tasks_table(detail.tasks, "open tasks")] if detail.tasks else []),

@@ -78,12 +78,10 @@ def why_known(report: CommitReport, index: TableIndex) -> str | None:
 
 def _heads(report: CommitReport, table: TableIdentifier, read: Complete) -> Mapping[str, ChangeHead | None]:
     """Return the heads with which a report is compared, by the words that name their stores in a sentence."""
-    keyed = read.loaded.layout.keyed
-    of_table = ChangeHead(read.snapshot_id, read.sequence_number)
-    if keyed is None:
-        return {"": of_table}
-    changes = {" of the change store": read.change_store}
-    return changes if report.table != table else {" of the base store": of_table, **changes}
+    own = ChangeHead(read.snapshot_id, read.sequence_number)
+    # A plain table has one store only, and so it has one head.
+    heads = tuple(zip(read.loaded.layout.kind.stores_in_words, (own, read.change_store), strict=False))
+    return dict(heads if report.table == table else heads[-1:])
 
 
 def with_report(before: ReportedTable | None, report: CommitReport, now: datetime) -> ReportedTable:

@@ -169,8 +169,8 @@ def _amoro_may_compact(of: TableIdentifier | None) -> str:
 
 
 def rewrites_are_on(table: Mapping[str, str]) -> bool:
-    """Whether a table with these properties may have tasks that merge change files with each other."""
-    return is_keyed(table) and table.get(DELTA_REWRITE_KEY, "").strip().lower() == "true"
+    """Whether a keyed table whose base store has these properties may have tasks that merge change files with each other."""
+    return table.get(DELTA_REWRITE_KEY, "").strip().lower() == "true"
 
 
 def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str]) -> TableProperties:

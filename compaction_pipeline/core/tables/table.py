@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, MergeFailed
 
 _CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -96,25 +96,95 @@ class TableLayout:
     """What a merge must know beside it when the table is the base store of a keyed table."""
 
     @property
-    def change_location(self) -> str | None:
-        """Where the change store of a keyed table lies; None for a plain table."""
-        return self.keyed.change.location if self.keyed is not None else None
+    def kind(self) -> KeyedLayout | PlainLayout:
+        """What answers where tables differ by their kind."""
+        return PlainLayout() if self.keyed is None else self.keyed
+
+    @property
+    def stores(self) -> tuple[TableLayout, ...]:
+        """The layouts of all Iceberg tables of the table. The change store of a keyed table is the last one."""
+        return (self, *self.kind.beside)
 
     def has_columns_of(self, newer: TableLayout) -> bool:
         """Whether a merge that was planned with the newer layout of the same table can be done with this one."""
-        schemas, specs = self.schemas.items() >= newer.schemas.items(), self.specs.items() >= newer.specs.items()
-        if self.keyed is None or newer.keyed is None:
-            return schemas and specs and self.keyed is newer.keyed
-        same_key = self.keyed.primary_key == newer.keyed.primary_key
-        return schemas and specs and same_key and self.keyed.change.has_columns_of(newer.keyed.change)
+        return self.kind.primary_key == newer.kind.primary_key and all(
+            own.schemas.items() >= new.schemas.items() and own.specs.items() >= new.specs.items()
+            for own, new in zip(self.stores, newer.stores, strict=True)
+        )
+
+    def writing_to(self, folder: str) -> TableLayout:
+        """The layout of the same table, with this folder for the new files of all its stores."""
+        return replace(self, properties={**self.properties, "write.data.path": folder}, keyed=self.kind.writing_to(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainLayout:
+    """Stands for the other half of a plain table, which has none."""
+
+    @property
+    def primary_key(self) -> tuple[int, ...]:
+        """The field ids of the primary key: none."""
+        return ()
+
+    @property
+    def beside(self) -> tuple[TableLayout, ...]:
+        """The Iceberg tables that belong to the table beside the one of its name."""
+        return ()
+
+    @property
+    def change_location(self) -> str | None:
+        """Where the change store lies: nowhere."""
+        return None
+
+    @property
+    def stores_in_words(self) -> tuple[str, ...]:
+        """What a sentence about a snapshot says of its store, by store."""
+        return ("",)
+
+    def files_at(self, snapshot_id: int | None, metadata_location: str) -> object:
+        """What is another value whenever the files of the table are others."""
+        return snapshot_id
+
+    def writing_to(self, folder: str) -> KeyedLayout | None:
+        """The same with this folder for new files."""
+        return None
+
+    def of_task(self, what: str) -> KeyedLayout:
+        """The layout for a task on a keyed table. `what` says what it does. Raises MergeFailed: no such task fits a plain table."""
+        raise MergeFailed(f"{what}, but the layout of the change store is missing; plan the node again")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedLayout:
-    """The other half of a keyed table: its change store, and the field ids of the primary key in the order in which keys are hashed."""
+    """The other half of a keyed table: its change store, and the field ids of the primary key in the order in which keys are hashed.
+
+    Its members are described in `PlainLayout`.
+    """
 
     change: TableLayout
     primary_key: tuple[int, ...]
+
+    @property
+    def beside(self) -> tuple[TableLayout, ...]:
+        return (self.change,)
+
+    @property
+    def change_location(self) -> str | None:
+        return self.change.location
+
+    @property
+    def stores_in_words(self) -> tuple[str, ...]:
+        return " of the base store", " of the change store"
+
+    def files_at(self, snapshot_id: int | None, metadata_location: str) -> object:
+        """Each commit to either store moves the metadata."""
+        return metadata_location
+
+    def writing_to(self, folder: str) -> KeyedLayout | None:
+        return replace(self, change=self.change.writing_to(folder))
+
+    def of_task(self, what: str) -> KeyedLayout:
+        return self
 
 
 def data_folder(location: str, properties: Mapping[str, str]) -> str:
@@ -144,6 +214,15 @@ class ChangeHead:
 
     snapshot_id: int
     sequence_number: int
+
+
+UNKNOWN_PLACE = ""
+"""The place of metadata of which a part was not found. No table has it, so that the table is looked at again."""
+
+
+def place_of_all(places: Iterable[str]) -> str:
+    """One text that differs whenever one of the places of metadata does."""
+    return " ".join(places)
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,7 +277,8 @@ class RewriteChanges(_Work):
         return is_delete_file(file.path)
 
     def written_layout(self, layout: TableLayout) -> TableLayout:
-        return layout.keyed.change if layout.keyed is not None else layout
+        """Outputs go to the change store, the last of a keyed table's stores."""
+        return layout.stores[-1]
 
 
 PlainWork = Merge | Convert | DropDeletes

@@ -9,7 +9,6 @@ from typing import Any
 
 from compaction_pipeline.core.commit.ports import CommitOutcome, Look
 from compaction_pipeline.core.ids import RecordId, TaskId
-from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.properties import rewrites_are_on
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.merged import MergedWork, by_kind
@@ -21,10 +20,9 @@ from compaction_pipeline.iceberg.commit.compaction import CompactionCommit
 from compaction_pipeline.iceberg.commit.landing import settled
 from compaction_pipeline.iceberg.commit.plain import PlainCommit
 from compaction_pipeline.iceberg.commit.strategy import Strategy
-from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
-from compaction_pipeline.iceberg.keyed.stores import load_known_stores
-from compaction_pipeline.iceberg.leftovers import check_writable, delete_orphans, leftovers, load_all, look, may_land
+from compaction_pipeline.iceberg.leftovers import check_writable, delete_orphans, leftovers, look, may_land
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
+from compaction_pipeline.iceberg.stores import open_stores, stores_of
 
 
 class IcebergCommitter:
@@ -66,16 +64,16 @@ class IcebergCommitter:
         The files are outputs of merges, manifests and manifest lists. The lists are deleted last, because they tell which snapshot the
         attempt was built on. If another table has the name by now, nothing is deleted: the files' own table may live on under another name.
         """
-        return delete_orphans(table, load_all(self._catalogs, table), table_uuid, paths)
+        return delete_orphans(table, open_stores(self._catalogs, table), table_uuid, paths)
 
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
         """The files in the data folder whose names hold one of these task ids, and the manifests, manifest lists and statistics files with
         one of these record ids."""
-        return leftovers(table, load_all(self._catalogs, table), task_ids, record_ids)
+        return leftovers(table, open_stores(self._catalogs, table), task_ids, record_ids)
 
     def may_land(self, table: TableIdentifier, record_ids: Sequence[RecordId]) -> Sequence[str]:
         """Those of these records that may still land: one of their attempts was built on the snapshot that is the head now."""
-        return may_land(table, load_all(self._catalogs, table), record_ids)
+        return may_land(table, open_stores(self._catalogs, table), record_ids)
 
     def check_writable(self, table: TableIdentifier) -> None:
         """Write one tiny file to each folder of merged files, and delete it. Raises AccessDenied if this is not allowed.
@@ -85,19 +83,16 @@ class IcebergCommitter:
         loaded = self._catalogs.load(table)
         check_writable(table, loaded)
         if rewrites_are_on(loaded.metadata.properties):
-            check_writable(table, load_known_stores(self._catalogs, table).change)
+            for store in stores_of(self._catalogs, table, loaded).tables[1:]:
+                check_writable(table, store)
 
     def look(self, table: TableIdentifier, paths: Sequence[str]) -> Look:
         """Ask the storage for each of these files, and read none. Raises StorageUnavailable if it does not answer."""
-        return look(table, load_all(self._catalogs, table), paths)
+        return look(table, open_stores(self._catalogs, table), paths)
 
     def file_io(self, table: TableIdentifier) -> Mapping[str, str]:
         """The FileIO properties that open the table's files, vended credentials included. Properties that open the catalog are left out."""
-        loaded = self._catalogs.load(table)
-        if is_keyed(loaded.metadata.properties):
-            stores = load_known_stores(self._catalogs, table)
-            return with_change_store(file_io_properties(stores.base.io), file_io_properties(stores.change.io))
-        return file_io_properties(loaded.io)
+        return open_stores(self._catalogs, table).file_io()
 
 
 def _strategy(catalogs: Catalogs, table: TableIdentifier, record_id: RecordId, tasks: Sequence[MergedWork[Work]]) -> Strategy[Any]:

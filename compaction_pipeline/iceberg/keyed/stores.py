@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pyiceberg.partitioning import PartitionSpec
@@ -19,13 +19,14 @@ from compaction_pipeline.core.tables.keyed.changes import marks_of_stores
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.kinds import base_store, is_change_store
-from compaction_pipeline.core.tables.table import KeyedLayout, TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import ChangeHead, KeyedLayout, TableHead, TableIdentifier, TableLayout, place_of_all
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
 from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences, refuse_lost
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
-from compaction_pipeline.iceberg.scan import layout_of, manifests_of
+from compaction_pipeline.iceberg.scan import head_of, layout_of, manifests_of, refusal_of_contents
 
 
 def files_of(table: Table, snapshot: Snapshot | None) -> Iterator[LiveFile]:
@@ -43,6 +44,33 @@ class KeyedStores:
     base: Table
     change: Table
     key: tuple[int, ...]
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The Iceberg tables that the table consists of, the base store first."""
+        return self.base, self.change
+
+    def names(self, table: TableIdentifier) -> tuple[TableIdentifier, ...]:
+        """The names of these Iceberg tables in their catalog. `table` is the name of the table itself."""
+        *namespace, name = self.change.name()
+        return table, TableIdentifier(table.catalog, tuple(namespace), name)
+
+    def file_io(self) -> Mapping[str, str]:
+        """The properties that open the files of both stores."""
+        return with_change_store(file_io_properties(self.base.io), file_io_properties(self.change.io))
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        """The head of the table, with which the scan reads both stores."""
+        problem = refusal_of_contents(self.change.metadata)
+        newest = self.change.metadata.snapshot_by_name(MAIN_BRANCH)
+        return replace(
+            head_of(table, self.base),
+            metadata_location=place_of_all(each.metadata_location for each in self.tables),
+            layout=self.layout,
+            refusal=refusal_of_contents(self.base.metadata) or (f"in its change store, {problem}" if problem is not None else None),
+            change_store=ChangeHead(newest.snapshot_id, newest.sequence_number or 0) if newest is not None else None,
+            stores=self,
+        )
 
     @property
     def layout(self) -> TableLayout:

@@ -65,9 +65,7 @@ def rewrite_changes(task: MergeInput[RewriteChanges], files: FileAccess) -> Merg
     Rows that are left out count as deleted by equality. The kernel checks the laws of the result. Raises MergeFailed when the task does not
     fit the table or a file cannot be read, and MergeRefused for files that must not be merged.
     """
-    keyed = task.layout.keyed
-    if keyed is None:
-        raise MergeFailed(f"task {task.task_id} merges change files, but the layout of the change store is missing; plan the node again")
+    keyed = task.layout.kind.of_task(f"task {task.task_id} merges change files")
     change = TableShape.of(keyed.change)
     schema = change.schema_of_plan(task.schema_id)
     inserts, deletes = _inputs_of(task.work)

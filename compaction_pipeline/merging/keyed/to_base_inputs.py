@@ -43,12 +43,8 @@ class ToBaseInputs:
 def inputs_of(task: MergeInput[ToBase], shape: TableShape) -> ToBaseInputs:
     """The inputs of a TO_BASE task. Raises MergeFailed for a task that must be planned again, and MergeRefused for files that cannot be
     merged."""
-    work, keyed = task.work, shape.layout.keyed
-    changes = work.changes
-    if keyed is None:
-        raise MergeFailed(
-            f"task {task.task_id} merges changes into a base store, but the layout of the change store is missing; plan the node again"
-        )
+    work, changes = task.work, task.work.changes
+    keyed = shape.layout.kind.of_task(f"task {task.task_id} merges changes into a base store")
     _check_schema(task, shape, keyed)
     _check_files(work, changes)
     base = _named(work.inputs, lambda file: base_file(file.path), KeyedFileType.BASE)

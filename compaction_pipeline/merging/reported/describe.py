@@ -70,7 +70,7 @@ def describe(task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, 
     """
     if not result.outputs:
         return result
-    files = FileAccess(file_io, task.layout.location, change_location=task.layout.change_location)
+    files = FileAccess(file_io, task.layout.location, change_location=task.layout.kind.change_location)
     try:
         kind_of = _kinds(task)
     except Exception as error:

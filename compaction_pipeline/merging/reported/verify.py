@@ -21,7 +21,6 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeDenied, MergeFailed, StoreBusy
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
-from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
@@ -49,10 +48,10 @@ def verify_rows(task: MergeInput[Work], result: MergeResult, file_io: Mapping[st
     """
     with tempfile.TemporaryDirectory(prefix="compaction-verify-") as folder:
         # What is merged here is compared by place and not by name, so the names may be those of the attempt.
-        own = merge_task(replace(task, layout=_into(task.layout, f"file://{folder}")), file_io)
+        own = merge_task(replace(task, layout=task.layout.writing_to(f"file://{folder}")), file_io)
         if own.error is not None:
             raise MergeFailed(f"the task could not be merged a second time: {own.error}")
-        files = FileAccess(file_io, task.layout.location, task.memory_bytes, task.layout.change_location)
+        files = FileAccess(file_io, task.layout.location, task.memory_bytes, task.layout.kind.change_location)
         try:
             _compare(task, result, own, files)
         except FalseRows as false:
@@ -65,16 +64,6 @@ def verify_rows(task: MergeInput[Work], result: MergeResult, file_io: Mapping[st
         finally:
             files.close()
     return None
-
-
-def _into(layout: TableLayout, folder: str) -> TableLayout:
-    """The layout, with another folder for new files."""
-    properties = {**layout.properties, "write.data.path": folder}
-    keyed = layout.keyed
-    if keyed is not None:
-        change = replace(keyed.change, properties={**keyed.change.properties, "write.data.path": folder})
-        keyed = replace(keyed, change=change)
-    return replace(layout, properties=properties, keyed=keyed)
 
 
 def _compare(task: MergeInput[Work], result: MergeResult, own: MergeResult, files: FileAccess) -> None:

@@ -34,7 +34,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
-from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
 from compaction_pipeline.services.insight.overviews import tables_with_nodes
 
 _SINGLE_QUERIES = 20
@@ -57,7 +57,7 @@ class TableDetail:
     files: tuple[LiveFile, ...]
     tasks: tuple[CompactionTask, ...]
     records: tuple[CompactionRecord, ...]
-    is_keyed: bool = False
+    layout: TableLayout | None = None
 
 
 class ReadTables:
@@ -103,7 +103,7 @@ class ReadTables:
             files=self._sorted_files(table) if with_files else (),
             tasks=tuple(task for task in self._tasks.tasks(table, statuses=(*OPEN, TaskStatus.FAILED)) if not task.is_final),
             records=tuple(self._records.records(table, limit=SHOWN)),
-            is_keyed=state.layout is not None and state.layout.keyed is not None,
+            layout=state.layout,
         )
 
     def asset_reports(

@@ -383,10 +383,9 @@ def _without_cycle_search() -> Iterator[None]:
 
 
 def _stands_still(known: KnownTable, whole: Complete | Empty, head: TableHead) -> bool:
-    """Return whether the files of the head are those that were read last. Each commit to a store of a keyed table moves its metadata."""
-    if head.layout.keyed is not None:
-        return whole.metadata_location == head.metadata_location
-    return known.index.last_snapshot_id == head.snapshot_id
+    """Return whether the files of the head are those that were read last."""
+    files_at = head.layout.kind.files_at
+    return files_at(known.index.last_snapshot_id, whole.metadata_location) == files_at(head.snapshot_id, head.metadata_location)
 
 
 def _lease_name(table: TableIdentifier) -> str:

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.commit_report import CommitReport, why_known
-from compaction_pipeline.core.tables.kinds import CHANGE_STORE_KEY, base_names, is_change_store, is_keyed
+from compaction_pipeline.core.tables.kinds import base_names, base_store, is_change_store
 from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, ReportStore, TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -116,5 +116,10 @@ class TakeReports:
 
 def _names(base: KnownTable, store: TableIdentifier) -> bool:
     """Whether a known table is the base store of a keyed table with this change store."""
-    properties = base.layout.properties if base.layout is not None else {}
-    return is_keyed(properties) and properties.get(CHANGE_STORE_KEY) == ".".join((*store.namespace, store.name))
+    if base.layout is None:
+        return False
+    try:
+        named = base_store(base.table.name, base.layout.properties)
+    except TableRefused:
+        return False
+    return ".".join(named.change_store) == ".".join((*store.namespace, store.name))
