@@ -26,6 +26,7 @@ from compaction_pipeline.core.tables.ports import ChangeRates, KeyReader, TableS
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.stores import Stores
     from compaction_pipeline.core.work.merge_input import MergeInput
     from compaction_pipeline.core.work.result import MergeResult
     from compaction_pipeline.core.work.work import Work
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from compaction_pipeline.settings import Settings
     from compaction_pipeline.spark.engine import Sessions
     from compaction_pipeline.spark.java import JavaHome
-    from compaction_pipeline.storage.stores import Stores
 
 
 def utc_now() -> datetime:
@@ -107,7 +107,7 @@ class Foundations:
         """The owner of a new lease or attempt. It names the holder for others that wait, and is different each time."""
         return owner_of(self.holder, new_id())
 
-    @property
+    @cached_property
     def version(self) -> str:
         """The version of this program."""
         from importlib.metadata import version

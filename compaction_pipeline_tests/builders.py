@@ -10,6 +10,7 @@ from compaction_pipeline.core.planning.plain.planner import plan
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.index import Complete, LoadedTable, TableIndex
 from compaction_pipeline.core.tables.live_files import TableFiles
@@ -18,7 +19,6 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.work import Work
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.works import task_work
 
 KB = 1000

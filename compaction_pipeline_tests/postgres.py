@@ -24,8 +24,9 @@ import pytest
 from sqlalchemy import Table, create_engine, text
 from sqlalchemy.engine import make_url
 
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.storage.schema import metadata
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.storage.stores import open_stores
 
 _START_SECONDS = 300
 

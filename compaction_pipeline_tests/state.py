@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.storage.stores import open_stores
 
 
 def sqlite_stores(folder: Path, name: str = "state") -> Stores:

@@ -6,7 +6,6 @@ from types import TracebackType
 
 import typer
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli.output import Invocation
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -21,7 +20,8 @@ class Session:
 
     def __init__(self, context: typer.Context, **settings: object) -> None:
         """`settings` are given by options of the command, and win over the environment."""
-        # pydantic takes a third of a second to import, and the help of a command needs no settings.
+        # pydantic takes a third of a second to import, and the help of a command needs neither settings nor services.
+        from compaction_pipeline.bootstrap import Services
         from compaction_pipeline.settings import load_settings
 
         given: Invocation = context.obj

@@ -100,7 +100,7 @@ def fragmentation_sensor(names: Names, settings: Settings) -> dg.SensorDefinitio
 def _fragmentation_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     cursor = json.loads(context.cursor or "{}")
     started = services.clock()
-    order = _from(cursor.get("table"), services.plan_tables.worth_planning())
+    order = _from(cursor.get("table"), services.tables_in_line.worth_planning())
     # Three fifths of the time go into planning. The first tick of a process also needs time to read all nodes.
     planned = services.sweep_tables.plan_due(order, started + BUDGET * 0.6 - services.clock())
     status = services.read_status.status()

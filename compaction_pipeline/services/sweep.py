@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
 from compaction_pipeline.core.tables.node import TableNode
@@ -21,6 +20,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_due import CommitDue
 from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
+from compaction_pipeline.services.planning.tables_in_line import TablesInLine
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
@@ -49,18 +49,19 @@ class SweepTables:
         tables: TableReader,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
+        tables_in_line: TablesInLine,
         commit_due: CommitDue,
         reports: ReportStore,
         leases: Leases,
-        clock: Clock,
     ) -> None:
         self._tables = tables
         self._refresh_files = refresh_files
         self._plan_tables = plan_tables
+        self._tables_in_line = tables_in_line
         self._commit_due = commit_due
         self._reports = reports
         self._leases = leases
-        self._clock = clock
+        self._clock = leases.clock
 
     def sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
         """Refresh tables in order, from `cursor` on, until the budget is used up. When one table fails, the others go on.
@@ -134,7 +135,7 @@ class SweepTables:
         """
         deadline = self._clock() + budget
         planned: list[tuple[TableIdentifier, Planned]] = []
-        for number, table in enumerate(self._plan_tables.in_line(tables)):
+        for number, table in enumerate(self._tables_in_line.in_line(tables)):
             if number and self._clock() >= deadline:
                 break
             request = PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest()
@@ -151,7 +152,7 @@ class SweepTables:
 
     def plan_and_commit(self, budget: timedelta) -> None:
         """Plan what may be due until the budget is used up, and commit what is due. The first error of a commit is raised at the end."""
-        self.plan_due(self._plan_tables.worth_planning(), budget)
+        self.plan_due(self._tables_in_line.worth_planning(), budget)
         for record in self._commit_due.commit():
             log.info("table=%s record=%s %s", record.table, record.record_id, record.status.value)
 

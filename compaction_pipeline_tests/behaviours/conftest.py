@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.postgres import postgres_server, postgres_state, postgres_stores, postgres_url
 from compaction_pipeline_tests.state import sqlite_stores
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.output_names import partition_folder
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.result import Digest, MergeResult
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests import builders
 from compaction_pipeline_tests.works import task_work
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import NOW, TABLE, data
 

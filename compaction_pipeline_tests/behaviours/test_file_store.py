@@ -6,12 +6,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 from compaction_pipeline.core.tables.ports import TouchedNode
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import TABLE, data, equality, position
 
 OTHER = TableIdentifier("lake", ("shop",), "other")

@@ -23,8 +23,8 @@ from compaction_pipeline.core.queue.group import CompactionQueue, QueueFull, Que
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW
 from compaction_pipeline_tests.state import sqlite_stores

@@ -9,8 +9,8 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.queue.group import CompactionQueue, GroupHolders, QueueFull, QueueOrder, ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.work.result import EndReason
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 

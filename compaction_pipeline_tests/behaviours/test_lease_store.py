@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from compaction_pipeline.core.leases.holders import LeaseHolder
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.builders import NOW
 
 LEASE = timedelta(seconds=60)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import NOW, TABLE, node
 
 SAME_NAME = replace(TABLE, catalog="pond")

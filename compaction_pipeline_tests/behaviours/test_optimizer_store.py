@@ -8,7 +8,7 @@ import pytest
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed
 from compaction_pipeline_tests.builders import NOW
 

@@ -7,9 +7,9 @@ import pytest
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import NOW, TABLE
 
 OTHER = TableIdentifier("lake", ("shop",), "other")

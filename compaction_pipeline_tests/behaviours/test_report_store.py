@@ -3,9 +3,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.commit_report import CommitReport, ReportedTable
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import NOW
 
 TABLE, OTHER = TableIdentifier("lake", ("db",), "t"), TableIdentifier("lake", ("a.b",), "u")

@@ -13,6 +13,7 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.table_planning import TablePlanning
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.index import Empty, Failed, IndexState, Reading, Refused, TableIndex, Unread, WholeRead
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
@@ -20,7 +21,6 @@ from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import COMPLETE, LOADED, NOW, TABLE, data, indexed, node
 

@@ -15,6 +15,7 @@ from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.credentials import MOST_EXPIRIES
 from compaction_pipeline.core.queue.ports import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.merge_input import MergeInput
@@ -24,7 +25,6 @@ from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
 from compaction_pipeline.services.queue.verify_reports import VerifyReports
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, NOW, TABLE, indexed
 from compaction_pipeline_tests.services.in_hand import stores_in_hand

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.access.token import Role, Token
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.builders import NOW
 
 TOKEN = Token("t1", "my laptop", Role.READER, NOW, "00", "ab")

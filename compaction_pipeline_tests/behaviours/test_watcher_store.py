@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from compaction_pipeline.core.queue.watchers import FORGOTTEN_AFTER, LONGEST_GAP, Watcher, WatcherKind
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import NOW
 

@@ -7,8 +7,9 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.settings import load_settings
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 from compaction_pipeline_tests.cli.conftest import Desk

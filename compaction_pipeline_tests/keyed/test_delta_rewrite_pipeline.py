@@ -81,7 +81,7 @@ def test_ticks_merge_the_change_files_of_a_busy_table(program: Program) -> None:
         if number % 12 == 11:
             program.pass_time(400)
             ticks.sweep(None, timedelta(minutes=1))
-            ticks.plan_due(program.services.plan_tables.worth_planning(), timedelta(minutes=1))
+            ticks.plan_due(program.services.tables_in_line.worth_planning(), timedelta(minutes=1))
             assert not program.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0))).drained.failed
             program.pass_time(400)
             list(program.services.commit_due.commit())

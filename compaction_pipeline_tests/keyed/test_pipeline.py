@@ -97,7 +97,7 @@ def test_ticks_compact_a_keyed_table_by_themselves(program: Program) -> None:
     for number in range(14):
         program.upsert(*(row(each, f"v{number}") for each in range(8)))
         ticks.sweep(None, timedelta(minutes=1))
-    ticks.plan_due(program.services.plan_tables.worth_planning(), timedelta(minutes=1))
+    ticks.plan_due(program.services.tables_in_line.worth_planning(), timedelta(minutes=1))
     drained = program.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0))).drained
     assert not drained.failed
     list(program.services.commit_due.commit())

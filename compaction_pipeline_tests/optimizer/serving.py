@@ -32,4 +32,4 @@ def plan(house: House, *names: str) -> None:
         house.fragmented(name=name)
     services = house.services
     services.sweep_tables.sweep(None, timedelta(hours=1))
-    services.sweep_tables.plan_due(services.plan_tables.worth_planning(), timedelta(hours=1))
+    services.sweep_tables.plan_due(services.tables_in_line.worth_planning(), timedelta(hours=1))

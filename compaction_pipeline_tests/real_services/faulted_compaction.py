@@ -125,7 +125,7 @@ class Scene:
         # In reality every command is a process of its own. It has read no file before, and does not know which catalog was silent.
         immutable_files.clear()
         with (
-            mock.patch("compaction_pipeline.cli.session.Services", self.services),
+            mock.patch("compaction_pipeline.bootstrap.Services", self.services),
             mock.patch.object(engine, "BUSY_TIMEOUT_SECONDS", 1),
             mock.patch.dict(rest_catalog._silent_until, clear=True),
         ):

@@ -19,6 +19,7 @@ from unittest import mock
 import dagster as dg
 
 from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.definitions import defs
@@ -27,7 +28,7 @@ from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.settings import Settings
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.scenarios.modelled_table import ModelledTable
 from compaction_pipeline_tests.services.serving import serving

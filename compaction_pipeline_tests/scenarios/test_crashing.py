@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.scenarios.crashing import WRITES
 
 

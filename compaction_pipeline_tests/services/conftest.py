@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.state import sqlite_stores
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.opened import OpenedServices
 
 

@@ -28,7 +28,7 @@ def tick(house: House) -> None:
     """What the sensors and a draining run do in half a minute."""
     work = house.services.sweep_tables
     work.sweep(None, timedelta(seconds=20))
-    work.plan_due(house.services.plan_tables.worth_planning(), timedelta(seconds=20))
+    work.plan_due(house.services.tables_in_line.worth_planning(), timedelta(seconds=20))
     house.services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
     house.pass_time(30)
 

@@ -70,7 +70,7 @@ def test_a_tick_judges_the_nodes_of_an_observed_catalog_once_and_plans_nothing(t
         assert (node.health, node.type) == (HealthStatus.WAITING, CompactionType.MINOR)
         assert node.reason == "12 small data files, and 12 make a MINOR due; the catalog is only observed"
         # The files of a node that did not change are not read again.
-        monkeypatch.setattr(services.plan_tables._parts, "parts", None)
+        monkeypatch.setattr(services.plan_tables._decide_plan._parts, "parts", None)
 
 
 def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.queue.ports import WatcherStore
 from compaction_pipeline.core.queue.watchers import WatcherKind
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.run_leases import RunLeases
-from compaction_pipeline.storage.stores import Stores
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 RUN = "a run"

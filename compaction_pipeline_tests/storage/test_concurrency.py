@@ -14,7 +14,8 @@ import pytest
 
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.storage.stores import Stores, open_stores
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, data
 

@@ -6,10 +6,10 @@ import os
 import socket
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.logs import log_service
 from compaction_pipeline.cli.output import Output
@@ -20,6 +20,9 @@ from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT
 from compaction_pipeline.core.words import count_text, duration_text
+
+if TYPE_CHECKING:
+    from compaction_pipeline.bootstrap import Services
 
 optimizers = typer.Typer(invoke_without_command=True, epilog=GLOBAL_HELP)
 commands = command_group()

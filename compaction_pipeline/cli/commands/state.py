@@ -10,7 +10,6 @@ from pathlib import Path
 
 import typer
 
-from compaction_pipeline.bootstrap import upgrade_state_database
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.diagnosis import Probe, Probes, diagnose, is_sound, verdict
 from compaction_pipeline.cli.exit_codes import ExitCode
@@ -41,6 +40,7 @@ def upgrade(context: typer.Context) -> None:
 
       compaction-pipeline state upgrade
     """
+    from compaction_pipeline.bootstrap import upgrade_state_database
     from compaction_pipeline.settings import load_settings
 
     settings = load_settings()

@@ -11,26 +11,23 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from compaction_pipeline.core.commit.ports import RecordStore
-from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import CompactionError, ConfigError
-from compaction_pipeline.core.insight.checks.commits import disagreement
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
-from compaction_pipeline.core.insight.checks.facts import Committed, Facts, KeysOfTable, TableFacts
+from compaction_pipeline.core.insight.checks.facts import Facts, KeysOfTable, TableFacts
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.insight.checks.unique_keys import on_demand
-from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.known_table import KnownTable
-from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.keyed.key_reading import is_cheap, is_upsert
-from compaction_pipeline.core.tables.ports import CatalogStore, KeyReader, TableScan
+from compaction_pipeline.core.tables.ports import CatalogStore, KeyReader
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.services.insight.compare_tables import CompareTables
 
 LATEST_TASKS = 1000
 """The number of committed tasks that are read, for each table that was named. A busy deployment makes fewer in a day, and reading them
@@ -48,21 +45,17 @@ class JudgeCompaction:
         tables: TableReader,
         tasks: TaskStore,
         queues: QueueReader,
-        records: RecordStore,
-        scan: TableScan,
-        history: HistoryStore,
-        clock: Clock,
+        compare_tables: CompareTables,
         keys: KeyReader,
+        clock: Clock,
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
         self._queues = queues
-        self._records = records
-        self._scan = scan
-        self._history = history
-        self._clock = clock
+        self._compare_tables = compare_tables
         self._keys = keys
+        self._clock = clock
 
     def judge(
         self,
@@ -84,7 +77,7 @@ class JudgeCompaction:
         facts = replace(self._facts(sorted(set(tables))), looked_at=tuple(looked_at))
         reads_rows = not only_changed or _keys_are_cheap(facts)
         if any(check.needs_tables for check in checks):
-            facts = replace(facts, committed=tuple(self._committed(facts.tables, only_changed)))
+            facts = replace(facts, committed=tuple(self._compare_tables.committed(facts.tables, only_changed)))
         if reads_rows and any(check.reads_rows for check in checks):
             facts = replace(facts, keys=tuple(self._keys_of(facts.tables)))
         return tuple(
@@ -146,31 +139,6 @@ class JudgeCompaction:
         ended = [attempt.ended_at for attempt in self._tasks.attempts(task.task_id) if attempt.ended_at is not None]
         return max(ended, default=task.created_at)
 
-    def _committed(self, tables: Iterable[TableFacts], only_changed: bool) -> Iterator[Committed]:
-        compared = self._history.comparisons()
-        for found in tables:
-            record = self._newest_committed(found.table)
-            if record is None:
-                continue
-            last = compared.get(found.table)
-            if (
-                only_changed
-                and last is not None
-                and (last.record_id, last.metadata_location) == (record.record_id, found.known.metadata_location)
-            ):
-                yield Committed(record, last.contradiction)
-                continue
-            try:
-                head = self._scan.head(found.table)
-            except CompactionError as error:
-                yield Committed(record, f"the table could not be read: {error}")
-            else:
-                contradiction = disagreement(record, head)
-                comparison = Comparison(record.record_id, head.metadata_location, contradiction)
-                if comparison != last:
-                    self._history.keep_comparison(found.table, comparison)
-                yield Committed(record, contradiction)
-
     def _keys_of(self, tables: Iterable[TableFacts]) -> Iterator[KeysOfTable]:
         """The keys of the upsert tables among these."""
         for found in filter(_is_upsert, tables):
@@ -178,14 +146,6 @@ class JudgeCompaction:
                 yield KeysOfTable(found.table, self._keys.read_keys(found.table, self._clock().toordinal()))
             except CompactionError as error:
                 yield KeysOfTable(found.table, str(error))
-
-    def _newest_committed(self, table: TableIdentifier) -> CompactionRecord | None:
-        # Nearly always the newest one was committed, and this is asked of a thousand tables.
-        for limit in (1, 20):
-            for record in self._records.records(table, limit=limit):
-                if record.status is RecordStatus.COMMITTED and record.snapshot_after is not None:
-                    return record
-        return None
 
 
 def _is_upsert(found: TableFacts) -> bool:

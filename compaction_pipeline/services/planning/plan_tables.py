@@ -7,19 +7,16 @@ plans (`TablePlanning`) and the verdicts of its nodes, in the process that holds
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from compaction_pipeline.core.errors import AccessDenied
-from compaction_pipeline.core.fragmentation.clock import may_be_due_from
-from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode, since_first_due
+from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode, since_first_due
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
-from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.planning.line import in_line, waits_since
+from compaction_pipeline.core.planning.line import waits_since
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.planning.table_planning import TablePlanning
@@ -28,21 +25,11 @@ from compaction_pipeline.core.queue.group import QueueFull, QueueRoom
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, TableScan
-from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.held_lease import Leases, Renew
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
-from compaction_pipeline.services.planning.queue_rooms import QueueRooms
-from compaction_pipeline.services.planning.table_parts import TableParts
-from compaction_pipeline.services.remembered import Remembered
 
 log = logging.getLogger(__name__)
-
-_Worth = tuple[Sequence[NodeState], Mapping[str, str], Mapping[str, str], bool]
-# Each tick asks for every table from which time on a plan is worth making. Most tables have not changed since the last tick, so the answers
-# are remembered.
-_WORTH: Remembered[TableIdentifier, _Worth, datetime | None] = Remembered()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,61 +49,26 @@ class PlanTables:
     """Three verbs on the same decision: `explain` only returns it, `plan` also queues its tasks, and `judge` keeps its verdicts.
 
     `due_now` decides by the files alone, and keeps nothing.
-    `worth_planning` and `in_line` say which tables ticks plan, and in which order.
     """
 
     def __init__(
         self,
-        catalogs: CatalogStore,
         reader: TableReader,
         planning: PlanningStore,
-        files: FileStore,
-        scan: TableScan,
         tasks: TaskStore,
+        decide_plan: DecidePlan,
         leases: Leases,
-        clock: Clock,
         new_id: Callable[[], str],
-        rooms: QueueRooms,
         check_writable: Callable[[TableIdentifier], None] = lambda table: None,
     ) -> None:
-        self._catalogs = catalogs
         self._reader = reader
         self._planning = planning
         self._tasks = tasks
+        self._decide_plan = decide_plan
         self._leases = leases
-        self._clock = clock
+        self._clock = leases.clock
         self._new_id = new_id
         self._check_writable = check_writable
-        self._rooms = rooms
-        self._parts = TableParts(files)
-        self._decide_plan = DecidePlan(catalogs, reader, self._parts, scan, tasks, rooms, clock)
-
-    def worth_planning(self) -> Sequence[TableIdentifier]:
-        """Return the tables that may have become due although nobody wrote to them, and those that wait in line for room in their queue.
-
-        Ticks skip all other tables that did not change.
-        """
-        nodes = self._reader.nodes_of_tables()
-        catalogs = {entry.name: entry.properties for entry in self._catalogs.entries()}
-        sources: dict[TableIdentifier, _Worth] = {}
-        in_line: set[TableIdentifier] = set()
-        for known in self._reader.states():
-            if (whole := known.whole) is not None:
-                layout = whole.loaded.layout
-                reached = self._parts.reached_from_elsewhere(known.table, layout)
-                if known.planning.queue_full_since is not None:
-                    # Somebody else may have done its work. Its next plan takes it out of the line.
-                    in_line.add(known.table)
-                sources[known.table] = (nodes.get(known.table, ()), layout.properties, catalogs.get(known.table.catalog, {}), reached)
-        now = self._clock()
-        worth = _WORTH.made(sources, _worth_from).items()
-        return [table for table, since in worth if table in in_line or (since is not None and since <= now)]
-
-    def in_line(self, tables: Iterable[TableIdentifier]) -> Sequence[TableIdentifier]:
-        """Return these tables in the order in which ticks plan them: those that wait for room in their queue go first."""
-        return in_line(
-            tables, {known.table: since for known in self._reader.states() if (since := known.planning.queue_full_since) is not None}
-        )
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that would be made now. Nothing is queued. Raises NotFoundError when the table is unknown."""
@@ -246,11 +198,6 @@ class PlanTables:
         changed = [verdict for verdict in dated if known[verdict.node].verdict != verdict]
         if changed:
             self._planning.save_verdicts(table, changed)
-
-
-def _worth_from(source: _Worth) -> datetime | None:
-    nodes, properties, of_catalog, global_deletes = source
-    return may_be_due_from(nodes, properties_or_defaults(properties, of_catalog), global_deletes=global_deletes)
 
 
 def _after(planning: TablePlanning, decision: Decision) -> TablePlanning:

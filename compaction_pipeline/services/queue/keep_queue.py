@@ -9,7 +9,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
@@ -57,10 +56,7 @@ class KeepQueue:
         groups: GroupStore,
         lost_attempts: LostAttempts,
         clock: Clock,
-        task_timeout: timedelta,
-        retry_after: timedelta,
     ) -> None:
-        """`task_timeout` is the longest time that an attempt may take, and `retry_after` the time from a failure to the next attempt."""
         self._catalogs = catalogs
         self._tables = tables
         self._files = files
@@ -68,8 +64,6 @@ class KeepQueue:
         self._groups = groups
         self._lost_attempts = lost_attempts
         self._clock = clock
-        self._task_timeout = task_timeout
-        self._retry_after = retry_after
 
     def keep(self) -> KeptQueue:
         """End lost and endless attempts, put back the FAILED tasks whose time has come, and move tasks to their table's queue.
@@ -78,7 +72,7 @@ class KeepQueue:
         """
         now = self._clock()
         lost = self._lost_attempts.release(now)
-        timed_out = self._tasks.end_overdue(now, self._task_timeout, self._retry_after)
+        timed_out = self._lost_attempts.end_overdue(now)
         put_back: list[TaskId] = []
         outdated: dict[TaskId, TableIdentifier] = {}
         unread: set[TableIdentifier] = set()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline_tests.services.insight.desk import Desk
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.figures import MeasuredNode
 from compaction_pipeline.core.tables.index import IndexState, TableIndex, WholeRead
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -13,7 +14,6 @@ from compaction_pipeline.services.insight.read_records import ReadRecords
 from compaction_pipeline.services.insight.read_status import ReadStatus
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.builders import COMPLETE, indexed
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state
 

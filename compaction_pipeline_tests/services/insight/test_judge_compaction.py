@@ -9,6 +9,7 @@ import pytest
 
 from compaction_pipeline.core.tables.ports import TableScan
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
+from compaction_pipeline.services.insight.compare_tables import CompareTables
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 from compaction_pipeline_tests.services.house import House
 
@@ -49,11 +50,9 @@ def new_judge(house: House, scan: CountingScan) -> JudgeCompaction:
         stores.tables,
         stores.tasks,
         stores.queues,
-        stores.records,
-        of_scan,
-        stores.history,
-        lambda: house.now,
+        CompareTables(stores.records, stores.history, of_scan),
         house.services._key_reader,
+        lambda: house.now,
     )
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.services.insight.mirror_records import MirrorRecords
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, record, task
 
 

@@ -94,15 +94,15 @@ def test_ticks_read_nothing_of_what_the_filter_leaves_out_until_it_changes(house
         patch.setattr(house.services.stores.files, "files", lambda *_: pytest.fail("files were read for nothing"))
         assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.DISABLED
         house.pass_time(7 * 86_400)
-        assert plans.worth_planning() == []
+        assert house.services.tables_in_line.worth_planning() == []
         write(table, 100)
         ticks.sweep(None, timedelta(minutes=1))
-        ticks.plan_due(plans.worth_planning(), timedelta(minutes=1))
-        assert plans.worth_planning() == []
+        ticks.plan_due(house.services.tables_in_line.worth_planning(), timedelta(minutes=1))
+        assert house.services.tables_in_line.worth_planning() == []
     assert {node.health for node in house.services.read_tables.table(table.identifier).nodes} == {HealthStatus.HEALTHY}
     set_filter(table, "name = 'b'")
     ticks.sweep(None, timedelta(minutes=1))
-    ticks.plan_due(plans.worth_planning(), timedelta(minutes=1))
+    ticks.plan_due(house.services.tables_in_line.worth_planning(), timedelta(minutes=1))
     assert [str(task.work.node) for task in house.services.stores.tasks.tasks(table.identifier)] == ["name=b"]
 
 
@@ -168,7 +168,7 @@ def test_ticks_leave_partitions_out_where_a_delete_reaches_every_partition(house
         update.add_identity("name")
     write(table, *range(12))
     table.delete_ids(3, spec_id=0)
-    plans, ticks = house.services.plan_tables, house.services.sweep_tables
+    ticks = house.services.sweep_tables
     house.services.explore_catalogs.explore()
     house.services.compact_tables.compact(table.identifier)
     assert files_of(table) == {"a": 1, "b": 12}
@@ -177,7 +177,7 @@ def test_ticks_leave_partitions_out_where_a_delete_reaches_every_partition(house
     for _ in range(2):
         house.pass_time(3_600)
         ticks.sweep(None, timedelta(minutes=1))
-        ticks.plan_due(plans.worth_planning(), timedelta(minutes=1))
+        ticks.plan_due(house.services.tables_in_line.worth_planning(), timedelta(minutes=1))
         tasks = house.services.stores.tasks.tasks(table.identifier)
         assert {str(task.work.node) for task in tasks} == {"name=a"}
         told = {str(node.node): node.reason for node in house.services.read_tables.table(table.identifier).nodes}

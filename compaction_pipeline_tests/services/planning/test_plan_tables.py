@@ -90,7 +90,7 @@ SEGMENTS = {"self-optimizing.target-size": "4096"}
 def _ticks(house: House) -> PlanReasonCode | None:
     """Plan the tables that have not changed, as a tick does. Returns None when the tick does not plan the table."""
     plans = house.services.plan_tables
-    codes = [plans.plan(table).plan.reason.code for table in plans.worth_planning()]
+    codes = [plans.plan(table).plan.reason.code for table in house.services.tables_in_line.worth_planning()]
     return codes[0] if codes else None
 
 

@@ -245,7 +245,7 @@ def ticks_until_planned(house: House, busy: dict[TableIdentifier, LakeTable], wa
     for number in range(most):
         house.pass_time(30)
         services.sweep_tables.sweep(None, TICK)
-        services.sweep_tables.plan_due(services.plan_tables.worth_planning(), TICK)
+        services.sweep_tables.plan_due(services.tables_in_line.worth_planning(), TICK)
         if services.stores.tasks.tasks(wanted):
             return number
         pending = services.stores.tasks.tasks(statuses=(TaskStatus.PENDING,))
@@ -288,7 +288,7 @@ def test_work_that_becomes_due_by_time_while_the_queue_is_full_gets_into_line(tm
     services.manage_groups.change(ResourceGroup("default", queue=CompactionQueue(2)))
     busy = many_busy(house, 3)
     services.sweep_tables.sweep(None, TICK)
-    services.sweep_tables.plan_due(services.plan_tables.worth_planning(), TICK)
+    services.sweep_tables.plan_due(services.tables_in_line.worth_planning(), TICK)
     house.pass_time(601)
     assert ticks_until_planned(house, busy, quiet) < 12
 
@@ -299,7 +299,7 @@ def test_a_table_whose_work_a_person_has_done_leaves_the_line(house: House) -> N
     assert plan(house, a, b)[1] == ("b", PlanReasonCode.QUEUE_FULL)
     assert services.compact_tables.compact(b).records
     services.one_table.look_again(b)
-    assert b in services.plan_tables.worth_planning()
+    assert b in services.tables_in_line.worth_planning()
     plan(house, b)
     assert waiting_since(house, b) is None
-    assert b not in services.plan_tables.worth_planning()
+    assert b not in services.tables_in_line.worth_planning()

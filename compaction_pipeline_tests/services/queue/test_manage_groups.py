@@ -32,7 +32,7 @@ def test_a_table_of_a_missing_group_says_so_and_is_planned_once_the_group_exists
     assert overview.health is HealthStatus.WAITING
     assert "group add heavy" in overview.reason
     services.manage_groups.add(HEAVY)
-    assert table in services.plan_tables.worth_planning()
+    assert table in services.tables_in_line.worth_planning()
     [task] = services.plan_tables.plan(table).tasks
     assert task.queue == "heavy"
 

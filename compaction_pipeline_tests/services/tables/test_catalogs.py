@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
-from compaction_pipeline.storage.stores import Stores
 from compaction_pipeline_tests.defs.values import ORDERS, ago, head, snapshot
 
 DEVICES = TableIdentifier("lake", ("shop",), "devices")

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
-from compaction_pipeline.storage.stores import Stores
+from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, ago, day, head, live_file, output, record, task
 
 DEVICES = TableIdentifier("lake", ("shop",), "devices")
@@ -68,17 +70,10 @@ class Upkeep:
         self.service = self.keeping(timedelta(days=30))
 
     def keeping(self, ttl: timedelta) -> MaintainTables:
-        return MaintainTables(
-            self.stores.catalogs,
-            self.stores.tables,
-            self.stores.index,
-            self.stores.tasks,
-            self.stores.records,
-            self.world,  # type: ignore[arg-type]
-            self.world,  # type: ignore[arg-type]
-            lambda: NOW,
-            ttl,
-        )
+        stores, world = self.stores, cast(Any, self.world)
+        dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, world)
+        leftovers = RemoveLeftovers(stores.tasks, stores.records, world, world, lambda: NOW)
+        return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, lambda: NOW, ttl)
 
     def add_table(self, table: TableIdentifier) -> None:
         self.stores.index.add(table)

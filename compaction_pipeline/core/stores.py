@@ -1,0 +1,48 @@
+"""All ports of one state database, opened together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.access.ports import TokenStore
+from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
+from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
+from compaction_pipeline.core.leases.ports import LeaseStore
+from compaction_pipeline.core.planning.ports import PlanningStore
+from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore, WatcherStore
+from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, ReportStore, SwitchStore
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """One store for each port.
+
+    `begin_write` begins an empty write transaction within a time, or raises StorageUnavailable. `close` closes the database's connections.
+    `upgraded` is true when opening migrated an older database. `now` is the database's own clock. It is None for SQLite, because all
+    processes that share its file run on one host and have the same clock.
+    """
+
+    catalogs: CatalogStore
+    tables: TableReader
+    index: IndexStore
+    planning: PlanningStore
+    commits: CommitsStore
+    switches: SwitchStore
+    files: FileStore
+    tasks: TaskStore
+    records: RecordStore
+    leases: LeaseStore
+    history: HistoryStore
+    node_keys: NodeKeyStore
+    optimizers: OptimizerStore
+    groups: GroupStore
+    tokens: TokenStore
+    queues: QueueReader
+    reports: ReportStore
+    watchers: WatcherStore
+    begin_write: Callable[[timedelta], None] = lambda within: None
+    close: Callable[[], None] = lambda: None
+    upgraded: bool = False
+    now: Callable[[], datetime] | None = None

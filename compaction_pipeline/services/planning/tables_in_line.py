@@ -1,0 +1,64 @@
+"""Says which tables ticks plan, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from compaction_pipeline.core.fragmentation.clock import may_be_due_from
+from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.planning.line import in_line
+from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.properties import properties_or_defaults
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.planning.table_parts import TableParts
+from compaction_pipeline.services.remembered import Remembered
+
+_Worth = tuple[Sequence[NodeState], Mapping[str, str], Mapping[str, str], bool]
+# Each tick asks for every table from which time on a plan is worth making. Most tables have not changed since the last tick, so the answers
+# are remembered.
+_WORTH: Remembered[TableIdentifier, _Worth, datetime | None] = Remembered()
+
+
+class TablesInLine:
+    """Two questions: which tables are worth planning, and in which order they are planned."""
+
+    def __init__(self, catalogs: CatalogStore, reader: TableReader, parts: TableParts, clock: Clock) -> None:
+        self._catalogs = catalogs
+        self._reader = reader
+        self._parts = parts
+        self._clock = clock
+
+    def worth_planning(self) -> Sequence[TableIdentifier]:
+        """Return the tables that may have become due although nobody wrote to them, and those that wait in line for room in their queue.
+
+        Ticks skip all other tables that did not change.
+        """
+        nodes = self._reader.nodes_of_tables()
+        catalogs = {entry.name: entry.properties for entry in self._catalogs.entries()}
+        sources: dict[TableIdentifier, _Worth] = {}
+        in_line: set[TableIdentifier] = set()
+        for known in self._reader.states():
+            if (whole := known.whole) is not None:
+                layout = whole.loaded.layout
+                reached = self._parts.reached_from_elsewhere(known.table, layout)
+                if known.planning.queue_full_since is not None:
+                    # Somebody else may have done its work. Its next plan takes it out of the line.
+                    in_line.add(known.table)
+                sources[known.table] = (nodes.get(known.table, ()), layout.properties, catalogs.get(known.table.catalog, {}), reached)
+        now = self._clock()
+        worth = _WORTH.made(sources, _worth_from).items()
+        return [table for table, since in worth if table in in_line or (since is not None and since <= now)]
+
+    def in_line(self, tables: Iterable[TableIdentifier]) -> Sequence[TableIdentifier]:
+        """Return these tables in the order in which ticks plan them: those that wait for room in their queue go first."""
+        return in_line(
+            tables, {known.table: since for known in self._reader.states() if (since := known.planning.queue_full_since) is not None}
+        )
+
+
+def _worth_from(source: _Worth) -> datetime | None:
+    nodes, properties, of_catalog, global_deletes = source
+    return may_be_due_from(nodes, properties_or_defaults(properties, of_catalog), global_deletes=global_deletes)

@@ -1,0 +1,46 @@
+"""Builds the use cases that plan, each on first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from compaction_pipeline.services.wiring import Wiring
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.planning.plan_tables import PlanTables
+    from compaction_pipeline.services.planning.queue_rooms import QueueRooms
+    from compaction_pipeline.services.planning.table_parts import TableParts
+    from compaction_pipeline.services.planning.tables_in_line import TablesInLine
+
+
+class PlanningServices(Wiring):
+    """The use cases that plan."""
+
+    @cached_property
+    def _table_parts(self) -> TableParts:
+        from compaction_pipeline.services.planning.table_parts import TableParts
+
+        return TableParts(self._stores.files)
+
+    @cached_property
+    def tables_in_line(self) -> TablesInLine:
+        from compaction_pipeline.services.planning.tables_in_line import TablesInLine
+
+        return TablesInLine(self._stores.catalogs, self._stores.tables, self._table_parts, self.clock)
+
+    @cached_property
+    def plan_tables(self) -> PlanTables:
+        from compaction_pipeline.services.planning.decide_plan import DecidePlan
+        from compaction_pipeline.services.planning.plan_tables import PlanTables
+
+        stores = self._stores
+        decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, self._scan, stores.tasks, self._rooms, self.clock)
+        return PlanTables(stores.tables, stores.planning, stores.tasks, decide, self._leases, self._new_id, self._committer.check_writable)
+
+    @cached_property
+    def _rooms(self) -> QueueRooms:
+        from compaction_pipeline.services.planning.queue_rooms import QueueRooms
+
+        stores = self._stores
+        return QueueRooms(stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, self._settings.task_slots)

@@ -1,0 +1,45 @@
+"""Builds the use cases of tables and their catalogs, each on first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from compaction_pipeline.services.wiring import Wiring
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+    from compaction_pipeline.services.tables.refresh_files import RefreshFiles
+    from compaction_pipeline.services.tables.take_reports import TakeReports
+
+
+class TableServices(Wiring):
+    """The use cases of tables and their catalogs."""
+
+    @cached_property
+    def explore_catalogs(self) -> ExploreCatalogs:
+        from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+
+        stores = self._stores
+        return ExploreCatalogs(
+            stores.catalogs,
+            stores.tables,
+            stores.index,
+            stores.switches,
+            lambda: self._scan,
+            lambda table: self._committer.check_writable(table),
+        )
+
+    @cached_property
+    def take_reports(self) -> TakeReports:
+        from compaction_pipeline.services.tables.take_reports import TakeReports
+
+        stores = self._stores
+        return TakeReports(stores.catalogs, stores.tables, stores.index, stores.reports, self._scan, self.clock)
+
+    @cached_property
+    def refresh_files(self) -> RefreshFiles:
+        from compaction_pipeline.services.tables.refresh_files import RefreshFiles
+
+        stores = self._stores
+        return RefreshFiles(stores.catalogs, stores.tables, stores.index, stores.files, self._leases, self._scan, self.clock)

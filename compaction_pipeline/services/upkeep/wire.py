@@ -1,0 +1,27 @@
+"""Builds the use cases of upkeep, each on first use."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from compaction_pipeline.services.wiring import Wiring
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
+
+
+class UpkeepServices(Wiring):
+    """The use cases of upkeep."""
+
+    @cached_property
+    def maintain_tables(self) -> MaintainTables:
+        from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
+        from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
+        from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers
+
+        stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
+        dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, self._scan)
+        leftovers = RemoveLeftovers(stores.tasks, stores.records, self._scan, self._committer, self.clock, self.late)
+        return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, self.clock, ttl)
