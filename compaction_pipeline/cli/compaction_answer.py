@@ -82,35 +82,35 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
     """The figures from the first committed record to the last. When none was committed, they are those of the table as it was found."""
     committed = [record for record in compaction.records if record.status is RecordStatus.COMMITTED]
     code = exit_code_of_compaction(compaction)
-    reason_code = _reason_code(compaction)
-    unchanged = _unchanged(str(compaction.table), before, code, reason_code)
-    first, last = (committed[0], committed[-1]) if committed else (None, None)
-    known = not compaction.unknown
+    unchanged = _unchanged(str(compaction.table), before, code, _reason_code(compaction))
     reason = None if code is ExitCode.DONE and committed else _reason(compaction)
-    return CompactionAnswer(
-        table=unchanged.table,
-        snapshot_before=first.snapshot_before if first else unchanged.snapshot_before,
-        snapshot_after=(last.snapshot_after if last else unchanged.snapshot_after) if known else None,
+    answer = replace(
+        unchanged,
         tasks=len(compaction.tasks),
         committed=len(compaction.committed),
         conflicts=len(compaction.conflicts),
-        files_before=first.figures.files_before if first else unchanged.files_before,
-        files_after=(last.figures.files_after if last else unchanged.files_after) if known else None,
-        delete_files_before=first.figures.delete_files_before if first else unchanged.delete_files_before,
-        delete_files_after=(last.figures.delete_files_after if last else unchanged.delete_files_after) if known else None,
-        bytes_before=first.figures.bytes_before if first else unchanged.bytes_before,
-        bytes_after=(last.figures.bytes_after if last else unchanged.bytes_after) if known else None,
         rows=sum(record.rows for record in committed),
         rows_deleted=sum(record.rows_deleted for record in committed),
         reason=reason,
-        exit_code=code,
-        paused=before.paused,
         records=tuple(record.record_id for record in compaction.records),
         failed=dict(compaction.failed),
         conflict_reasons=dict(compaction.conflicts),
-        reason_code=reason_code,
         error=None if code is ExitCode.DONE else reason,
     )
+    if committed:
+        first, last = committed[0].figures, committed[-1].figures
+        answer = replace(
+            answer,
+            snapshot_before=committed[0].snapshot_before,
+            snapshot_after=committed[-1].snapshot_after,
+            files_before=first.files_before,
+            files_after=last.files_after,
+            delete_files_before=first.delete_files_before,
+            delete_files_after=last.delete_files_after,
+            bytes_before=first.bytes_before,
+            bytes_after=last.bytes_after,
+        )
+    return _without_figures_after(answer) if compaction.unknown else answer
 
 
 def dry_run_answer(table: str, plan: CompactionPlan, before: TableBefore, shown: Mapping[str, object] | None = None) -> CompactionAnswer:

@@ -7,6 +7,7 @@ A data file without such rows gets no delete file.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -65,22 +66,9 @@ class PositionDeleteWriter:
         metrics = column_metrics(footers[0], leaves(POSITION_DELETE_SCHEMA), self._modes, {})
         # Parquet keeps no statistics of values longer than 4 KiB. All rows hold one path, so its bounds are known without statistics.
         whole = data.path.encode().hex()
-        return OutputFile(
-            path=path,
-            content=FileContent.POSITION_DELETES,
-            spec_id=data.spec_id,
-            partition=data.partition,
-            file_size_bytes=size,
-            record_count=len(positions),
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            lower_bounds={**metrics.lower_bounds, PATH_FIELD.field_id: whole},
-            upper_bounds={**metrics.upper_bounds, PATH_FIELD.field_id: whole},
-            split_offsets=tuple(metrics.split_offsets),
-            referenced_data_file=data.path,
-            footer_bytes=footer_bytes(footers[0]),
-        )
+        metrics.lower_bounds[PATH_FIELD.field_id] = metrics.upper_bounds[PATH_FIELD.field_id] = whole
+        output = OutputFile(path, FileContent.POSITION_DELETES, data.spec_id, data.partition, size, len(positions))
+        return replace(metrics.of(output), referenced_data_file=data.path, footer_bytes=footer_bytes(footers[0]))
 
 
 def position_rows(path: str, positions: NDArray[np.int64]) -> pa.RecordBatch:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import lock, reading, writing
+from compaction_pipeline.storage.engine import lock, writing
 from compaction_pipeline.storage.removal import identifiers_of, remove_records, remove_table
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.switches import keep_pause
 
 
-class SqlCatalogStore:
+class SqlCatalogStore(SqlStore):
     """Catalogs in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def add(self, entry: CatalogEntry) -> None:
         with writing(self._engine) as connection:
@@ -51,7 +49,6 @@ class SqlCatalogStore:
         raise NotFoundError(f"catalog {name!r} is not registered; registered: {names}")
 
     def entries(self) -> Sequence[CatalogEntry]:
-        with reading(self._engine) as connection:
-            rows = connection.execute(select(schema.catalog)).all()
+        rows = self._rows(select(schema.catalog))
         # Databases sort texts differently, so Python sorts here.
         return tuple(sorted((CatalogEntry(row.name, row.properties, row.observe) for row in rows), key=lambda entry: entry.name))

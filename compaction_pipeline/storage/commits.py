@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import select, update
 
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.node_keys import long_key
@@ -14,14 +14,12 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, writing
 from compaction_pipeline.storage.node_rows import last_done_of, last_done_text, note_change, update_nodes
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import unknown
 
 
-class SqlCommitsStore:
+class SqlCommitsStore(SqlStore):
     """The state of commits in the state database. Their records are stored by `storage/records.py`."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def note_landed(self, table: TableIdentifier, at: datetime) -> None:
         landed = schema.table_state.c.landed + 1

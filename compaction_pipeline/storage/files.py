@@ -11,7 +11,6 @@ from typing import Any
 
 from sqlalchemy import (
     Connection,
-    Engine,
     Select,
     String,
     and_,
@@ -50,6 +49,7 @@ from compaction_pipeline.storage.file_rows import (
     stored_manifests,
     stored_partitions,
 )
+from compaction_pipeline.storage.sql_store import SqlStore
 
 _CONTENTS = {content.value: content for content in FileContent}
 # Only queries need the hashes, so they are not read. The content is read as plain text, because decoding it in each row of a
@@ -62,16 +62,12 @@ _COLUMNS = [
 _CONTENT = [column.name for column in _COLUMNS].index("content")
 
 
-class SqlFileStore:
+class SqlFileStore(SqlStore):
     """Live files in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def manifests(self, table: TableIdentifier) -> frozenset[str]:
         query = select(schema.manifest.c.path).where(schema.manifest.c.identifier == str(table))
-        with reading(self._engine) as connection:
-            return frozenset(connection.execute(query).scalars())
+        return frozenset(self._values(query))
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
         identifier = str(table)
@@ -137,11 +133,10 @@ class SqlFileStore:
             if nodes is None:
                 # Files are stored by manifest, so this reads them in their stored order.
                 manifests = select(schema.manifest.c.manifest_id).where(schema.manifest.c.identifier == identifier)
-                known = {row.partition_id: TableNode(row.spec_id, row.value) for row in connection.execute(_partitions(identifier))}
+                known = _all_nodes(connection, identifier)
                 rows = list(connection.execute(sums.where(file.manifest_id.in_(manifests))))
             else:
-                by_digest = {node_digest(node): node for node in nodes}
-                known = {number: by_digest[digest] for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()}
+                known = _by_id(connection, identifier, nodes)
                 rows = [row for batch in batches(sorted(known)) for row in connection.execute(sums.where(file.partition_id.in_(batch)))]
         by_node: dict[TableNode, dict[str, StoredRow]] = {}
         for row in rows:
@@ -159,12 +154,11 @@ class SqlFileStore:
         )
         with reading(self._engine) as connection:
             if nodes is None:
-                known = {row.partition_id: TableNode(row.spec_id, row.value) for row in connection.execute(_partitions(identifier))}
+                known = _all_nodes(connection, identifier)
                 if not _references(connection):
                     return frozenset()
                 return frozenset(known[number] for number in connection.execute(query).scalars() if number in known)
-            by_digest = {node_digest(node): node for node in nodes}
-            known = {number: by_digest[digest] for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()}
+            known = _by_id(connection, identifier, nodes)
             found = [
                 number
                 for batch in batches(sorted(known))
@@ -186,8 +180,7 @@ class SqlFileStore:
             )
             .limit(1)
         )
-        with reading(self._engine) as connection:
-            return connection.execute(query).first() is not None
+        return self._first(query) is not None
 
     def touched(self, table: TableIdentifier) -> Mapping[TableNode, TouchedNode]:
         count = (
@@ -208,8 +201,7 @@ class SqlFileStore:
             }
 
     def touch(self, table: TableIdentifier) -> None:
-        with writing(self._engine) as connection:
-            connection.execute(update(schema.partition).where(schema.partition.c.identifier == str(table)).values(touched=True))
+        self._write(update(schema.partition).where(schema.partition.c.identifier == str(table)).values(touched=True))
 
     def mark_measured(self, table: TableIdentifier, nodes: Collection[TableNode]) -> None:
         with writing(self._engine) as connection:
@@ -229,23 +221,7 @@ class _Reader:
 
     def file(self, row: StoredRow) -> LiveFile:
         # The row is read by position, in the order of `_COLUMNS`, because a million look-ups by name cost seconds.
-        (
-            manifest_id,
-            _ordinal,
-            partition_id,
-            path,
-            content,
-            spec_id,
-            file_size_bytes,
-            record_count,
-            data_sequence_number,
-            added_snapshot_id,
-            equality_ids,
-            referenced_data_file,
-            path_lower,
-            path_upper,
-            sort_order_id,
-        ) = row
+        manifest_id, _, partition_id, path, content, spec_id, size_bytes, records, sequence, snapshot_id, equality_ids, *rest = row
         if equality_ids not in self._equality_ids:
             self._equality_ids[equality_ids] = tuple(int(field_id) for field_id in equality_ids.split(","))
         return LiveFile(
@@ -253,25 +229,19 @@ class _Reader:
             _CONTENTS[content],
             spec_id,
             self._partitions[partition_id],
-            file_size_bytes,
-            record_count,
-            self._numbers.setdefault(data_sequence_number, data_sequence_number),
+            size_bytes,
+            records,
+            self._numbers.setdefault(sequence, sequence),
             self._manifests[manifest_id],
-            self._numbers.setdefault(added_snapshot_id, added_snapshot_id),
+            self._numbers.setdefault(snapshot_id, snapshot_id),
             self._equality_ids[equality_ids],
-            referenced_data_file,
-            path_lower,
-            path_upper,
-            sort_order_id,
+            *rest,
         )
 
 
 def _files_of_nodes(connection: Connection, identifier: str, nodes: Collection[TableNode]) -> Iterator[LiveFile]:
     """The files of these nodes, and the files of other nodes that matter to them (see `FileStore.files`)."""
-    by_digest = {node_digest(node): node for node in nodes}
-    partitions = {
-        number: by_digest[digest].partition for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()
-    }
+    partitions = {number: node.partition for number, node in _by_id(connection, identifier, nodes).items()}
     reader = _Reader(connection, identifier, partitions)
     own = schema.live_file
     named: set[str] = set()
@@ -358,6 +328,16 @@ def _references(connection: Connection) -> bool:
     """True when the index holds, for any table, a position delete that names its data file."""
     query = select(schema.live_file.c.partition_id).where(schema.live_file.c.referenced_hash.is_not(None)).limit(1)
     return connection.execute(query).first() is not None
+
+
+def _all_nodes(connection: Connection, identifier: str) -> dict[int, TableNode]:
+    return {row.partition_id: TableNode(row.spec_id, row.value) for row in connection.execute(_partitions(identifier))}
+
+
+def _by_id(connection: Connection, identifier: str, nodes: Collection[TableNode]) -> dict[int, TableNode]:
+    """Those of these nodes that are stored, by the id of their partition."""
+    by_digest = {node_digest(node): node for node in nodes}
+    return {number: by_digest[digest] for digest, number in ids_of_partitions(connection, identifier, list(by_digest)).items()}
 
 
 def _partitions(identifier: str) -> Select[Any]:

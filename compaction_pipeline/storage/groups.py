@@ -8,33 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from compaction_pipeline.core.queue.group import CompactionQueue, GroupHolders, ResourceGroup, unknown_group
 from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import lock, reading, writing
+from compaction_pipeline.storage.engine import lock, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.task_rows import IS_OPEN
 
 _LIVE = tuple(state for state in OptimizerState if state.is_live)
 _group = schema.group.c
 
 
-class SqlGroupStore:
+class SqlGroupStore(SqlStore):
     """Groups in the state database."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
     def groups(self) -> Sequence[ResourceGroup]:
-        with reading(self._engine) as connection:
-            rows = connection.execute(select(schema.group)).all()
+        rows = self._rows(select(schema.group))
         # Databases sort texts differently, so Python sorts here.
         return tuple(sorted(map(_of, rows), key=lambda group: group.name))
 
     def group(self, name: str) -> ResourceGroup | None:
-        with reading(self._engine) as connection:
-            row = connection.execute(select(schema.group).where(_group.name == name)).first()
+        row = self._first(select(schema.group).where(_group.name == name))
         return None if row is None else _of(row)
 
     def add(self, group: ResourceGroup) -> bool:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import delete, insert, select
 
 from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 
 
-class SqlHistoryStore:
+class SqlHistoryStore(SqlStore):
     """The history in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def points(self) -> Sequence[FilesPoint]:
         with reading(self._engine) as connection:
@@ -29,20 +28,14 @@ class SqlHistoryStore:
             lock(connection, "history")
             connection.execute(delete(schema.history))
             if points:
-                values = [{"at": point.at, "files": point.files, "merged_away": point.merged_away} for point in points]
-                connection.execute(insert(schema.history), values)
+                connection.execute(insert(schema.history), list(map(asdict, points)))
 
     def comparisons(self) -> Mapping[TableIdentifier, Comparison]:
-        with reading(self._engine) as connection:
-            rows = connection.execute(select(schema.comparison)).all()
+        rows = self._rows(select(schema.comparison))
         return {TableIdentifier.parse(row.identifier): Comparison(row.record_id, row.metadata_location, row.contradiction) for row in rows}
 
     def keep_comparison(self, table: TableIdentifier, comparison: Comparison) -> None:
-        values = {
-            "record_id": comparison.record_id,
-            "metadata_location": comparison.metadata_location,
-            "contradiction": comparison.contradiction,
-        }
+        values = asdict(comparison)
         with writing(self._engine) as connection:
             statement = upsert(connection, schema.comparison).values(identifier=str(table), **values)
             connection.execute(statement.on_conflict_do_update(index_elements=["identifier"], set_=values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from compaction_pipeline.core.tables.figures import MeasuredNode
 from compaction_pipeline.core.tables.index import TableIndex
@@ -17,15 +17,13 @@ from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.node_keys import give_keys
 from compaction_pipeline.storage.node_rows import last_done_text, new_version, note_change
 from compaction_pipeline.storage.removal import remove_table
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.switches import end_kept_pauses, keep_pause, lock_new_tables, new_table_is_paused
 from compaction_pipeline.storage.table_rows import index_columns, unknown
 
 
-class SqlIndexStore:
+class SqlIndexStore(SqlStore):
     """Indexes and figures in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def add(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, insert, select
 
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.node_keys import long_key, new_keys
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 
 _COLUMNS = schema.node_key.c
 
 
-class SqlNodeKeyStore:
+class SqlNodeKeyStore(SqlStore):
     """Keys in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def keys(self, table: TableIdentifier, nodes: Collection[TableNode]) -> Mapping[TableNode, str]:
         with reading(self._engine) as connection:

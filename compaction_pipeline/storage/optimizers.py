@@ -6,25 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from compaction_pipeline.core.queue.group import EXTERNAL
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import reading, writing
+from compaction_pipeline.storage.engine import writing
 from compaction_pipeline.storage.groups import locked_group
+from compaction_pipeline.storage.sql_store import SqlStore
 
 _LIVE = tuple(state for state in OptimizerState if state.is_live)
 _HEARD = tuple(state for state in OptimizerState if state.is_heard)
 _optimizer = schema.optimizer.c
 
 
-class SqlOptimizerStore:
+class SqlOptimizerStore(SqlStore):
     """Optimizers in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def add(self, optimizer: Optimizer) -> None:
         with writing(self._engine) as connection:
@@ -55,16 +53,14 @@ class SqlOptimizerStore:
         return optimizer
 
     def optimizer(self, optimizer_id: str) -> Optimizer | None:
-        with reading(self._engine) as connection:
-            row = connection.execute(select(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id)).first()
+        row = self._first(select(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id))
         return None if row is None else _of(row)
 
     def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
         query = select(schema.optimizer).order_by(_optimizer.started_at, _optimizer.optimizer_id)
         if live:
             query = query.where(_optimizer.state.in_(_LIVE))
-        with reading(self._engine) as connection:
-            return tuple(map(_of, connection.execute(query)))
+        return tuple(map(_of, self._rows(query)))
 
     def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
         mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_HEARD))
@@ -83,20 +79,17 @@ class SqlOptimizerStore:
 
     def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
         values = {"poll_id": poll_id, "polled": tuple(attempts)}
-        with writing(self._engine) as connection:
-            connection.execute(update(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id).values(values))
+        self._write(update(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id).values(values))
 
     def move(self, optimizer_id: str, states: Sequence[OptimizerState], to: OptimizerState, why: str, *, failed: bool = False) -> bool:
         allowed = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(states))
-        with writing(self._engine) as connection:
-            return connection.execute(update(schema.optimizer).where(*allowed).values(state=to, why=why, failed=failed)).rowcount == 1
+        return self._write(update(schema.optimizer).where(*allowed).values(state=to, why=why, failed=failed)) == 1
 
     def ask(self, optimizer_id: str, *, log_level: str | None = None, stack_request: str | None = None) -> bool:
         given = {"log_level": log_level, "stack_request": stack_request}
         values = {name: value for name, value in given.items() if value is not None}
         mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_HEARD))
-        with writing(self._engine) as connection:
-            return connection.execute(update(schema.optimizer).where(*mine).values(values)).rowcount == 1
+        return self._write(update(schema.optimizer).where(*mine).values(values)) == 1
 
     def lose_silent(self, touched_before: datetime, why: str) -> Sequence[str]:
         silent = (_optimizer.state.in_(_HEARD), _optimizer.touched_at <= touched_before)

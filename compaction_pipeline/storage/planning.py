@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Engine, update
+from sqlalchemy import update
 
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
 from compaction_pipeline.core.planning.table_planning import TablePlanning
@@ -13,14 +13,12 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, writing
 from compaction_pipeline.storage.node_rows import note_change, update_nodes
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import planning_columns, unknown
 
 
-class SqlPlanningStore:
+class SqlPlanningStore(SqlStore):
     """Decisions of plans in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def save(self, table: TableIdentifier, planning: TablePlanning) -> None:
         statement = update(schema.table_state).where(schema.table_state.c.identifier == str(table))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection, Engine, false, func, select
+from sqlalchemy import Connection, false, func, select
 
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.queue.task import TaskStatus
@@ -14,6 +14,7 @@ from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import reading
+from compaction_pipeline.storage.sql_store import SqlStore
 
 _task = schema.task.c
 _attempt = schema.attempt.c
@@ -21,11 +22,8 @@ _record = schema.record.c
 _COUNTED = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED, TaskStatus.FAILED)
 
 
-class SqlQueueReader:
+class SqlQueueReader(SqlStore):
     """The queues of the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def waiting(self) -> Sequence[str]:
         found, queue = [], ""
@@ -75,8 +73,7 @@ class SqlQueueReader:
             .where(_attempt.ended_at >= since, _attempt.end_reason == EndReason.MERGED)
             .group_by(_attempt.owner)
         )
-        with reading(self._engine) as connection:
-            return {row.owner: MergedTotals(row.tasks, int(row.size)) for row in connection.execute(query)}
+        return {row.owner: MergedTotals(row.tasks, int(row.size)) for row in self._rows(query)}
 
     def ended(self, after: datetime, until: datetime) -> EndedWork:
         attempts = (

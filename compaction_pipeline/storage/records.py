@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine, delete, func, select, update
+from sqlalchemy import delete, func, select, update
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
@@ -13,6 +13,7 @@ from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, reading, upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import identifier_of
 
 UNSETTLED = (RecordStatus.OPEN, RecordStatus.UNKNOWN)
@@ -21,11 +22,8 @@ ENDED = (RecordStatus.COMMITTED, RecordStatus.FAILED)
 _record = schema.record.c
 
 
-class SqlRecordStore:
+class SqlRecordStore(SqlStore):
     """CompactionRecords in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def save(self, record: CompactionRecord) -> None:
         values = {
@@ -60,8 +58,7 @@ class SqlRecordStore:
             query = query.where(_record.status.in_(UNSETTLED))
         if limit is not None:
             query = query.limit(limit)
-        with reading(self._engine) as connection:
-            return tuple(connection.execute(query).scalars())
+        return tuple(self._values(query))
 
     def merged_away(self) -> Mapping[TableIdentifier, int]:
         query = select(_record.identifier, func.sum(_record.merged_away)).group_by(_record.identifier)
@@ -71,8 +68,7 @@ class SqlRecordStore:
 
     def unmirrored(self, limit: int) -> Sequence[CompactionRecord]:
         query = select(_record.value).where(_record.status.in_(ENDED), _record.mirrored.is_(False))
-        with reading(self._engine) as connection:
-            return tuple(connection.execute(query.order_by(_record.created_at, _record.record_id).limit(limit)).scalars())
+        return tuple(self._values(query.order_by(_record.created_at, _record.record_id).limit(limit)))
 
     def mark_mirrored(self, record_ids: Sequence[RecordId]) -> None:
         with writing(self._engine) as connection:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine, Row, delete, select
+from sqlalchemy import Row, delete, select
 
 from compaction_pipeline.core.tables.commit_report import CommitReport, ReportedTable, with_report
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import lock, reading, upsert, writing
+from compaction_pipeline.storage.engine import lock, upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 
 _report = schema.commit_report.c
 
 
-class SqlReportStore:
+class SqlReportStore(SqlStore):
     """Reports of commits in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def add(self, report: CommitReport, now: datetime) -> ReportedTable:
         identifier = str(report.table)
@@ -30,20 +28,13 @@ class SqlReportStore:
             before = None if row is None else _of(row)
             reported = with_report(before, report, now)
             if reported != before:
-                values = {
-                    "snapshot_id": reported.snapshot_id,
-                    "sequence_number": reported.sequence_number,
-                    "since": reported.since,
-                    "reports": reported.reports,
-                    "added": reported.added,
-                }
+                values = {column.name: getattr(reported, column.name) for column in _report if column.name != "identifier"}
                 row_of_table = upsert(connection, schema.commit_report).values(identifier=identifier, **values)
                 connection.execute(row_of_table.on_conflict_do_update(index_elements=["identifier"], set_=values))
         return reported
 
     def reported(self) -> Sequence[ReportedTable]:
-        with reading(self._engine) as connection:
-            return tuple(sorted(map(_of, connection.execute(select(schema.commit_report))), key=lambda one: one.table))
+        return tuple(sorted(map(_of, self._rows(select(schema.commit_report))), key=lambda one: one.table))
 
     def answer(self, reported: ReportedTable) -> bool:
         # Each further report counts `reports` up, or begins anew with another time.
@@ -53,8 +44,7 @@ class SqlReportStore:
             _report.reports == reported.reports,
             _report.snapshot_id == reported.snapshot_id,
         )
-        with writing(self._engine) as connection:
-            return connection.execute(delete(schema.commit_report).where(*same)).rowcount == 1
+        return self._write(delete(schema.commit_report).where(*same)) == 1
 
 
 def _of(row: Row[tuple[object, ...]]) -> ReportedTable:

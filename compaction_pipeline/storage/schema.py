@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text, true
+from sqlalchemy.schema import SchemaItem
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
@@ -28,12 +29,16 @@ from compaction_pipeline.storage.table_rows import IndexStateName
 
 metadata = MetaData()
 
+
+def _table(name: str, *items: SchemaItem, with_rowid: bool = True) -> Table:
+    return Table(name, metadata, *items, sqlite_with_rowid=with_rowid)
+
+
 # How many parsed values stay in memory. Every tick reads these columns of all tables and nodes, and most have not changed.
 _TABLES, _NODES = 4_096, 32_768
 
-catalog = Table(
+catalog = _table(
     "compaction_catalog",
-    metadata,
     Column("name", String, primary_key=True),
     Column("properties", Json(Mapping[str, str]), nullable=False),
     Column("observe", Boolean, nullable=False),
@@ -41,9 +46,8 @@ catalog = Table(
 
 # A table has one row for all four values, because ticks read all values of all tables. Each block of columns below is one value and
 # has one writer.
-table_state = Table(
+table_state = _table(
     "compaction_table",
-    metadata,
     Column("identifier", String, primary_key=True),
     Column("catalog", String, nullable=False),
     # TableIndex. `snapshot_id` and `read_at` describe the last complete read, even if the table is no longer
@@ -87,15 +91,14 @@ table_state = Table(
 )
 
 # Switches of the whole program. A switch that has no row is off.
-switch = Table("compaction_switch", metadata, Column("name", String(32), primary_key=True))
+switch = _table("compaction_switch", Column("name", String(32), primary_key=True))
 
 # Tables that were paused when they were forgotten. A table that is found again under its name is paused again.
-forgotten_pause = Table("compaction_forgotten_pause", metadata, Column("identifier", String, primary_key=True))
+forgotten_pause = _table("compaction_forgotten_pause", Column("identifier", String, primary_key=True))
 
 # The reports of a table's commits, until a look at the table has answered them.
-commit_report = Table(
+commit_report = _table(
     "compaction_commit_report",
-    metadata,
     Column("identifier", String, primary_key=True),
     Column("snapshot_id", BigInteger, nullable=False),
     Column("sequence_number", BigInteger, nullable=False),
@@ -104,9 +107,8 @@ commit_report = Table(
     Column("added", Json(Mapping[str, int]), nullable=False),
 )
 
-node = Table(
+node = _table(
     "compaction_node",
-    metadata,
     # The long form of the node's key. It tells nodes apart, and people never see it unless it is the node's key too.
     Column("identity", String(512), primary_key=True),
     Column("identifier", String, nullable=False),
@@ -122,19 +124,17 @@ node = Table(
     Index("compaction_node_identifier", "identifier"),
 )
 
-node_key = Table(
+node_key = _table(
     "compaction_node_key",
-    metadata,
     # The same text as in `compaction_node`. A row stays when its node is gone, so that the node gets its key again and no other node does.
     Column("identity", String(512), primary_key=True),
     Column("key", String(512), nullable=False),
     Index("compaction_node_key_key", "key", unique=True),
-    sqlite_with_rowid=False,
+    with_rowid=False,
 )
 
-manifest = Table(
+manifest = _table(
     "compaction_manifest",
-    metadata,
     Column("manifest_id", Integer, primary_key=True),
     Column("identifier", String, nullable=False),
     Column("path", Text, nullable=False),
@@ -142,9 +142,8 @@ manifest = Table(
     Index("compaction_manifest_path", "identifier", "path", unique=True),
 )
 
-partition = Table(
+partition = _table(
     "compaction_partition",
-    metadata,
     Column("partition_id", Integer, primary_key=True),
     Column("identifier", String, nullable=False),
     Column("digest", String(64), nullable=False),
@@ -165,9 +164,8 @@ partition = Table(
 _REFERENCING = text("referenced_hash IS NOT NULL")
 _EQUALITY = text("content = 'EQUALITY_DELETES'")
 
-live_file = Table(
+live_file = _table(
     "compaction_file",
-    metadata,
     # The files of a manifest are added, removed and read together, so the primary key keeps them together. The table has no
     # row id on SQLite, because a second index would halve the speed of inserts.
     Column("manifest_id", ForeignKey("compaction_manifest.manifest_id"), primary_key=True, autoincrement=False),
@@ -200,16 +198,15 @@ live_file = Table(
     Index("compaction_file_reference", "referenced_hash", "partition_id", sqlite_where=_REFERENCING, postgresql_where=_REFERENCING),
     # Finds global equality deletes. While there is one, no node can be looked at alone.
     Index("compaction_file_equality", "partition_id", sqlite_where=_EQUALITY, postgresql_where=_EQUALITY),
-    sqlite_with_rowid=False,
+    with_rowid=False,
 )
 
 _RETRIED = text("retry_at IS NOT NULL")
 _MERGED = text("prepared_at IS NOT NULL")
 _REPLACED = text("end_reason = 'REPLACED'")
 
-task = Table(
+task = _table(
     "compaction_task",
-    metadata,
     Column("task_id", String, primary_key=True),
     Column("identifier", String, nullable=False),
     Column("queue", String, nullable=False),
@@ -266,19 +263,17 @@ task = Table(
     Index("compaction_task_replaced", "end_reason", sqlite_where=_REPLACED, postgresql_where=_REPLACED),
 )
 
-task_input = Table(
+task_input = _table(
     "compaction_task_input",
-    metadata,
     # The primary key keeps the paths of a task together, because `in_use` reads them by task. Nothing searches for a single path.
     Column("task_id", ForeignKey("compaction_task.task_id", ondelete="CASCADE"), primary_key=True),
     Column("ordinal", Integer, primary_key=True, autoincrement=False),
     Column("path", Text, nullable=False),
-    sqlite_with_rowid=False,
+    with_rowid=False,
 )
 
-attempt = Table(
+attempt = _table(
     "compaction_attempt",
-    metadata,
     Column("task_id", ForeignKey("compaction_task.task_id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("attempt_id", String, nullable=False),
@@ -295,9 +290,8 @@ attempt = Table(
     Index("compaction_attempt_ended", "ended_at"),
 )
 
-record = Table(
+record = _table(
     "compaction_record",
-    metadata,
     Column("record_id", String, primary_key=True),
     Column("identifier", String, nullable=False),
     Column("status", Member(RecordStatus), nullable=False),
@@ -318,18 +312,16 @@ record = Table(
     Index("compaction_record_status", "status", "mirrored"),
 )
 
-history = Table(
+history = _table(
     "compaction_history",
-    metadata,
     # One row for each point of the history of all tables' files, a few hundred in all (see `core/insight/files_over_time.py`).
     Column("at", Moment, primary_key=True),
     Column("files", BigInteger, nullable=False),
     Column("merged_away", BigInteger, nullable=False),
 )
 
-comparison = Table(
+comparison = _table(
     "compaction_comparison",
-    metadata,
     # What came out when a table was last compared with its newest record (see `core/insight/comparison.py`).
     Column("identifier", String, primary_key=True),
     Column("record_id", String, nullable=False),
@@ -337,17 +329,15 @@ comparison = Table(
     Column("contradiction", Text),
 )
 
-lease = Table(
+lease = _table(
     "compaction_lease",
-    metadata,
     Column("name", String, primary_key=True),
     Column("owner", String, nullable=False),
     Column("expires_at", Moment, nullable=False),
 )
 
-group = Table(
+group = _table(
     "compaction_group",
-    metadata,
     Column("name", String(64), primary_key=True),
     Column("container", String, nullable=False),
     Column("properties", Json(Mapping[str, str]), nullable=False),
@@ -355,9 +345,8 @@ group = Table(
     Column("task_order", Member(QueueOrder), nullable=False),
 )
 
-optimizer = Table(
+optimizer = _table(
     "compaction_optimizer",
-    metadata,
     Column("optimizer_id", String, primary_key=True),
     Column("group", String, nullable=False),
     Column("host", String, nullable=False),
@@ -383,18 +372,16 @@ optimizer = Table(
     Index("compaction_optimizer_state", "state", "touched_at"),
 )
 
-watcher = Table(
+watcher = _table(
     "compaction_watcher",
-    metadata,
     Column("name", String, primary_key=True),
     Column("kind", Member(WatcherKind), nullable=False),
     Column("since", Moment, nullable=False),
     Column("renewed_at", Moment, nullable=False),
 )
 
-token = Table(
+token = _table(
     "compaction_token",
-    metadata,
     Column("token_id", String, primary_key=True),
     Column("name", String, nullable=False),
     Column("role", Member(Role), nullable=False),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Engine, delete, exists, or_, select, true, update
+from sqlalchemy import Connection, delete, exists, or_, select, true, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import unknown
 from compaction_pipeline.storage.task_rows import IS_OPEN
 
@@ -61,11 +62,8 @@ def paused_among(connection: Connection, identifiers: Sequence[str]) -> frozense
     return frozenset(row.identifier for row in connection.execute(rows.with_for_update(read=True)) if row.paused)
 
 
-class SqlSwitchStore:
+class SqlSwitchStore(SqlStore):
     """Switches in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def pause(self, table: TableIdentifier | None, paused: bool) -> int:
         columns = schema.table_state.c

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
@@ -15,6 +15,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, reading
 from compaction_pipeline.storage.node_rows import node_state
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import IndexStateName, identifier_of, known_table, unknown
 
 _NODES = select(schema.node, schema.node_key.c.key).join(schema.node_key, schema.node_key.c.identity == schema.node.c.identity)
@@ -29,23 +30,18 @@ differ too. The next read replaces the whole value, so nothing stays that is no 
 _LOCATED = (IndexStateName.COMPLETE, IndexStateName.EMPTY)
 
 
-class SqlTableReader:
+class SqlTableReader(SqlStore):
     """Tables and nodes in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def states(self, catalog: str | None = None) -> Sequence[KnownTable]:
         query = select(schema.table_state)
         if catalog is not None:
             query = query.where(schema.table_state.c.catalog == catalog)
-        with reading(self._engine) as connection:
-            return tuple(sorted(map(known_table, connection.execute(query)), key=lambda known: known.table))
+        return tuple(sorted(map(known_table, self._rows(query)), key=lambda known: known.table))
 
     def with_uuid(self, table_uuid: str) -> Sequence[KnownTable]:
         query = select(schema.table_state).where(schema.table_state.c.table_uuid == table_uuid)
-        with reading(self._engine) as connection:
-            return tuple(sorted(map(known_table, connection.execute(query)), key=lambda known: known.table))
+        return tuple(sorted(map(known_table, self._rows(query)), key=lambda known: known.table))
 
     def seen(self) -> Mapping[TableIdentifier, str | None]:
         columns = schema.table_state.c
@@ -53,12 +49,10 @@ class SqlTableReader:
         outdated = (columns.read_landed != columns.landed) | columns.read_id.is_not_distinct_from(columns.distrusted_read_id)
         trusted = (columns.index_state == IndexStateName.REFUSED) | (columns.index_state.in_(_LOCATED) & ~outdated)
         query = select(columns.identifier, columns.metadata_location, trusted.label("trusted"))
-        with reading(self._engine) as connection:
-            return {identifier_of(row.identifier): row.metadata_location if row.trusted else None for row in connection.execute(query)}
+        return {identifier_of(row.identifier): row.metadata_location if row.trusted else None for row in self._rows(query)}
 
     def state(self, table: TableIdentifier) -> KnownTable:
-        with reading(self._engine) as connection:
-            row = connection.execute(select(schema.table_state).where(schema.table_state.c.identifier == str(table))).first()
+        row = self._first(select(schema.table_state).where(schema.table_state.c.identifier == str(table)))
         if row is None:
             raise unknown(table)
         return known_table(row)
@@ -89,8 +83,7 @@ class SqlTableReader:
         return {identifier_of(identifier): known[identifier] for identifier in versions}
 
     def node(self, key: str) -> NodeState:
-        with reading(self._engine) as connection:
-            row = connection.execute(_NODES.where(schema.node_key.c.key == key)).first()
+        row = self._first(_NODES.where(schema.node_key.c.key == key))
         if row is None:
             raise NotFoundError(
                 f"node {key!r} is not known; `compaction-pipeline table show TABLE` lists the nodes that its last refresh found"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -23,28 +23,10 @@ from compaction_pipeline.storage.engine import batches
 
 _task = schema.task.c
 
-_MOVING = (
-    "queue",
-    "status",
-    "attempt",
-    "attempt_id",
-    "owner",
-    "lease_expires_at",
-    "started_at",
-    "ended_at",
-    "end_reason",
-    "reason",
-    "result",
-    "record_id",
-    "failures",
-    "losses",
-    "waiting_since",
-    "failed_at",
-    "retry_at",
-    "prepared_at",
-    "committed_at",
-)
-"""The fields of a task that change after it was planned. Each has a column with the field's name in CompactionTask."""
+_FRESH = {each.name: each.default for each in fields(CompactionTask) if each.default is not MISSING}
+"""The fields of a task's life, with the values that they begin with. Each has a column with the field's name in CompactionTask."""
+_MOVING = ("queue", *_FRESH)
+"""The fields of a task that change after it was planned."""
 
 
 _NOT_FOR_GOOD = (_task.status != TaskStatus.FAILED) | _task.retry_at.is_not(None)
@@ -128,26 +110,7 @@ def insert_tasks(
 
 def _planned(task: CompactionTask) -> dict[str, object]:
     waiting_since = task.waiting_since or task.created_at
-    planned = replace(
-        task,
-        status=TaskStatus.PENDING,
-        attempt=0,
-        attempt_id=None,
-        owner=None,
-        lease_expires_at=None,
-        started_at=None,
-        ended_at=None,
-        end_reason=None,
-        reason=None,
-        result=None,
-        record_id=None,
-        failures=0,
-        losses=0,
-        failed_at=None,
-        retry_at=None,
-        prepared_at=None,
-        committed_at=None,
-    )
+    planned = replace(task, **{**_FRESH, "waiting_since": task.waiting_since})
     return {
         "task_id": task.task_id,
         "identifier": str(task.table),

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Engine, delete, func, select, text, true, update
+from sqlalchemy import Connection, delete, func, select, text, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
@@ -32,6 +32,7 @@ from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_
 from compaction_pipeline.storage.open_work import in_use, open_tasks, planned_work, prepared_work
 from compaction_pipeline.storage.queue_moves import move_waiting, other_queues
 from compaction_pipeline.storage.silent_workers import lease_ended, take_from_workers
+from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
     TO_BE_MERGED,
@@ -57,11 +58,8 @@ from compaction_pipeline.storage.task_rows import (
 _task = schema.task.c
 
 
-class SqlTaskStore:
+class SqlTaskStore(SqlStore):
     """Tasks in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     # ---- planning ----
 
@@ -213,8 +211,7 @@ class SqlTaskStore:
         query = select(schema.task).where(_task.retry_at <= due, _task.retry_at.is_not(None), _task.status == TaskStatus.FAILED)
         for batch in batches([str(table) for table in without]):
             query = query.where(_task.identifier.not_in(batch))
-        with reading(self._engine) as connection:
-            return tuple(map(task_of_row, connection.execute(query.order_by(_task.retry_at, _task.task_id).limit(limit))))
+        return tuple(map(task_of_row, self._rows(query.order_by(_task.retry_at, _task.task_id).limit(limit))))
 
     def retry(self, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
         waits = (_task.status == TaskStatus.FAILED) & _task.retry_at.is_not(None)
@@ -235,8 +232,7 @@ class SqlTaskStore:
 
     def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]:
         columns = schema.attempt.c
-        with reading(self._engine) as connection:
-            rows = connection.execute(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number)).all()
+        rows = self._rows(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number))
         return tuple(
             TaskAttempt(
                 row.attempt_id,
@@ -258,8 +254,7 @@ class SqlTaskStore:
         query = (
             select(owner, func.count().label("reports")).where(ended_at >= since, end_reason == EndReason.REPORT_REFUSED).group_by(owner)
         )
-        with reading(self._engine) as connection:
-            return {row.owner: row.reports for row in connection.execute(query)}
+        return {row.owner: row.reports for row in self._rows(query)}
 
     # ---- ends ----
 
@@ -355,8 +350,7 @@ class SqlTaskStore:
             query = query.where(_task.record_id == record_id)
         if limit is not None:
             query = query.limit(limit)
-        with reading(self._engine) as connection:
-            return tuple(map(task_of_row, connection.execute(query)))
+        return tuple(map(task_of_row, self._rows(query)))
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
         with reading(self._engine) as connection:
@@ -372,8 +366,7 @@ class SqlTaskStore:
             return int(connection.execute(query).scalar_one())
 
     def counts(self) -> Mapping[TaskStatus, int]:
-        with reading(self._engine) as connection:
-            return {row[0]: row[1] for row in connection.execute(select(_task.status, func.count()).group_by(_task.status))}
+        return {row[0]: row[1] for row in self._rows(select(_task.status, func.count()).group_by(_task.status))}
 
     def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
         with reading(self._engine) as connection:

@@ -5,35 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine, Row, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Row, bindparam, delete, func, insert, or_, select, update
 
 from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import Moment
 from compaction_pipeline.storage.engine import batches, reading, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 
 _token = schema.token.c
 
 
-class SqlTokenStore:
+class SqlTokenStore(SqlStore):
     """Tokens in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def add(self, token: Token) -> None:
         values = {column.name: getattr(token, column.name) for column in schema.token.columns}
-        with writing(self._engine) as connection:
-            connection.execute(insert(schema.token).values(values))
+        self._write(insert(schema.token).values(values))
 
     def token(self, token_id: str) -> Token | None:
-        with reading(self._engine) as connection:
-            row = connection.execute(select(schema.token).where(_token.token_id == token_id)).first()
+        row = self._first(select(schema.token).where(_token.token_id == token_id))
         return None if row is None else _of(row)
 
     def tokens(self) -> Sequence[Token]:
-        with reading(self._engine) as connection:
-            return tuple(map(_of, connection.execute(select(schema.token).order_by(_token.created_at, _token.token_id))))
+        return tuple(map(_of, self._rows(select(schema.token).order_by(_token.created_at, _token.token_id))))
 
     def revoke(self, token_id: str, now: datetime) -> bool:
         family = or_(_token.token_id == token_id, _token.parent_id == token_id)
@@ -45,13 +40,11 @@ class SqlTokenStore:
 
     def block(self, token_id: str, now: datetime) -> bool:
         values = {"blocked_at": func.coalesce(_token.blocked_at, bindparam("now", now, type_=Moment))}
-        with writing(self._engine) as connection:
-            return connection.execute(update(schema.token).where(_token.token_id == token_id).values(values)).rowcount == 1
+        return self._write(update(schema.token).where(_token.token_id == token_id).values(values)) == 1
 
     def allow(self, token_id: str, now: datetime) -> bool:
         allowed = update(schema.token).where(_token.token_id == token_id).values(blocked_at=None, allowed_at=now)
-        with writing(self._engine) as connection:
-            return connection.execute(allowed).rowcount == 1
+        return self._write(allowed) == 1
 
     def optimizers_of(self, token_id: str) -> Sequence[str]:
         query = select(_token.optimizer_id).where(_token.parent_id == token_id, _token.optimizer_id.is_not(None))

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import delete, select
 
 from compaction_pipeline.core.queue.watchers import FORGOTTEN_AFTER, Watcher, WatcherKind, renewed
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.engine import reading, upsert, writing
+from compaction_pipeline.storage.engine import upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
 
 _watcher = schema.watcher.c
 
 
-class SqlWatcherStore:
+class SqlWatcherStore(SqlStore):
     """Watchers in the state database."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
 
     def renew(self, name: str, kind: WatcherKind, now: datetime, gap: timedelta) -> None:
         with writing(self._engine) as connection:
@@ -31,5 +29,4 @@ class SqlWatcherStore:
             connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
 
     def watchers(self) -> Sequence[Watcher]:
-        with reading(self._engine) as connection:
-            return tuple(Watcher(**row._mapping) for row in connection.execute(select(schema.watcher).order_by(_watcher.name)))
+        return tuple(Watcher(**row._mapping) for row in self._rows(select(schema.watcher).order_by(_watcher.name)))

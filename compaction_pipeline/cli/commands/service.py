@@ -139,11 +139,4 @@ def _need_server_extra() -> None:
 
 
 def _token_value(token: Token) -> dict[str, object]:
-    return {
-        "token_id": token.token_id,
-        "name": token.name,
-        "role": token.role,
-        "created_at": token.created_at,
-        "revoked_at": token.revoked_at,
-        "blocked_at": token.blocked_at,
-    }
+    return {name: getattr(token, name) for name in ("token_id", "name", "role", "created_at", "revoked_at", "blocked_at")}

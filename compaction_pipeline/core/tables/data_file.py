@@ -6,7 +6,7 @@ A file is live when the table's current snapshot lists it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from compaction_pipeline.core.tables.node import Partition, TableNode
@@ -95,15 +95,6 @@ class OutputFile:
 
     def told(self) -> OutputFile:
         """Return the file as its worker reports it: without all that its footer and the storage tell."""
-        return OutputFile(
-            self.path,
-            self.content,
-            self.spec_id,
-            self.partition,
-            self.file_size_bytes,
-            self.record_count,
-            nan_value_counts=self.nan_value_counts,
-            sort_order_id=self.sort_order_id,
-            referenced_data_file=self.referenced_data_file,
-            footer_bytes=self.footer_bytes,
+        return replace(
+            self, column_sizes={}, value_counts={}, null_value_counts={}, lower_bounds={}, upper_bounds={}, split_offsets=(), version=None
         )

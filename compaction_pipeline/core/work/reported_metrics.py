@@ -16,6 +16,7 @@ POSITION_DELETE_COLUMNS: Mapping[int, Column] = {
     PATH_ID: Column(PATH_ID, "string"),
     POSITION_ID: Column(POSITION_ID, "long"),
 }
+_COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _MOST = 2**63
 _MAGIC = 4
 """A Parquet file begins with four bytes that name the format. Its first row group follows."""
@@ -25,20 +26,12 @@ _LONGEST_BOUND = 2**20
 
 def problems_of_metrics(output: OutputFile, columns: Mapping[int, Column]) -> Iterator[str]:
     """Why the sizes, counts, bounds and offsets of a file cannot be true. `columns` are the primitive columns that the file has."""
-    maps: Mapping[str, Mapping[int, object]] = {
-        "column_sizes": output.column_sizes,
-        "value_counts": output.value_counts,
-        "null_value_counts": output.null_value_counts,
-        "nan_value_counts": output.nan_value_counts,
-        "lower_bounds": output.lower_bounds,
-        "upper_bounds": output.upper_bounds,
-    }
-    for name, by_id in maps.items():
-        unknown = [number for number in by_id if number not in columns]
+    for name in (*_COUNTS, "lower_bounds", "upper_bounds"):
+        unknown = [number for number in getattr(output, name) if number not in columns]
         if unknown:
             yield f"{name} of file {output.path} names column {unknown[0]}, but the file has no such column"
             return
-    if not all(0 <= count < _MOST for name in list(maps)[:4] for count in getattr(output, name).values()):
+    if not all(0 <= count < _MOST for name in _COUNTS for count in getattr(output, name).values()):
         yield f"a count of file {output.path} is negative or larger than 2⁶³"
         return
     if sum(output.column_sizes.values()) > output.file_size_bytes:

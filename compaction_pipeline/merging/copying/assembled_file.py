@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -81,22 +81,8 @@ class AssembledFile:
         self._check(metadata)
         kind = self._kind
         metrics = column_metrics(metadata, kind.leaves, kind.modes, self.nans.counts)
-        return OutputFile(
-            path=self.path,
-            content=FileContent.DATA,
-            spec_id=kind.spec_id,
-            partition=kind.partition,
-            file_size_bytes=self.position,
-            record_count=metadata.num_rows,
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=metrics.nan_value_counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
-            split_offsets=tuple(metrics.split_offsets),
-            footer_bytes=len(end) - 8,
-        )
+        output = OutputFile(self.path, FileContent.DATA, kind.spec_id, kind.partition, self.position, metadata.num_rows)
+        return replace(metrics.of(output), footer_bytes=len(end) - 8)
 
     def _check(self, metadata: pq.FileMetaData) -> None:
         said = []

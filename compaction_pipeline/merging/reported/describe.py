@@ -193,18 +193,8 @@ def _with_metrics(output: OutputFile, footer: Footer, kind: _Kind) -> OutputFile
     counted = {leaf.field_id for leaf in kind.columns if kind.modes.by_id.get(leaf.field_id) is not None}
     nans = {number: count for number, count in output.nan_value_counts.items() if number in counted}
     metrics = column_metrics(FooterMetadata(footer), kind.columns, kind.modes, nans)
-    lower, upper = metrics.lower_bounds, metrics.upper_bounds
     if not output.is_data:
         # Parquet keeps no statistics of values longer than 4 KiB. All rows hold one path, so its bounds are known without statistics.
-        whole = {PATH_FIELD.field_id: (output.referenced_data_file or "").encode().hex()}
-        lower, upper = {**lower, **whole}, {**upper, **whole}
-    return replace(
-        output.told(),
-        column_sizes=metrics.column_sizes,
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        nan_value_counts=metrics.nan_value_counts,
-        lower_bounds=lower,
-        upper_bounds=upper,
-        split_offsets=tuple(metrics.split_offsets),
-    )
+        whole = (output.referenced_data_file or "").encode().hex()
+        metrics.lower_bounds[PATH_FIELD.field_id] = metrics.upper_bounds[PATH_FIELD.field_id] = whole
+    return metrics.of(output.told())

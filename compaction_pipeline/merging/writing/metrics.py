@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +32,7 @@ from pyiceberg.types import (
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string
 
 from compaction_pipeline.core.errors import MergeFailed
+from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.formats.parquet.leaves import Leaf, leaves
 from compaction_pipeline.merging.reading.read import chunk_start
 
@@ -86,7 +87,11 @@ class ColumnMetrics:
     nan_value_counts: dict[int, int] = field(default_factory=dict)
     lower_bounds: dict[int, str] = field(default_factory=dict)
     upper_bounds: dict[int, str] = field(default_factory=dict)
-    split_offsets: list[int] = field(default_factory=list)
+    split_offsets: tuple[int, ...] = ()
+
+    def of(self, output: OutputFile) -> OutputFile:
+        """The file with these metrics."""
+        return replace(output, **vars(self))
 
 
 def footer_bytes(metadata: pq.FileMetaData) -> int:
@@ -102,7 +107,7 @@ def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes, nans
     (`NanCounter`)."""
     metrics = ColumnMetrics(nan_value_counts=dict(nans))
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    metrics.split_offsets = sorted(chunk_start(group.column(0)) for group in groups) if metadata.num_columns else []
+    metrics.split_offsets = tuple(sorted(chunk_start(group.column(0)) for group in groups)) if metadata.num_columns else ()
     for index, leaf in enumerate(columns):
         chunks = [group.column(index) for group in groups]
         number = leaf.field_id

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -214,23 +215,8 @@ class _OpenOutput:
             size = self.position()
             self._stack.close()
         metrics = column_metrics(self._footers[0], self._owner.leaves, self._owner.modes, self._nans.counts)
-        return OutputFile(
-            path=self.path,
-            content=FileContent.DATA,
-            spec_id=self._spec_id,
-            partition=self._partition,
-            file_size_bytes=size,
-            record_count=self.rows,
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=metrics.nan_value_counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
-            split_offsets=tuple(metrics.split_offsets),
-            sort_order_id=self._owner.sort_order_id,
-            footer_bytes=footer_bytes(self._footers[0]),
-        )
+        output = OutputFile(self.path, FileContent.DATA, self._spec_id, self._partition, size, self.rows)
+        return replace(metrics.of(output), sort_order_id=self._owner.sort_order_id, footer_bytes=footer_bytes(self._footers[0]))
 
     def abandon(self) -> None:
         # A writer that failed, for example because the disk is full, fails again when it is closed. The caller deletes the file anyway.
