@@ -7,7 +7,6 @@ A data file without such rows gets no delete file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +27,7 @@ from compaction_pipeline.merging.digest import RowDigest
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
-from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics, footer_bytes
+from compaction_pipeline.merging.writing.metrics import MetricsModes, footer_bytes, with_metrics
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, parquet_writer
 
 _ARROW = arrow_schema(POSITION_DELETE_SCHEMA.fields)
@@ -63,12 +62,17 @@ class PositionDeleteWriter:
                 self.rows += len(rows)
             writer.close()
             size = int(stream.tell())
-        metrics = column_metrics(footers[0], leaves(POSITION_DELETE_SCHEMA), self._modes, {})
-        # Parquet keeps no statistics of values longer than 4 KiB. All rows hold one path, so its bounds are known without statistics.
-        whole = data.path.encode().hex()
-        metrics.lower_bounds[PATH_FIELD.field_id] = metrics.upper_bounds[PATH_FIELD.field_id] = whole
-        output = OutputFile(path, FileContent.POSITION_DELETES, data.spec_id, data.partition, size, len(positions))
-        return replace(metrics.of(output), referenced_data_file=data.path, footer_bytes=footer_bytes(footers[0]))
+        output = OutputFile(
+            path=path,
+            content=FileContent.POSITION_DELETES,
+            spec_id=data.spec_id,
+            partition=data.partition,
+            file_size_bytes=size,
+            record_count=len(positions),
+            referenced_data_file=data.path,
+            footer_bytes=footer_bytes(footers[0]),
+        )
+        return with_metrics(output, footers[0], leaves(POSITION_DELETE_SCHEMA), self._modes, {})
 
 
 def position_rows(path: str, positions: NDArray[np.int64]) -> pa.RecordBatch:

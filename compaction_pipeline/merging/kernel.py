@@ -22,8 +22,9 @@ from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import DigestMismatch, FileGone, MergeDenied, MergeFailed, MergeRefused, assert_never
 from compaction_pipeline.core.tables.data_file import OutputFile
-from compaction_pipeline.core.tables.output_names import OutputNames
+from compaction_pipeline.core.tables.output_names import FilePaths, OutputNames
 from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
 from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
@@ -129,7 +130,7 @@ def _names(task: MergeInput[Work]) -> OutputNames:
     return OutputNames(folder, f"{task.file_prefix}{secrets.token_hex(4)}")
 
 
-def _merge(task: MergeInput[Merge], files: FileAccess, names: OutputNames, shared: SharedDeletes) -> MergeResult:
+def _merge(task: MergeInput[Merge], files: FileAccess, names: FilePaths, shared: SharedDeletes) -> MergeResult:
     try:
         return _merge_inputs(task, files, names, shared, copies=True)
     except DamagedPages:
@@ -138,14 +139,16 @@ def _merge(task: MergeInput[Merge], files: FileAccess, names: OutputNames, share
         return _merge_inputs(task, files, names, shared, copies=False)
 
 
-def _merge_inputs(task: MergeInput[Merge], files: FileAccess, names: OutputNames, shared: SharedDeletes, *, copies: bool) -> MergeResult:
+def _merge_inputs(task: MergeInput[Merge], files: FileAccess, names: FilePaths, shared: SharedDeletes, *, copies: bool) -> MergeResult:
     work, shape = task.work, TableShape.of(task.layout)
     schema = shape.schema_of_plan(task.schema_id)
     reader = DataReader(files, shape, task.memory_bytes)
     deletes = TaskDeletes(work.inputs, work.deletes, shape, reader, task.memory_bytes, shared)
     rows_expected = sum(file.record_count for file in work.inputs)
     progress = Progress(rows_expected, max(work.input_bytes / max(rows_expected, 1), 0.01))
-    router = RowRouter(task, shape, schema, common_partition(work))
+    is_full = work.type is CompactionType.FULL
+    # A FULL promises the order whatever its size. A MINOR or MAJOR sorts only what fits its memory.
+    router = RowRouter(shape, schema, work.output_spec_id, common_partition(work), task.memory_bytes, promises_order=is_full)
     sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
     # A bloom filter is made of values. A table that asks for one has its rows decoded and encoded; no bytes are copied.
     copied = router.passes_through and not filters_of(shape.layout.properties, leaves(schema))
@@ -159,7 +162,9 @@ def _merge_inputs(task: MergeInput[Merge], files: FileAccess, names: OutputNames
         merge = CopyMerge(reader, deletes, schema, progress, writer, read, limits)
         outputs = merge.merge(work.inputs)
         return _result(task, outputs, merge.rows_read, merge.deleted, read.value, writer.digest.value)
-    return _merge_rows(task, shape, files, names, reader, deletes, progress, router, sizing)
+    seen = SeenBatches()
+    rows = DataWriter(files, schema, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.sort_column_ids, seen)
+    return _merge_rows(task, reader, deletes, progress, router, rows, seen)
 
 
 def _with_required(schema: Schema, ids: frozenset[int]) -> Schema:
@@ -169,37 +174,21 @@ def _with_required(schema: Schema, ids: frozenset[int]) -> Schema:
 
 def _merge_rows(
     task: MergeInput[Merge],
-    shape: TableShape,
-    files: FileAccess,
-    names: OutputNames,
     reader: DataReader,
     deletes: TaskDeletes,
     progress: Progress,
     router: RowRouter,
-    sizing: FileSizing,
+    writer: DataWriter,
+    seen: SeenBatches,
 ) -> MergeResult:
     """Merge row by row. Rows that are sorted, or that go to several partitions, need this."""
-    work = task.work
-    schema = shape.schemas[task.schema_id]
-    seen = SeenBatches()
-    writer = DataWriter(
-        files,
-        schema,
-        shape.layout.properties,
-        names,
-        sizing,
-        progress,
-        work.output_spec_id,
-        router.sort_column_ids,
-        seen,
-    )
     read = RowDigest(seen)
     rows_read, gone = 0, DeletedRows()
     try:
-        for file in work.inputs:
+        for file in task.work.inputs:
             with reader.open(file) as opened:
                 progress.note_file(opened.dictionary_encoded)
-                output = reader.projection(opened, file, schema.fields)
+                output = reader.projection(opened, file, writer.schema.fields)
                 masks = deletes.of(file, opened)
                 for position, batch in opened.batches([output, *masks.projections]):
                     projected = output.apply(batch)
@@ -213,8 +202,9 @@ def _merge_rows(
                     kept = projected if keep is None else projected.filter(pa.array(keep))
                     progress.rows_kept += kept.num_rows
                     if kept.num_rows:
-                        router.add(kept, writer)
-        router.finish(writer)
+                        router.add(kept, writer.write)
+        writer.sort_order_id = router.sort_order_id
+        router.finish(writer.write)
         outputs = writer.finish()
     except BaseException:
         writer.abort()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,39 +15,35 @@ from pyiceberg.types import IcebergType
 
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
-from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.work import Merge, ToBase
+from compaction_pipeline.core.work.work import Merge
 from compaction_pipeline.merging.ordering import Sorter, sort_keys
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.read import TableShape
 from compaction_pipeline.merging.writing.transforms import Convert, column_path, partition_value, transformed
 
-
-class RowWriter(Protocol):
-    """Receives the routed rows and writes them."""
-
-    sort_order_id: int | None
-
-    def write(self, partition: Partition, batch: pa.RecordBatch) -> None: ...
+Write = Callable[[Partition, pa.RecordBatch], None]
+"""Takes the routed rows of a partition and writes them."""
 
 
 class RowRouter:
     """Routes the rows of one task."""
 
-    def __init__(self, task: MergeInput[Merge | ToBase], shape: TableShape, schema: Schema, partition: Partition | None) -> None:
-        """`partition` is the one partition of all rows. None when each row tells its own."""
-        work = task.work
+    def __init__(
+        self, shape: TableShape, schema: Schema, spec_id: int, partition: Partition | None, memory_bytes: int, *, promises_order: bool
+    ) -> None:
+        """`partition` is the one partition of all rows. None when each row tells its own.
+
+        With `promises_order`, rows are sorted whatever their size. Otherwise they are sorted when they fit the memory of the task.
+        """
         self._partition = partition
-        self._split = None if self._partition is not None else PartitionSplit(shape.specs[work.output_spec_id], shape, schema)
+        self._split = None if self._partition is not None else PartitionSplit(shape.specs[spec_id], shape, schema)
         self._order_id = shape.layout.default_sort_order_id
         order = sort_order(shape)
         keys = sort_keys(order, schema) if order is not None else None
         self._sorter: Sorter | None = None
         self.sort_column_ids = sort_column_ids(order, schema)
         if keys is not None:
-            # A FULL promises the order whatever its size. A MINOR or MAJOR sorts only what fits its memory.
-            self._sorter = Sorter(arrow_schema(schema.fields), keys, task.memory_bytes // 6, spill=work.type is CompactionType.FULL)
+            self._sorter = Sorter(arrow_schema(schema.fields), keys, memory_bytes // 6, spill=promises_order)
 
     @property
     def partition(self) -> Partition | None:
@@ -60,34 +55,32 @@ class RowRouter:
         """Whether all rows go to one partition in the order in which they come, so that no column has to be looked into."""
         return self._sorter is None and self._partition is not None
 
-    def add(self, batch: pa.RecordBatch, writer: RowWriter) -> None:
-        """Route a batch of kept rows."""
-        if self._sorter is None:
-            self._write(batch, writer)
-            return
-        for back in self._sorter.add(batch):
-            self._write(back, writer)
+    @property
+    def sort_order_id(self) -> int | None:
+        """The sort order of the rows that `finish` routes; None when they are not sorted."""
+        return None if self._sorter is None or self._sorter.gave_up else self._order_id
 
-    def finish(self, writer: RowWriter) -> None:
+    def add(self, batch: pa.RecordBatch, write: Write) -> None:
+        """Route a batch of kept rows."""
+        for back in (batch,) if self._sorter is None else self._sorter.add(batch):
+            self._write(back, write)
+
+    def finish(self, write: Write) -> None:
         """Route the rows that were held back to be sorted."""
-        if self._sorter is None:
-            return
-        if not self._sorter.gave_up:
-            writer.sort_order_id = self._order_id
-        for batch in self._sorter.finish():
-            self._write(batch, writer)
+        for batch in () if self._sorter is None else self._sorter.finish():
+            self._write(batch, write)
 
     def close(self) -> None:
         if self._sorter is not None:
             self._sorter.close()
 
-    def _write(self, batch: pa.RecordBatch, writer: RowWriter) -> None:
+    def _write(self, batch: pa.RecordBatch, write: Write) -> None:
         if self._partition is not None:
-            writer.write(self._partition, batch)
+            write(self._partition, batch)
             return
         assert self._split is not None
         for partition, rows in self._split.parts(batch):
-            writer.write(partition, rows)
+            write(partition, rows)
 
 
 def common_partition(work: Merge) -> Partition | None:

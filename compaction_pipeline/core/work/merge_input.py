@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.tables.table import TableLayout
-from compaction_pipeline.core.work.work import Work
 
-W = TypeVar("W", bound=Work, covariant=True)
-V = TypeVar("V", bound=Work)
+# Whoever merges one kind of work need not know the others, so nothing here names the union of all kinds.
+W = TypeVar("W", covariant=True)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,6 @@ class MergeInput(Generic[W]):
     def file_prefix(self) -> str:
         """How the names of the attempt's files begin, or go on after what a keyed table needs there. Clean-up finds files by it."""
         return f"{self.attempt_id or 'attempt'}-{self.task_id}-"
-
-    @property
-    def written_layout(self) -> TableLayout:
-        """The layout of what the work writes to."""
-        return self.work.written_layout(self.layout)
 
     def of(self, work: V) -> MergeInput[V]:
         """The same attempt, with a kind of work that is known. `work` is that of this value, after a match on its class."""

@@ -65,7 +65,7 @@ def metrics_problem(task: MergeInput[Work], result: MergeResult) -> str | None:
 def _problems_of_metrics(task: MergeInput[Work], result: MergeResult) -> Iterator[str]:
     if not result.outputs:
         return
-    schema = task.written_layout.schemas[task.schema_id]
+    schema = task.work.written_layout(task.layout).schemas[task.schema_id]
     columns = {**primitive_columns(schema), **expected_of(task.work).columns}
     for output in result.outputs:
         yield from problems_of_metrics(output, columns if output.is_data else POSITION_DELETE_COLUMNS)
@@ -86,7 +86,7 @@ def _problems(task: MergeInput[Work], result: MergeResult) -> Iterator[str]:
         yield from _problems_of_positions(positions, {file.path: file.record_count for file in expected.positions_of})
     if expected.keeps_kinds:
         yield from _problems_of_kinds(task, result.outputs)
-    if task.schema_id not in task.written_layout.schemas:
+    if task.schema_id not in task.work.written_layout(task.layout).schemas:
         yield f"the table no longer has schema {task.schema_id}, with which the task was planned"
         return
     places = places_of(task)

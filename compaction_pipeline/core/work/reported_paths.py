@@ -44,7 +44,7 @@ def lie_elsewhere(task: MergeInput[Work], result: MergeResult) -> bool:
 
     Somebody may have changed that folder while the task was merged, so the optimizer is not to blame.
     """
-    folder = data_folder(task.written_layout.location, task.written_layout.properties)
+    folder = data_folder(task.work.written_layout(task.layout).location, task.work.written_layout(task.layout).properties)
     paths = [output.path for output in result.outputs]
     return bool(paths) and not any(path.startswith(f"{folder}/") for path in paths) and len(own_files(result)) == len(paths)
 
@@ -56,7 +56,7 @@ class ReportedPlaces(ABC, Generic[W]):
     """
 
     def __init__(self, task: MergeInput[W]) -> None:
-        self.layout = task.written_layout
+        self.layout = task.work.written_layout(task.layout)
         self._work = task.work
         self._ids = re.escape(f"{task.attempt_id}-{task.task_id}-")
         self._place_of = {file.path: (file.spec_id, file.partition) for file in task.work.inputs}

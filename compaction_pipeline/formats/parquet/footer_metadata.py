@@ -1,4 +1,4 @@
-"""A footer in the form in which PyArrow shows the metadata of a file, as far as `column_metrics` looks at it.
+"""A footer in the form in which PyArrow shows the metadata of a file, as far as `with_metrics` looks at it.
 
 PyArrow itself must not see a footer that somebody else wrote: it ends the whole process when a bound is shorter than its type.
 """

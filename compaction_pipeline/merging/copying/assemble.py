@@ -19,7 +19,7 @@ from pyiceberg.schema import Schema
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.node import Partition
-from compaction_pipeline.core.tables.output_names import OutputNames
+from compaction_pipeline.core.tables.output_names import FilePaths
 from compaction_pipeline.formats.parquet.chunks import Piece, Template, footer_of, in_memory
 from compaction_pipeline.formats.parquet.footer import Chunk
 from compaction_pipeline.formats.parquet.leaves import leaves
@@ -52,7 +52,7 @@ class Assembler:
         files: FileAccess,
         schema: Schema,
         properties: Mapping[str, str],
-        names: OutputNames,
+        names: FilePaths,
         sizing: FileSizing,
         progress: Progress,
         spec_id: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from compaction_pipeline.formats.parquet.thrift import Struct
 from compaction_pipeline.merging.copying.proof import checksum
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import chunk_span
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, with_metrics
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,16 @@ class AssembledFile:
             metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
         self._check(metadata)
         kind = self._kind
-        metrics = column_metrics(metadata, kind.leaves, kind.modes, self.nans.counts)
-        output = OutputFile(self.path, FileContent.DATA, kind.spec_id, kind.partition, self.position, metadata.num_rows)
-        return replace(metrics.of(output), footer_bytes=len(end) - 8)
+        output = OutputFile(
+            path=self.path,
+            content=FileContent.DATA,
+            spec_id=kind.spec_id,
+            partition=kind.partition,
+            file_size_bytes=self.position,
+            record_count=metadata.num_rows,
+            footer_bytes=len(end) - 8,
+        )
+        return with_metrics(output, metadata, kind.leaves, kind.modes, self.nans.counts)
 
     def _check(self, metadata: pq.FileMetaData) -> None:
         said = []

@@ -31,15 +31,6 @@ class NodeWriter:
         self._types = [str(schema.find_field(number).field_type) for number in key]
         self._names: dict[DataTreeNode, NodePaths] = {}
 
-    @property
-    def sort_order_id(self) -> int | None:
-        """The id of the sort order that the rows of each file have."""
-        return self._writer.sort_order_id
-
-    @sort_order_id.setter
-    def sort_order_id(self, value: int | None) -> None:
-        self._writer.sort_order_id = value
-
     def write(self, partition: Partition, batch: pa.RecordBatch) -> None:
         """Put the rows into files of this partition, in their order."""
         if self._mask == self._node.mask:

@@ -65,15 +65,11 @@ def rewrite_changes(task: MergeInput[RewriteChanges], files: FileAccess) -> Merg
     Rows that are left out count as deleted by equality. The kernel checks the laws of the result. Raises MergeFailed when the task does not
     fit the table or a file cannot be read, and MergeRefused for files that must not be merged.
     """
-    keyed = task.layout.kind.of_task(f"task {task.task_id} merges change files")
-    change = TableShape.of(keyed.change)
-    schema = change.schema_of_plan(task.schema_id)
-    inserts, deletes = _inputs_of(task.work)
     try:
-        return _Rewrite(task, change, schema, keyed.primary_key, files, inserts, deletes).run()
+        return _Rewrite(task, files).run()
     except _DeletesElsewhere:
         files.delete_written()
-        return _Rewrite(task, change, schema, keyed.primary_key, files, inserts, deletes, compares_inserts=True).run()
+        return _Rewrite(task, files, compares_inserts=True).run()
 
 
 class _DeletesElsewhere(Exception):
@@ -94,24 +90,16 @@ class _Rows:
 class _Rewrite:
     """One execution of a task."""
 
-    def __init__(
-        self,
-        task: MergeInput[RewriteChanges],
-        shape: TableShape,
-        schema: Schema,
-        key: Sequence[int],
-        files: FileAccess,
-        inserts: tuple[KeyedInput, ...],
-        deletes: tuple[KeyedInput, ...],
-        *,
-        compares_inserts: bool = False,
-    ) -> None:
-        work, layout = task.work, shape.layout
+    def __init__(self, task: MergeInput[RewriteChanges], files: FileAccess, *, compares_inserts: bool = False) -> None:
+        work, keyed = task.work, task.layout.kind.of_task(f"task {task.task_id} merges change files")
+        shape, layout = TableShape.of(keyed.change), keyed.change
+        schema = shape.schema_of_plan(task.schema_id)
+        inserts, deletes = _inputs_of(work)
         self._task, self._inserts, self._deletes = task, inserts, deletes
         self._upsert, self._compares_inserts = was_created_upsert(layout.properties), compares_inserts
         self._reader = DataReader(files, shape, task.memory_bytes)
         self._reader.expect(each.file for each in (*deletes, *inserts))
-        self._key = KeyColumns.of(tuple(key), shape)
+        self._key = KeyColumns.of(keyed.primary_key, shape)
         self._lsns = Lsns(max((each.named.transaction_id for each in (*inserts, *deletes)), default=0))
         self._key_bytes = int(task.memory_bytes * _KEY_SHARE * ONE_PASS_SHARE)
         written = Schema(*schema.fields, OFFSET_FIELD, TRANSACTION_FIELD, schema_id=schema.schema_id)

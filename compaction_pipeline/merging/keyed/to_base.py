@@ -41,6 +41,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType
 from compaction_pipeline.core.tables.keyed.partition_paths import path_fields
 from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import ToBase
@@ -111,7 +112,8 @@ class _Merge:
         self._progress = Progress(expected, max(size / max(expected, 1), 0.01))
         self._seen = SeenBatches()
         self._read = RowDigest(self._seen)
-        self._router = RowRouter(task, shape, schema, work.node.partition)
+        is_full = work.type is CompactionType.FULL
+        self._router = RowRouter(shape, schema, work.output_spec_id, work.node.partition, task.memory_bytes, promises_order=is_full)
         self._writer = DataWriter(
             files,
             schema,
@@ -140,7 +142,8 @@ class _Merge:
                     self._mark(parts)
                 else:
                     self._rewrite(parts)
-            self._router.finish(self._nodes)
+            self._writer.sort_order_id = self._router.sort_order_id
+            self._router.finish(self._nodes.write)
             outputs = self._writer.finish()
         except BaseException:
             self._writer.abort()
@@ -186,7 +189,7 @@ class _Merge:
             kept = part.rows if keep is None else part.rows.filter(pa.array(keep))
             self._progress.rows_kept += kept.num_rows
             if kept.num_rows:
-                self._router.add(kept, self._nodes)
+                self._router.add(kept, self._nodes.write)
 
     def _mark(self, parts: Iterable[KeyedBatch]) -> None:
         """Write position deletes for the rows of a file that die now, and again for those that a position delete in `converts` deletes."""

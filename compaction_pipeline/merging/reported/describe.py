@@ -27,13 +27,13 @@ from compaction_pipeline.formats.parquet.footer import MAGIC, Footer
 from compaction_pipeline.formats.parquet.footer_metadata import FooterMetadata
 from compaction_pipeline.formats.parquet.leaves import Leaf, leaves
 from compaction_pipeline.formats.parquet.thrift import DamagedParquet, TooManyValues, field
-from compaction_pipeline.merging.deletes.positions import PATH_FIELD, POSITION_DELETE_SCHEMA
+from compaction_pipeline.merging.deletes.positions import POSITION_DELETE_SCHEMA
 from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD, TRANSACTION_FIELD
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.read import TableShape
 from compaction_pipeline.merging.reported.footer_rules import FooterRules
 from compaction_pipeline.merging.route import sort_column_ids, sort_order
-from compaction_pipeline.merging.writing.metrics import MetricsModes, column_metrics
+from compaction_pipeline.merging.writing.metrics import MetricsModes, with_metrics
 from compaction_pipeline.merging.writing.parquet_options import filters_of
 
 MOST_FOOTER_BYTES = 16 * 1024 * 1024
@@ -88,7 +88,7 @@ def describe(task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, 
 
 
 def _kinds(task: MergeInput[Work]) -> Callable[[OutputFile], _Kind]:
-    shape = TableShape.of(task.written_layout)
+    shape = TableShape.of(task.work.written_layout(task.layout))
     properties, known = shape.layout.properties, dict[bool, _Kind]()
 
     def made(is_data: bool) -> _Kind:
@@ -115,7 +115,7 @@ def written_schema(task: MergeInput[Work], *, is_data: bool) -> Schema:
     """
     if not is_data:
         return POSITION_DELETE_SCHEMA
-    schema = TableShape.of(task.written_layout).schema_of_plan(task.schema_id)
+    schema = TableShape.of(task.work.written_layout(task.layout)).schema_of_plan(task.schema_id)
     columns = expected_of(task.work).columns
     added = [field for field in (OFFSET_FIELD, TRANSACTION_FIELD) if field.field_id in columns]
     return Schema(*schema.fields, *added, schema_id=schema.schema_id) if added else schema
@@ -192,9 +192,4 @@ def _problem_of_paths(output: OutputFile, footer: Footer) -> str | None:
 def _with_metrics(output: OutputFile, footer: Footer, kind: _Kind) -> OutputFile:
     counted = {leaf.field_id for leaf in kind.columns if kind.modes.by_id.get(leaf.field_id) is not None}
     nans = {number: count for number, count in output.nan_value_counts.items() if number in counted}
-    metrics = column_metrics(FooterMetadata(footer), kind.columns, kind.modes, nans)
-    if not output.is_data:
-        # Parquet keeps no statistics of values longer than 4 KiB. All rows hold one path, so its bounds are known without statistics.
-        whole = (output.referenced_data_file or "").encode().hex()
-        metrics.lower_bounds[PATH_FIELD.field_id] = metrics.upper_bounds[PATH_FIELD.field_id] = whole
-    return metrics.of(output.told())
+    return with_metrics(output.told(), FooterMetadata(footer), kind.columns, kind.modes, nans)

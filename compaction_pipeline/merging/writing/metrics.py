@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from pyiceberg.utils.truncate import truncate_upper_bound_binary_string
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.formats.parquet.leaves import Leaf, leaves
+from compaction_pipeline.merging.deletes.positions import PATH_FIELD
 from compaction_pipeline.merging.reading.read import chunk_start
 
 DEFAULT_MODE = "truncate(16)"
@@ -77,23 +78,6 @@ def _mode(text: str, key: str) -> int | None:
     raise MergeFailed(f"{key!r} is {text!r} but must be none, counts, truncate(n) with n ≥ 1, or full; correct the table property")
 
 
-@dataclass
-class ColumnMetrics:
-    """Metrics by field id. Bounds are the hex text of the spec's binary single-value serialization."""
-
-    column_sizes: dict[int, int] = field(default_factory=dict)
-    value_counts: dict[int, int] = field(default_factory=dict)
-    null_value_counts: dict[int, int] = field(default_factory=dict)
-    nan_value_counts: dict[int, int] = field(default_factory=dict)
-    lower_bounds: dict[int, str] = field(default_factory=dict)
-    upper_bounds: dict[int, str] = field(default_factory=dict)
-    split_offsets: tuple[int, ...] = ()
-
-    def of(self, output: OutputFile) -> OutputFile:
-        """The file with these metrics."""
-        return replace(output, **vars(self))
-
-
 def footer_bytes(metadata: pq.FileMetaData) -> int:
     """The length of the footer that was written with this metadata. PyArrow does not tell it of a file that it has just written."""
     sink = pa.BufferOutputStream()
@@ -102,26 +86,40 @@ def footer_bytes(metadata: pq.FileMetaData) -> int:
     return int(sink.tell()) - 12
 
 
-def column_metrics(metadata: Any, columns: list[Leaf], modes: MetricsModes, nans: Mapping[int, int]) -> ColumnMetrics:
-    """The metrics of a file that was just written. They come from its Parquet footer, and from `nans`, its number of NaN by field id
+def with_metrics(output: OutputFile, metadata: Any, columns: list[Leaf], modes: MetricsModes, nans: Mapping[int, int]) -> OutputFile:
+    """The description of a file with its metrics. They come from its Parquet footer, and from `nans`, its number of NaN by field id
     (`NanCounter`)."""
-    metrics = ColumnMetrics(nan_value_counts=dict(nans))
+    sizes, values, nulls = dict[int, int](), dict[int, int](), dict[int, int]()
+    bounds: dict[int, tuple[str, str | None]] = {}
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
-    metrics.split_offsets = tuple(sorted(chunk_start(group.column(0)) for group in groups)) if metadata.num_columns else ()
     for index, leaf in enumerate(columns):
         chunks = [group.column(index) for group in groups]
         number = leaf.field_id
-        metrics.column_sizes[number] = sum(chunk.total_compressed_size for chunk in chunks)
+        sizes[number] = sum(chunk.total_compressed_size for chunk in chunks)
         mode = modes.by_id.get(number)
         if mode is None:
             continue
-        metrics.value_counts[number] = sum(chunk.num_values for chunk in chunks)
+        values[number] = sum(chunk.num_values for chunk in chunks)
         statistics = [chunk.statistics for chunk in chunks]
         if all(each is not None and each.has_null_count for each in statistics):
-            metrics.null_value_counts[number] = sum(each.null_count for each in statistics)
-        if mode and not leaf.repeated and may_have_bounds(leaf.type, nans.get(number)):
-            _bounds(metrics, leaf, mode, chunks, statistics)
-    return metrics
+            nulls[number] = sum(each.null_count for each in statistics)
+        found = _bounds(leaf, mode, chunks, statistics) if mode and may_have_bounds(leaf.type, nans.get(number)) else None
+        if found is not None:
+            bounds[number] = found
+    if not output.is_data:
+        # Parquet keeps no statistics of values longer than 4 KiB. All rows hold one path, so its bounds are known without statistics.
+        whole = (output.referenced_data_file or "").encode().hex()
+        bounds[PATH_FIELD.field_id] = (whole, whole)
+    return replace(
+        output,
+        column_sizes=sizes,
+        value_counts=values,
+        null_value_counts=nulls,
+        nan_value_counts=dict(nans),
+        lower_bounds={number: lower for number, (lower, _) in bounds.items()},
+        upper_bounds={number: upper for number, (_, upper) in bounds.items() if upper is not None},
+        split_offsets=tuple(sorted(chunk_start(group.column(0)) for group in groups)) if metadata.num_columns else (),
+    )
 
 
 def may_have_bounds(kind: IcebergType, nans: int | None) -> bool:
@@ -137,7 +135,9 @@ def may_have_bounds(kind: IcebergType, nans: int | None) -> bool:
     return not isinstance(kind, UUIDType)
 
 
-def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], statistics: list[Any]) -> None:
+def _bounds(leaf: Leaf, mode: int, chunks: list[Any], statistics: list[Any]) -> tuple[str, str | None] | None:
+    """The (lower, upper) bound of a column; None when the file gets none. They are the hex text of the spec's binary single-value
+    serialization."""
     present = [
         each
         for chunk, each in zip(chunks, statistics, strict=True)
@@ -145,8 +145,8 @@ def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], st
     ]
     # If a row group holds values but no bounds, the file gets none. This is so if all values are NaN, if they are longer than Parquet's
     # limit, or if the row group was copied from a file without bounds.
-    if not present or any(each is None or not each.has_min_max for each in present):
-        return
+    if leaf.repeated or not present or any(each is None or not each.has_min_max for each in present):
+        return None
     low = min((_raw(leaf.type, each.min_raw) for each in present), key=lambda pair: pair[0])
     high = max((_raw(leaf.type, each.max_raw) for each in present), key=lambda pair: pair[0])
     lower, upper = low[1], _upper(leaf.type, high[1], mode)
@@ -154,9 +154,7 @@ def _bounds(metrics: ColumnMetrics, leaf: Leaf, mode: int, chunks: list[Any], st
         lower = lower.decode()[:mode].encode()
     elif isinstance(leaf.type, BinaryType):
         lower = lower[:mode]
-    metrics.lower_bounds[leaf.field_id] = lower.hex()
-    if upper is not None:
-        metrics.upper_bounds[leaf.field_id] = upper.hex()
+    return lower.hex(), upper.hex() if upper is not None else None
 
 
 def _upper(kind: PrimitiveType, value: bytes, width: int) -> bytes | None:

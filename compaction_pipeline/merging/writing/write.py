@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +23,7 @@ from compaction_pipeline.merging.digest import RowDigest, SeenBatches
 from compaction_pipeline.merging.memory import release_while_tight
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, column_metrics, footer_bytes
+from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, footer_bytes, with_metrics
 from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, filters_of, parquet_writer
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 
@@ -214,9 +213,17 @@ class _OpenOutput:
             self._writer.close()
             size = self.position()
             self._stack.close()
-        metrics = column_metrics(self._footers[0], self._owner.leaves, self._owner.modes, self._nans.counts)
-        output = OutputFile(self.path, FileContent.DATA, self._spec_id, self._partition, size, self.rows)
-        return replace(metrics.of(output), sort_order_id=self._owner.sort_order_id, footer_bytes=footer_bytes(self._footers[0]))
+        output = OutputFile(
+            path=self.path,
+            content=FileContent.DATA,
+            spec_id=self._spec_id,
+            partition=self._partition,
+            file_size_bytes=size,
+            record_count=self.rows,
+            sort_order_id=self._owner.sort_order_id,
+            footer_bytes=footer_bytes(self._footers[0]),
+        )
+        return with_metrics(output, self._footers[0], self._owner.leaves, self._owner.modes, self._nans.counts)
 
     def abandon(self) -> None:
         # A writer that failed, for example because the disk is full, fails again when it is closed. The caller deletes the file anyway.
