@@ -9,9 +9,11 @@ from enum import Enum
 from typing import Protocol
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord
+from compaction_pipeline.core.commit.table_commits import TableCommits
+from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
@@ -57,7 +59,7 @@ class Look:
     denied: bool = False
 
 
-class Committer(Protocol):
+class CommitMaker(Protocol):
     """Commits Prepared tasks of one table by the rules in `iceberg/CONTRACT.md`. The caller holds the table's commit lease."""
 
     def commit(self, table: TableIdentifier, record_id: RecordId, tasks: Sequence[MergedWork[Work]]) -> CommitOutcome:
@@ -80,6 +82,10 @@ class Committer(Protocol):
         the table that the files belong to may have been renamed.
         """
 
+
+class Committer(CommitMaker, Protocol):
+    """Makes commits, and answers for the files of tables on storage."""
+
     def leftovers(self, table: TableIdentifier, task_ids: Sequence[TaskId], record_ids: Sequence[RecordId] = ()) -> Sequence[str]:
         """Return the outputs of merges on storage whose names have one of these task ids.
 
@@ -99,8 +105,30 @@ class Committer(Protocol):
         """Return the FileIO properties that open the table's files, vended credentials included."""
 
 
+class CommitsOfTable(Protocol):
+    """What a commit must know of a table. `KnownTable` (core/insight/known_table.py) knows more."""
+
+    @property
+    def commits(self) -> TableCommits:
+        """How the table's commits went."""
+
+    @property
+    def layout(self) -> TableLayout | None:
+        """The layout of the newest metadata that was loaded; None while none was."""
+
+
+class CommitsReader(Protocol):
+    """Reads what a commit must know of tables and their nodes. `TableReader` (core/insight/ports.py) reads more."""
+
+    def state(self, table: TableIdentifier) -> CommitsOfTable:
+        """Return what is known of a table. Raises NotFoundError when it is unknown."""
+
+    def nodes(self, table: TableIdentifier) -> Sequence[NodeState]:
+        """Return the nodes of a table, sorted by key."""
+
+
 class CommitsStore(Protocol):
-    """Writes how the commits of tables went. `TableReader` (core/insight/ports.py) reads it."""
+    """Writes how the commits of tables went. `CommitsReader` reads it."""
 
     def note_landed(self, table: TableIdentifier, at: datetime) -> None:
         """Count one more commit that landed, and forget the failures before it. Raises NotFoundError when the table is unknown."""

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
+from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import GroupHolders, QueueRoom, ResourceGroup
-from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork, PreparedWork
+from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWork
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
@@ -128,7 +129,7 @@ class TaskListener(Protocol):
         """Learn that an attempt ended. `task` has its result and its present status, which `status` repeats."""
 
 
-class TaskStore(Protocol):
+class TaskStore(PreparedTasks, Protocol):
     """The stored tasks. Only this store writes the status of a task, by compare-and-set, after `core.queue.transitions` allowed it."""
 
     def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime, room: QueueRoom | None = None) -> bool:
@@ -233,9 +234,6 @@ class TaskStore(Protocol):
     def retry(self, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
         """Set those of these tasks that are FAILED and wait to be tried again to PENDING, and return them."""
 
-    def fail(self, task_id: TaskId, end_reason: EndReason, reason: str, now: datetime) -> None:
-        """Set an Executing or Prepared task to FAILED, for example after a conflict or when its table is gone."""
-
     def cancel(
         self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime, *, running: bool = False
     ) -> Sequence[TaskId]:
@@ -243,31 +241,6 @@ class TaskStore(Protocol):
 
         With `running`, also those that are Executing: their attempts have ended then.
         """
-
-    def claim(self, table: TableIdentifier, record_id: RecordId, task_ids: Sequence[TaskId] | None = None) -> Sequence[CompactionTask]:
-        """Put `record_id` on the Prepared tasks that have no record, and return these tasks. `task_ids` limits the choice to these.
-
-        The tasks of a task group (`Work.group`) are claimed only when none of them is still to be merged. They are claimed together,
-        also when `task_ids` names only some of them.
-        """
-
-    def unclaim(self, record_id: RecordId) -> None:
-        """Take the record off its tasks that are still Prepared, after a commit that certainly did not land."""
-
-    def commit(self, task_ids: Sequence[TaskId], now: datetime) -> None:
-        """Set Prepared tasks to COMMITTED."""
-
-    def task(self, task_id: TaskId) -> CompactionTask:
-        """Return a task. Raises NotFoundError when it is unknown."""
-
-    def tasks(
-        self,
-        table: TableIdentifier | None = None,
-        statuses: Sequence[TaskStatus] | None = None,
-        record_id: RecordId | None = None,
-        limit: int | None = None,
-    ) -> Sequence[CompactionTask]:
-        """Return the tasks that match all given arguments, newest first, at most `limit` of them."""
 
     def counts(self) -> Mapping[TaskStatus, int]:
         """Return how many tasks have each status."""
@@ -283,9 +256,6 @@ class TaskStore(Protocol):
 
     def planned_work(self, table: TableIdentifier) -> PlannedWork:
         """Return how much work of a table is still to be merged: it is Pending, Executing, or waits to be tried again."""
-
-    def prepared_work(self) -> Mapping[TableIdentifier, PreparedWork]:
-        """Return how much work is Prepared, for every table that has any."""
 
     def open_tasks(self, table: TableIdentifier | None = None) -> Mapping[TableIdentifier, OpenTasks]:
         """Return how many tasks have not ended, for every table that has any. `table` limits the answer to one table."""

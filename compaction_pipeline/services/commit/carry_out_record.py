@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.late_requests import may_arrive
-from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState, Committer, RecordStore
+from compaction_pipeline.core.commit.ports import CommitMaker, CommitOutcome, CommitState, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus, timed, with_changes
 from compaction_pipeline.core.errors import (
     CommitStateUnknown,
@@ -21,7 +21,7 @@ from compaction_pipeline.core.errors import (
 )
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.result import EndReason
@@ -49,9 +49,9 @@ class CarryOutRecord:
 
     def __init__(
         self,
-        tasks: TaskStore,
+        tasks: PreparedTasks,
         records: RecordStore,
-        committer: Committer,
+        committer: CommitMaker,
         known: KnownCommits,
         clock: Clock,
         on_step: Callable[[str], None],

@@ -24,7 +24,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.rewrite_decision import by_store
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.holders import held_in_words
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.carry_out_record import CarryOutRecord, Commit
@@ -39,7 +39,7 @@ class CommitTables:
 
     def __init__(
         self,
-        tasks: TaskStore,
+        tasks: PreparedTasks,
         leases: Leases,
         known: KnownCommits,
         open_record: OpenRecord,

@@ -8,14 +8,13 @@ from datetime import datetime
 
 from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
 from compaction_pipeline.core.commit.done_work import done_work
-from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
+from compaction_pipeline.core.commit.ports import CommitsReader, CommitsStore, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.ports import CatalogStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
@@ -31,7 +30,7 @@ class KnownCommits:
     """A table may be forgotten while it is committed. Then nothing is known of its commits, and nothing is noted."""
 
     def __init__(
-        self, catalogs: CatalogStore, reader: TableReader, commits: CommitsStore, records: RecordStore, tasks: TaskStore, clock: Clock
+        self, catalogs: CatalogStore, reader: CommitsReader, commits: CommitsStore, records: RecordStore, tasks: PreparedTasks, clock: Clock
     ) -> None:
         self._catalogs = catalogs
         self._reader = reader

@@ -10,7 +10,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, opened
 from compaction_pipeline.core.commit.waited import waited_for
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.ports import NodeKeyStore
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -22,7 +22,7 @@ class OpenRecord:
 
     def __init__(
         self,
-        tasks: TaskStore,
+        tasks: PreparedTasks,
         records: RecordStore,
         node_keys: NodeKeyStore,
         known: KnownCommits,

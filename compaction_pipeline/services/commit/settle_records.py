@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState, Committer, RecordStore
+from compaction_pipeline.core.commit.ports import CommitMaker, CommitOutcome, CommitState, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import (
     CompactionError,
     NotFoundError,
 )
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.carry_out_record import CarryOutRecord
@@ -24,9 +24,9 @@ class SettleRecords:
 
     def __init__(
         self,
-        tasks: TaskStore,
+        tasks: PreparedTasks,
         records: RecordStore,
-        committer: Committer,
+        committer: CommitMaker,
         known: KnownCommits,
         carry_out: CarryOutRecord,
         undisturbed: Callable[[], AbstractContextManager[None]],
