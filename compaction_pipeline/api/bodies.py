@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
@@ -20,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from compaction_pipeline.api.large_bodies import LargeBodies, NoTurn
 from compaction_pipeline.api.openapi import schema_reference
 from compaction_pipeline.api.problems import BodyError
+from compaction_pipeline.api.wire import adapter_of
 from compaction_pipeline.core.access.body_bounds import MOST_ERRORS_TOLD, BodyBounds, marks_in
 from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.core.words import printable
@@ -140,16 +140,11 @@ def _checked(text: bytes, bounds: BodyBounds, parse: Callable[[bytes], T]) -> T:
 def _value(kind: type[T], text: bytes) -> T:
     value = _json(text)
     try:
-        return cast(TypeAdapter[T], _adapter(cast(Any, kind))).validate_python(value)
+        return cast(TypeAdapter[T], adapter_of(cast(Any, kind))).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0] if error.error_count() == 1 else None
         key = ".".join(str(part) for part in ("body", *first["loc"])) if first is not None else "body"
         raise BodyError(422, first_errors(error, "body"), printable(key, 200)) from None
-
-
-@lru_cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
 
 
 def _json(text: bytes) -> Any:

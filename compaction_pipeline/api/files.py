@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
@@ -12,7 +13,7 @@ from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.errors import NotFoundError
-from compaction_pipeline.core.insight.listed_files import Hidden, ListedFile, Store
+from compaction_pipeline.core.insight.listed_files import ListedFile, Store
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.insight.read_files import ReadFiles
 from compaction_pipeline.services.insight.read_tables import ReadTables
@@ -94,9 +95,5 @@ def _file(each: ListedFile) -> NodeFile:
         sequence_number=each.file.data_sequence_number,
         transaction=each.transaction,
         merged=each.merged,
-        hides=_hidden(each.hides) if each.hides is not None else None,
+        hides=HiddenRows(**asdict(each.hides)) if each.hides is not None else None,
     )
-
-
-def _hidden(hides: Hidden) -> HiddenRows:
-    return HiddenRows(files=hides.files, rows=hides.rows, paths=list(hides.paths))

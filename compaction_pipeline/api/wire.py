@@ -19,7 +19,7 @@ def strictly(kind: type[T], value: object) -> T:
 
     pydantic itself ignores unknown fields of dataclasses.
     """
-    adapter: TypeAdapter[T] = _adapter(cast(Any, kind))
+    adapter: TypeAdapter[T] = adapter_of(cast(Any, kind))
     read = adapter.validate_json(to_json(value))
     unknown = _unknown(value, from_json(adapter.dump_json(read)))
     if unknown is not None:
@@ -28,7 +28,7 @@ def strictly(kind: type[T], value: object) -> T:
 
 
 @lru_cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def adapter_of(kind: Any) -> TypeAdapter[Any]:
     """The reader of a type. Building one takes longer than all the rest of a request."""
     return TypeAdapter(kind)
 

@@ -198,7 +198,7 @@ def optimizers_metadata(queues: Queues) -> dict[str, dg.MetadataValue]:
             lambda one: unbroken(f"{one.host}, {one.resource_id or one.process}"),
         ),
         ("application", "string", "id of its Spark application, as it says", lambda one: unbroken(one.application)),
-        ("since", "string", "when it registered, in UTC", lambda one: _moment(one.started_at)),
+        ("since", "string", "when it registered, in UTC", lambda one: unbroken(f"{one.started_at:%Y-%m-%d %H:%M:%S}")),
         ("why", "string", "why it is in this state", lambda one: unbroken(one.why)),
     )
     return {
@@ -224,10 +224,6 @@ def _optimizer_in_words(optimizer: Optimizer, queues: Queues) -> str:
 
 def _merged(optimizer: Optimizer, queues: Queues) -> MergedTotals:
     return queues.merged.get(optimizer.optimizer_id, MergedTotals())
-
-
-def _moment(at: datetime) -> str:
-    return unbroken(f"{at:%Y-%m-%d %H:%M:%S}")
 
 
 def queue_sensor(names: Names) -> dg.SensorDefinition:

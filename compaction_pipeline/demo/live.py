@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from datetime import datetime
 
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.demo.options import DemoOptions, child_environment
-from compaction_pipeline.demo.pipeline import open_services, register_catalog, start_dagster, start_payments, ui_answers
+from compaction_pipeline.demo.options import DemoOptions
+from compaction_pipeline.demo.pipeline import open_services, register_catalog, start_dagster, start_payments, start_writer, ui_answers
 from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.demo.service import start_service
 from compaction_pipeline.demo.tables import TABLES
@@ -30,13 +29,7 @@ def run_live(options: DemoOptions) -> None:
         start_dagster(processes, options)
         start_service(processes, options)
         for table in TABLES.values():
-            processes.start(
-                f"writer of {table.name}",
-                [sys.executable, "-m", "compaction_pipeline.demo.writer", table.name],
-                child_environment(options),
-                options.root,
-                options.logs / f"{table.name}.log",
-            )
+            start_writer(processes, options, table.name)
         start_payments(processes, options)
         watch.say(f"Dagster is starting, and its log is {options.logs / 'dagster.log'}. Ctrl-C ends everything.")
         if options.optimizers:

@@ -15,13 +15,14 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.demo import payments
 from compaction_pipeline.demo.live_files import Census
-from compaction_pipeline.demo.options import DemoOptions, child_environment
+from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.pipeline import (
     open_services,
     records_by_sensors,
     register_catalog,
     start_dagster,
     start_payments,
+    start_writer,
     work_left,
 )
 from compaction_pipeline.demo.processes import Child, Processes
@@ -64,20 +65,7 @@ def run_once(options: DemoOptions) -> int:
 
 def _write_backlog(processes: Processes, options: DemoOptions) -> None:
     children = [
-        processes.start(
-            f"writer of {table.name}",
-            [
-                sys.executable,
-                "-m",
-                "compaction_pipeline.demo.writer",
-                table.name,
-                str(int(options.backlog_files * table.backlog_share) + 1),
-            ],
-            child_environment(options),
-            options.root,
-            options.logs / f"{table.name}.log",
-        )
-        for table in TABLES.values()
+        start_writer(processes, options, table.name, str(int(options.backlog_files * table.backlog_share) + 1)) for table in TABLES.values()
     ]
     children.append(start_payments(processes, options, payments.backlog_batches(options)))
     print(f"Writing a backlog of at least {options.backlog_files:,} files …")

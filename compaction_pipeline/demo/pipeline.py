@@ -62,6 +62,12 @@ def fail_lost_runs(options: DemoOptions) -> None:
             instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
+def start_writer(processes: Processes, options: DemoOptions, table: str, *files: str) -> Child:
+    """Start the writer of a plain table: for ever, or until it has written so many files."""
+    command = [sys.executable, "-m", "compaction_pipeline.demo.writer", table, *files]
+    return processes.start(f"writer of {table}", command, child_environment(options), options.root, options.logs / f"{table}.log")
+
+
 def start_payments(processes: Processes, options: DemoOptions, batches: int | None = None) -> Child:
     """Start the stream that writes the keyed table: for ever, or so many batches."""
     command = [sys.executable, "-m", "compaction_pipeline.demo.payments", *([] if batches is None else [str(batches)])]
@@ -70,8 +76,13 @@ def start_payments(processes: Processes, options: DemoOptions, batches: int | No
 
 def ui_answers(options: DemoOptions) -> bool:
     """True when the webserver answers."""
+    return answers(f"{options.address}/server_info")
+
+
+def answers(url: str) -> bool:
+    """True when a server answers to this address."""
     try:
-        with urllib.request.urlopen(f"{options.address}/server_info", timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, TimeoutError, ConnectionError):
         return False

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.demo.options import DemoOptions, child_environment
+from compaction_pipeline.demo.pipeline import answers
 from compaction_pipeline.demo.processes import Processes
 from compaction_pipeline.demo.tied import tied
 
@@ -55,16 +54,8 @@ def _start(processes: Processes, options: DemoOptions, name: str, arguments: Seq
 
 def _wait_until_ready(options: DemoOptions, check: Callable[[], None]) -> None:
     deadline = time.monotonic() + _READY_SECONDS
-    while not _is_ready(options):
+    while not answers(f"{options.server_address}/health/ready"):
         check()
         if time.monotonic() > deadline:
             raise CompactionError(f"the server was not ready after {_READY_SECONDS:.0f} s; its log is {options.logs / 'serve.log'}")
         time.sleep(0.5)
-
-
-def _is_ready(options: DemoOptions) -> bool:
-    try:
-        with urllib.request.urlopen(f"{options.server_address}/health/ready", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, TimeoutError, ConnectionError):
-        return False

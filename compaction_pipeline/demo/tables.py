@@ -145,14 +145,6 @@ def _event_partition(change: Change) -> Record:
     return Record(_day(datetime_to_micros(occurred_at)))
 
 
-def _order_partition(change: Change) -> Record:
-    return Record(_bucket(change.key))
-
-
-def _no_partition(change: Change) -> Record:
-    return Record()
-
-
 # The sizes are small, because the demo's files have a few kB, and a person wants to see something within a minute.
 PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
@@ -195,7 +187,7 @@ ORDERS = DemoTable(
     ),
     spec=PartitionSpec(PartitionField(1, 1000, BucketTransform(ORDER_BUCKETS), "order_id_bucket")),
     key="order_id",
-    partition_of=_order_partition,
+    partition_of=lambda change: Record(_bucket(change.key)),
     make_changes=_order_changes,
     changes_per_commit=160,
     subtasks=1,
@@ -213,7 +205,7 @@ DEVICES = DemoTable(
     ),
     spec=PartitionSpec(),
     key="device_id",
-    partition_of=_no_partition,
+    partition_of=lambda change: Record(),
     make_changes=_device_changes,
     changes_per_commit=60,
     subtasks=2,

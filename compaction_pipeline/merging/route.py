@@ -151,14 +151,10 @@ def _column(path: tuple[int, ...], transform: Convert) -> Callable[[pa.RecordBat
     def of(batch: pa.RecordBatch) -> pa.Array:
         column = batch.column(path[0])
         for index in path[1:]:
-            column = _child(column, index)
+            column = pc.struct_field(column, [index])
         return transform(column)
 
     return of
-
-
-def _child(column: pa.Array, index: int) -> pa.Array:
-    return pc.struct_field(column, [index])
 
 
 def _storage(array: pa.Array) -> pa.Array:

@@ -14,7 +14,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports import WatcherStore
-from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind
+from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.planning.plan_tables import PlanTables
@@ -94,12 +94,15 @@ class KeepWatch:
         """
         # After a break, for example because the state database was away, holders get the time to renew their leases first.
         self._watchers.renew(_KEEPER, WatcherKind.KEEPER, self._clock(), max(LONGEST_GAP, 2 * every))
-        lost = self._serve_optimizers.lose_silent()
-        return Watched(lost, self.keep())
+        return Watched(self.lose_silent(), self.keep())
+
+    def lose_silent(self) -> Sequence[str]:
+        """Mark silent optimizers as LOST. Those that no server could have heard get more time, as `core.queue.watchers` decides."""
+        return self._serve_optimizers.lose_silent(lost_leases(self._watchers.watchers(), self._clock()).ended_by_of_optimizers)
 
     def note_server(self, name: str) -> None:
-        """Note that this server is there to hear of its optimizers (`ServeOptimizers.note_server`)."""
-        self._serve_optimizers.note_server(name)
+        """Note that this server is there to hear of its optimizers. `name` is one life of one process. Raises StorageUnavailable."""
+        self._watchers.renew(name, WatcherKind.SERVER, self._clock(), LONGEST_GAP)
 
     def forget(self, before: datetime) -> None:
         """Forget optimizers that ended before this time, and the tokens that nobody accepts any more."""

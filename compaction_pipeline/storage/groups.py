@@ -36,7 +36,7 @@ class SqlGroupStore(SqlStore):
     def add(self, group: ResourceGroup) -> bool:
         with writing(self._engine) as connection:
             lock_queue(connection, group.name)
-            if _exists(connection, group.name):
+            if connection.execute(select(_group.name).where(_group.name == group.name)).first() is not None:
                 return False
             insert_group(connection, group)
         return True
@@ -75,10 +75,6 @@ def locked_group(connection: Connection, name: str) -> ResourceGroup:
     if row is None:
         raise unknown_group(name)
     return _of(row)
-
-
-def _exists(connection: Connection, name: str) -> bool:
-    return connection.execute(select(_group.name).where(_group.name == name)).first() is not None
 
 
 def _values(group: ResourceGroup) -> dict[str, object]:

@@ -253,7 +253,7 @@ def test_an_optimizer_that_registers_anew_goes_on_with_its_heartbeats(house: Hou
             house.services.serve_optimizers.set_log_level(first, "DEBUG")
             queue.touch()
             house.pass_time(3600)
-            house.services.serve_optimizers.lose_silent()
+            house.services.keep_watch.lose_silent()
             queue.touch()
             queue.touch()
             assert queue.optimizer_id != first

@@ -91,11 +91,11 @@ def test_a_keeper_frees_the_place_of_an_optimizer_that_never_registers(tmp_path:
     row = Optimizer("o1", "heavy", "here", "", "", 1, now, now, OptimizerState.STARTING, resource_id="r", container="workers")
     services.stores.optimizers.add(row)
     house.now += REGISTERS_WITHIN - timedelta(seconds=1)
-    assert services.serve_optimizers.lose_silent() == ()
+    assert services.keep_watch.lose_silent() == ()
     with pytest.raises(ConfigError, match="live optimizers o1"):
         services.manage_groups.delete("heavy")
     house.now += timedelta(seconds=1)
-    assert services.serve_optimizers.lose_silent() == ("o1",)
+    assert services.keep_watch.lose_silent() == ("o1",)
     [lost] = services.stores.optimizers.optimizers()
     assert (lost.state, lost.why) == (OptimizerState.LOST, "it did not register within 5 min")
     services.manage_groups.delete("heavy")

@@ -194,16 +194,12 @@ def _raw(kind: PrimitiveType, raw: Any) -> tuple[Any, bytes]:
         return raw, struct.pack("<f", raw)
     if isinstance(kind, DoubleType):
         return raw, struct.pack("<d", raw)
-    return raw, struct.pack("<i" if _is_four_bytes(kind) else "<q", raw)
+    return raw, struct.pack("<i" if str(kind) in ("int", "date") else "<q", raw)
 
 
 def comparable(kind: PrimitiveType, raw: Any) -> Any:
     """A raw Parquet statistic of a column of this type, as a value that can be compared with others."""
     return _raw(kind, raw)[0]
-
-
-def _is_four_bytes(kind: PrimitiveType) -> bool:
-    return str(kind) in ("int", "date")
 
 
 class NanCounter:

@@ -25,7 +25,7 @@ from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import MOST_OF_ONE_TOKEN, NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
-from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore, WatcherStore
+from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore
 from compaction_pipeline.core.queue.reported_ends import (
     COUNTED_HOURS,
     MOST_REFUSED,
@@ -36,7 +36,6 @@ from compaction_pipeline.core.queue.reported_ends import (
     without_witness,
 )
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
-from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
 from compaction_pipeline.core.words import duration_text, printable
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 
@@ -97,7 +96,6 @@ class ServeOptimizers:
         tokens: TokenStore,
         tasks: TaskStore,
         queue: ServedQueue,
-        watchers: WatcherStore,
         clock: Clock,
         new_id: Callable[[], str],
         version: str,
@@ -107,7 +105,6 @@ class ServeOptimizers:
         self._tokens = tokens
         self._tasks = tasks
         self._queue = queue
-        self._watchers = watchers
         self._clock = clock
         self._new_id = new_id
         self._version = version
@@ -177,10 +174,6 @@ class ServeOptimizers:
         lost = tuple(attempt for attempt in running if attempt not in renewed)
         drains = optimizer.state is OptimizerState.DRAINING
         return Touched(lost, drains, optimizer.why, optimizer.log_level, optimizer.stack_request)
-
-    def note_server(self, name: str) -> None:
-        """Note that this server is there to hear of its optimizers. `name` is one life of one process. Raises StorageUnavailable."""
-        self._watchers.renew(name, WatcherKind.SERVER, self._clock(), LONGEST_GAP)
 
     def waits(self, group: str) -> bool:
         """Return whether a task of this group waits."""
@@ -355,13 +348,12 @@ class ServeOptimizers:
         if not self.end_all([optimizer_id], _CANCELED):
             raise _gone(optimizer_id)
 
-    def lose_silent(self) -> Sequence[str]:
+    def lose_silent(self, ended_by: datetime) -> Sequence[str]:
         """Mark as LOST the optimizers that were silent for a minute, and those that never registered, and return their ids.
 
-        Their leases end by themselves. Those that no server could have heard get more time, as `core.queue.watchers` decides.
+        Their leases end by themselves. The minute ended at `ended_by` at the latest.
         """
         why = f"it was silent for {duration_text(SILENCE)}"
-        ended_by = lost_leases(self._watchers.watchers(), self._clock()).ended_by_of_optimizers
         lost = dict.fromkeys(self._optimizers.lose_silent(ended_by - SILENCE, why), why)
         # Servers do this too when they maintain the optimizers. Without a server, nothing else would free the place.
         for each in self._optimizers.optimizers(live=True):

@@ -82,9 +82,7 @@ class QueueServices(Wiring):
         from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
         stores = self._stores
-        return ServeOptimizers(
-            stores.optimizers, stores.tokens, stores.tasks, self.serve_tasks, stores.watchers, self.clock, self._new_id, self.version
-        )
+        return ServeOptimizers(stores.optimizers, stores.tokens, stores.tasks, self.serve_tasks, self.clock, self._new_id, self.version)
 
     @cached_property
     def manage_groups(self) -> ManageGroups:

@@ -41,7 +41,7 @@ class Watched:
 
     def act(self) -> None:
         if self.server is not None:
-            self.services.serve_optimizers.note_server(self.server)
+            self.services.keep_watch.note_server(self.server)
         if self.keeps:
             self.services.keep_watch.watch(EVERY)
 

@@ -62,10 +62,6 @@ def _of_long(value: int) -> int:
     return (bits ^ (bits >> 32)) & _INT_BITS
 
 
-def _of_boolean(value: bool) -> int:
-    return _TRUE if value else _FALSE
-
-
 def _of_float(value: float) -> int:
     return _FLOAT_NAN if value != value else int(struct.unpack(">I", struct.pack(">f", value))[0])
 
@@ -125,7 +121,7 @@ _HASHERS: Mapping[str, Callable[[Any], int]] = {
     "uuid": _of_uuid,
     "binary": _of_bytes,
     "fixed": _of_bytes,
-    "boolean": _of_boolean,
+    "boolean": lambda value: _TRUE if value else _FALSE,
     "float": _of_float,
     "double": _of_double,
 }
