@@ -125,7 +125,7 @@ test-scenario: $(STAMP) ## tests that run end to end
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
-	@$(PYTEST) -q --stage=browser
+	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=browser
 
 test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that are too long for CI
 	@echo "== model test, $(STEPS) steps"

@@ -64,6 +64,7 @@ class MergingSink:
         self._holding = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"merging sink {sink_id}", daemon=True)
         self._batch_ended = threading.Condition()
+        self._patience_seconds = _PATIENCE * interval.total_seconds()
         self._is_closing = False
         self._merges_rest = True
 
@@ -146,7 +147,7 @@ class MergingSink:
         """A batch and the commit of a merge share one interpreter, so each would take longer beside the other."""
         with self._batch_ended:
             if not self._is_closing:
-                self._batch_ended.wait(_PATIENCE * self._interval.total_seconds())
+                self._batch_ended.wait(self._patience_seconds)
 
     def _take(self, timeout: float | None) -> bool:
         """Take the batches that were committed, and wait for one at most this long. Returns False at the end of the sink."""

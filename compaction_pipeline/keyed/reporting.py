@@ -42,7 +42,8 @@ class _Commit:
 class Reports:
     """The reports of one writer. One at a time is under way; what is committed meanwhile is reported together after it."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._patience_seconds = patience_seconds
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[Reporter, _Commit]] = {}
         self._is_running = False
@@ -70,7 +71,7 @@ class Reports:
                 self._is_running = False
             log.warning("commit %s of table %s not reported: %s", commit.snapshot_id, commit.table, error)
             return
-        thread.join(PATIENCE_SECONDS)
+        thread.join(self._patience_seconds)
 
     def _deliver(self) -> None:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,6 +17,7 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.attempts import MOST_LOSSES
 from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.result import EndReason, MergeResult
 from compaction_pipeline.services.queue import serve_optimizers
@@ -397,12 +399,17 @@ def test_a_draining_optimizer_gets_no_task(served: Served) -> None:
     assert worker.touch()["drain"] is True
 
 
-def test_an_optimizer_of_another_merge_version_drains_when_its_server_was_upgraded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optimizer_of_another_merge_version_drains_when_its_server_was_upgraded(served: Served) -> None:
     [task_id] = planned(served)
     worker = served.registered()
     [assignment] = worker.poll()
     [waits] = planned(served, name="other")
-    monkeypatch.setattr(serve_optimizers, "MERGE_VERSION", serve_optimizers.MERGE_VERSION + 1)
+    optimizers = served.house.services.stores.optimizers
+    before = {"merge_version": MERGE_VERSION - 1}
+    optimizers.instead(
+        optimizer=lambda *asked: replace(optimizers.real.optimizer(*asked), **before),
+        touch=lambda *asked: replace(optimizers.real.touch(*asked), **before),
+    )
     assert worker.poll("p2") == []
     assert status(served, waits) is TaskStatus.PENDING
     touched = worker.touch(assignment["task"]["attempt_id"])

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from compaction_pipeline.core.work import small_tasks
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.location import definitions
-from compaction_pipeline.spark.session import SparkSessions
+from compaction_pipeline_tests.defs.in_hand import in_hand
 from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES
 
@@ -37,13 +37,13 @@ def test_compact_job_merges_on_spark_and_stops_its_session(
 def test_a_run_with_small_tasks_alone_starts_no_spark(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "spark")
 
-    def start(sessions: SparkSessions) -> None:
+    def start(*_: object) -> None:
         raise AssertionError("Spark is started")
 
-    monkeypatch.setattr(SparkSessions, "_started", start)
     before = lake.rows()
     config = {"ops": {"compact": {"config": {"node_keys": [key(1), key(2)]}}}}
-    result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance, run_config=config)
+    held = in_hand("_spark_sessions", lambda sessions: sessions.instead(session=start))
+    result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance, run_config=config, resources=held)
     assert result.success
     assert (lake.rows(), lake.files()) == (before, 3)
     said = [entry.user_message for entry in instance.all_logs(result.run_id)]

@@ -23,7 +23,7 @@ from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 class Faulty:
     """Replaces a catalog's `commit_table`, and causes faults in its first calls."""
 
-    def __init__(self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, *plans: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(self, catalog: Catalog, *plans: Callable[[Callable[[], Any]], Any]) -> None:
         self.calls = 0
         real = catalog.commit_table
 
@@ -35,7 +35,8 @@ class Faulty:
             self.calls += 1
             return swap() if plan is None else plan(swap)
 
-        monkeypatch.setattr(catalog, "commit_table", commit_table)
+        # The catalog is this test's own.
+        catalog.commit_table = commit_table
 
 
 def silence_before(swap: Callable[[], Any]) -> Any:
@@ -63,7 +64,7 @@ def metadata_files(lake: Lake) -> set[str]:
     return {path.name for path in (lake.folder / "wh").rglob("metadata/*.avro")}
 
 
-def test_a_lost_race_is_tried_again_from_a_fresh_load(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_race_is_tried_again_from_a_fresh_load(lake: Lake) -> None:
     t = filled(lake)
     merge = t.merge()
     raced = []
@@ -100,7 +101,7 @@ def test_a_lost_race_validates_again(lake: Lake) -> None:
     assert len(t.live_ids()) == 1
 
 
-def test_losing_every_race_commits_nothing_and_may_be_tried_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losing_every_race_commits_nothing_and_may_be_tried_later(lake: Lake) -> None:
     t = filled(lake)
 
     def lost(swap: Callable[[], Any]) -> Any:
@@ -108,7 +109,7 @@ def test_losing_every_race_commits_nothing_and_may_be_tried_later(lake: Lake, mo
 
     merge = t.merge()
     before = metadata_files(lake)
-    faulty = Faulty(lake.catalog, monkeypatch, lost, lost, lost)
+    faulty = Faulty(lake.catalog, lost, lost, lost)
     with pytest.raises(StorageUnavailable, match=r"'commit.retry.num-retries' is 2"):
         t.commit(merge)
     assert faulty.calls == 3
@@ -117,21 +118,21 @@ def test_losing_every_race_commits_nothing_and_may_be_tried_later(lake: Lake, mo
 
 
 @pytest.mark.parametrize("fault", [silence_after, refused_after_success])
-def test_a_lost_answer_is_settled_by_fresh_metadata(lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
+def test_a_lost_answer_is_settled_by_fresh_metadata(lake: Lake, fault: Any) -> None:
     t = filled(lake)
     merge = t.merge()
-    Faulty(lake.catalog, monkeypatch, fault)
+    Faulty(lake.catalog, fault)
     outcome = t.commit(merge)
     assert outcome.state is CommitState.COMMITTED
     assert outcome.committed == ("m1",)
     assert t.live_ids() == [1, 2]
 
 
-def test_silence_with_the_head_unmoved_is_unknown_and_deletes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_with_the_head_unmoved_is_unknown_and_deletes_nothing(lake: Lake) -> None:
     t = filled(lake)
     merge = t.merge()
     before = metadata_files(lake)
-    Faulty(lake.catalog, monkeypatch, silence_before)
+    Faulty(lake.catalog, silence_before)
     outcome = t.commit(merge)
     assert outcome.state is CommitState.UNKNOWN
     assert metadata_files(lake) > before
@@ -142,16 +143,16 @@ def test_silence_with_the_head_unmoved_is_unknown_and_deletes_nothing(lake: Lake
     assert lake.committer.settle(t.identifier, "record-1", [merge]).state is CommitState.NOTHING
 
 
-def test_silence_with_the_head_moved_on_is_a_lost_race(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_with_the_head_moved_on_is_a_lost_race(lake: Lake) -> None:
     t = filled(lake)
     merge = t.merge()
-    Faulty(lake.catalog, monkeypatch, lambda swap: (t.ids(3), silence_before(swap)))
+    Faulty(lake.catalog, lambda swap: (t.ids(3), silence_before(swap)))
     outcome = t.commit(merge)
     assert (outcome.state, outcome.attempts) == (CommitState.COMMITTED, 2)
     assert t.live_ids() == [1, 2, 3]
 
 
-def test_committing_an_unknown_record_again_ends_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_committing_an_unknown_record_again_ends_it(lake: Lake) -> None:
     t = filled(lake)
     merge = t.merge()
     late: list[Callable[[], Any]] = []
@@ -160,7 +161,7 @@ def test_committing_an_unknown_record_again_ends_it(lake: Lake, monkeypatch: pyt
         late.append(swap)
         raise CommitStateUnknownException("gateway timeout")
 
-    Faulty(lake.catalog, monkeypatch, swallowed)
+    Faulty(lake.catalog, swallowed)
     assert t.commit(merge).state is CommitState.UNKNOWN
     # The delayed request reaches the catalog now.
     late[0]()

@@ -109,44 +109,45 @@ def test_numbers_of_old_versions_refuse_it_and_times_alone_do_not(lake: Lake) ->
         fragmented(lake, {"table.partition-properties": "[1"}, "w").head()
 
 
-def answering(monkeypatch: pytest.MonkeyPatch, lake: Lake, answer: Any) -> None:
+def answering(lake: Lake, answer: Any) -> None:
     def list_tables(namespace: object) -> object:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(lake.catalog, "list_tables", list_tables)
+    # The catalog is this test's own.
+    lake.catalog.list_tables = list_tables
 
 
 @pytest.mark.parametrize("error", [ForbiddenError("no rights"), AccessDenied("no rights")])
-def test_a_catalog_that_may_not_list_the_namespace_refuses_it(lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_catalog_that_may_not_list_the_namespace_refuses_it(lake: Lake, error: Exception) -> None:
     table = fragmented(lake)
-    answering(monkeypatch, lake, error)
+    answering(lake, error)
     refused_in_both_places(table, "the catalog does not tell whether a change store stands beside it")
     assert table.head().metadata_location == ""
 
 
 @pytest.mark.parametrize("error", [ServerError("down"), OSError("no route"), NotImplementedError("cannot list")])
-def test_a_catalog_that_does_not_answer_now_is_asked_again_later(lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_catalog_that_does_not_answer_now_is_asked_again_later(lake: Lake, error: Exception) -> None:
     table = fragmented(lake)
     merge = table.merge()
-    answering(monkeypatch, lake, error)
+    answering(lake, error)
     with pytest.raises(StorageUnavailable):
         table.head()
     with pytest.raises(StorageUnavailable):
         table.commit(merge)
 
 
-def test_a_list_without_the_table_itself_proves_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_the_table_itself_proves_nothing(lake: Lake) -> None:
     table = fragmented(lake)
-    answering(monkeypatch, lake, [("db", "another")])
+    answering(lake, [("db", "another")])
     refused_in_both_places(table, "the catalog does not list it in its namespace")
 
 
-def test_a_plain_table_costs_no_look_beside_it(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plain_table_costs_no_look_beside_it(lake: Lake, tmp_path: Path) -> None:
     table = lake.table()
     table.ids(1)
     table.ids(2)
-    answering(monkeypatch, lake, AssertionError("nobody asks"))
+    answering(lake, AssertionError("nobody asks"))
     assert table.head().refusal is None
     assert table.commit(table.merge()).state is CommitState.COMMITTED

@@ -19,6 +19,8 @@ import glob, json, os, sys
 import duckdb
 connection = duckdb.connect()
 connection.execute("SET timezone = 'UTC'")
+# A query that takes some seconds would draw a bar between the answers.
+connection.execute("SET enable_progress_bar = false")
 for name in ("avro", "httpfs", "iceberg"):
     # DuckDB checks the signature of what it loads.
     (extension,) = glob.glob(os.path.join(sys.argv[1], f"duckdb_extension_{name}", "extensions", "*", f"{name}.duckdb_extension"))

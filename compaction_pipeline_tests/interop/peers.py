@@ -102,9 +102,10 @@ def _made(name: str, make: Callable[[Path], None]) -> Path:
     draft.mkdir(parents=True)
     try:
         with alone_in_the_cache():
-            make(draft)
-        # The folder gets its name only when it is complete, so an interrupted download starts again.
-        draft.rename(folder)
+            if not folder.exists():
+                make(draft)
+                # The folder gets its name only when it is complete, so an interrupted download starts again.
+                draft.rename(folder)
     except (OSError, subprocess.CalledProcessError) as error:
         if folder.exists():
             return folder

@@ -82,7 +82,7 @@ def racing(log: BaseCommits, on_step: Callable[[str], None]) -> IcebergCommitter
     return IcebergCommitter(log.catalogs, on_step=on_step, sleep=lambda seconds: None)
 
 
-def fault(log: BaseCommits, monkeypatch: pytest.MonkeyPatch, *plans: Callable[[Callable[[], Any]], Any]) -> None:
+def fault(log: BaseCommits, *plans: Callable[[Callable[[], Any]], Any]) -> None:
     """Cause faults in the first commits that the product's catalog is asked for."""
     catalog = log.catalogs.catalog("lake")
     real, left = catalog.commit_table, list(plans)
@@ -90,7 +90,8 @@ def fault(log: BaseCommits, monkeypatch: pytest.MonkeyPatch, *plans: Callable[[C
     def commit_table(table: Any, requirements: Any, updates: Any) -> Any:
         return left.pop(0)(lambda: real(table, requirements, updates)) if left else real(table, requirements, updates)
 
-    monkeypatch.setattr(catalog, "commit_table", commit_table)
+    # The catalog is this test's own.
+    catalog.commit_table = commit_table
 
 
 def answer_lost(swap: Callable[[], Any]) -> Any:
@@ -251,12 +252,12 @@ def test_the_first_changes_go_into_an_empty_base_store(log: BaseCommits) -> None
     assert again == []
 
 
-def test_changes_without_a_living_row_only_move_the_sequence(log: BaseCommits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_without_a_living_row_only_move_the_sequence(log: BaseCommits) -> None:
     log.commit(log.changes(1, "I", 0, [(row(1), 1)]), log.changes(1, "ED", 0, [(row(1), 2)]))
     (task,) = log.plan()
     assert task.result is not None
     assert task.result.outputs == ()
-    fault(log, monkeypatch, answer_lost)
+    fault(log, answer_lost)
     assert log.commit_tasks(task).committed == (task.task_id,)
     assert log.committer.settle(TABLE, "record-1", [task]).committed == (task.task_id,)
     assert log.sequences() == {(): 1}
@@ -535,7 +536,7 @@ def test_a_column_that_only_the_change_store_has_is_a_conflict(log: BaseCommits)
     assert log.commit_tasks(*log.plan(up_to=1), record="record-2").state is CommitState.COMMITTED
 
 
-def test_the_change_store_is_loaded_before_the_base_store(log: BaseCommits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_change_store_is_loaded_before_the_base_store(log: BaseCommits) -> None:
     """In the other order an attempt is built on a base store that is older than what it was checked against."""
     expected = filled(log)
     (task,) = log.plan()
@@ -549,7 +550,7 @@ def test_the_change_store_is_loaded_before_the_base_store(log: BaseCommits, monk
             log.commit_base(log.base_rows(1, 2, [row(8)]), sequences={"": 1})
         return table
 
-    monkeypatch.setattr(catalog, "load_table", load_table)
+    catalog.load_table = load_table
     outcome = log.commit_tasks(task)
     assert (outcome.state, outcome.attempts) == (CommitState.COMMITTED, 1)
     assert loaded[:3] == ["t", "t_change_", "t"], "the name of the change store, then the change store, then the base store"
@@ -665,17 +666,17 @@ def test_a_lost_race_against_the_same_partition_is_a_conflict(log: BaseCommits) 
     log.check([row(1, v="new"), row(2), row(4), row(5)])
 
 
-def test_a_lost_answer_is_found_in_the_table_with_its_statistics(log: BaseCommits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_is_found_in_the_table_with_its_statistics(log: BaseCommits) -> None:
     expected = filled(log)
     (task,) = log.plan()
-    fault(log, monkeypatch, answer_lost)
+    fault(log, answer_lost)
     outcome = log.commit_tasks(task)
     assert (outcome.state, outcome.committed) == (CommitState.COMMITTED, (task.task_id,))
     assert log.sequences() == {(): 2}
     log.check(expected)
 
 
-def test_an_unknown_outcome_keeps_its_statistics_file_and_settles(log: BaseCommits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_outcome_keeps_its_statistics_file_and_settles(log: BaseCommits) -> None:
     expected = filled(log)
     (task,) = log.plan()
     before = log.puffins()
@@ -685,7 +686,7 @@ def test_an_unknown_outcome_keeps_its_statistics_file_and_settles(log: BaseCommi
         late.append(swap)
         return request_lost(swap)
 
-    fault(log, monkeypatch, swallowed)
+    fault(log, swallowed)
     assert log.commit_tasks(task).state is CommitState.UNKNOWN
     assert len(log.puffins() - before) == 1
     assert log.committer.settle(TABLE, "record-1", [task]).state is CommitState.UNKNOWN
@@ -697,14 +698,14 @@ def test_an_unknown_outcome_keeps_its_statistics_file_and_settles(log: BaseCommi
     log.check(expected)
 
 
-def test_an_attempt_that_lost_leaves_no_statistics_file(log: BaseCommits, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_that_lost_leaves_no_statistics_file(log: BaseCommits) -> None:
     expected = filled(log)
     before = log.puffins()
 
     def lost(swap: Callable[[], Any]) -> Any:
         raise CommitFailedException("too late")
 
-    fault(log, monkeypatch, lost)
+    fault(log, lost)
     outcome = log.commit_tasks(*log.plan())
     assert (outcome.state, outcome.attempts) == (CommitState.COMMITTED, 2)
     assert len(log.puffins() - before) == 1

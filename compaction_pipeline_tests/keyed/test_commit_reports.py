@@ -197,15 +197,15 @@ def test_a_report_that_fails_fails_no_batch(tmp_path: Path, error: BaseException
     assert said[0].endswith(f"of table lake.db.t_change_ not reported: {error}")
 
 
-def test_a_report_that_hangs_delays_one_batch_by_less_than_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_hangs_delays_one_batch_by_less_than_a_second(tmp_path: Path) -> None:
     assert reporting.PATIENCE_SECONDS < 1
-    monkeypatch.setattr(reporting, "PATIENCE_SECONDS", 0.05)
     keyed, reporter = Keyed(tmp_path), Noted()
+    keyed.table._reports = reports = reporting.Reports(patience_seconds=0.05)
     reporter.answers.clear()
     try:
         keyed.write(("INSERT", row(1)), reporter=reporter)
         assert reporter.told == []
-        monkeypatch.setattr(reporting, "PATIENCE_SECONDS", 60)
+        reports._patience_seconds = 60
         began = time.monotonic()
         # The next batches do not wait at all: the report before them is still under way.
         keyed.write(("INSERT", row(2)), reporter=reporter)

@@ -46,7 +46,6 @@ from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.keyed import KeyedTable, MergingSink
-from compaction_pipeline.keyed import merging_sink as sink_module
 from compaction_pipeline.keyed.append import append_rows
 from compaction_pipeline.keyed.merging_sink import _live
 from compaction_pipeline.keyed.sink_merges import SinkMerges, _file_io
@@ -176,11 +175,13 @@ def test_a_handed_file_of_another_size_is_read_from_storage(table: OnStore) -> N
     assert table.merged(nodes, wrong, storage_has_inputs=True) == table.merged(nodes, {}, storage_has_inputs=True)
 
 
-def written_by_sink(table: OnStore, batches: int) -> tuple[MergingSink, list[tuple[str, str]]]:
+def written_by_sink(table: OnStore, batches: int, room_bytes: int | None = None) -> tuple[MergingSink, list[tuple[str, str]]]:
     """A sink after so many batches and the merge at its end, and the requests for the small files."""
     table.store.counts()
     first = next(table.batches)
     with table.table.merging_sink("sink", interval=_LONG) as sink:
+        if room_bytes is not None:
+            sink._room_bytes = room_bytes
         for batch in range(first, first + batches):
             rows = [("INSERT", {"id": one, _TEXT: f"v{batch}", _REAL: -0.0}) for one in range(8)]
             sink.write_changes(table_of(rows, _SCHEMA), batch=batch)
@@ -198,9 +199,8 @@ def test_the_process_that_merges_reads_no_small_file_of_the_sink(table: OnStore)
     assert not sink._held
 
 
-def test_files_beyond_the_room_are_read_from_storage(table: OnStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "_MOST_HELD_BYTES", 20_000)
-    sink, requests = written_by_sink(table, 6)
+def test_files_beyond_the_room_are_read_from_storage(table: OnStore) -> None:
+    sink, requests = written_by_sink(table, 6, room_bytes=20_000)
     methods = [method for method, _ in requests]
     assert (sink.figures.merged_files, sink.figures.problem) == (methods.count("PUT"), None)
     assert 0 < methods.count("GET") < methods.count("PUT")

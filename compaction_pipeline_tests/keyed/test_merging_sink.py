@@ -114,10 +114,10 @@ def test_batches_that_came_during_a_merge_are_taken_together(keyed: Keyed) -> No
 def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(
     patience: float, keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_module, "_PATIENCE", patience)
     real, seen, merged = sink_module.append_rows, [], threading.Event()
     rows: dict[int, Row] = {}
     with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
+        sink._patience_seconds = patience
         merge = sink._merges.merge_tasks
 
         def merge_and_tell(*arguments: Any) -> Any:
@@ -135,7 +135,7 @@ def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(
                 seen.append(sink.figures.merged_files)
             return real(*arguments)
 
-        monkeypatch.setattr(sink._merges, "merge_tasks", merge_and_tell)
+        sink._merges.merge_tasks = merge_and_tell
         monkeypatch.setattr(sink_module, "append_rows", appended)
         for batch in range(3):
             put(sink, rows, batch, 1, 2)

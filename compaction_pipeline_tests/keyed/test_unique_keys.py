@@ -93,7 +93,7 @@ def test_tables_without_upsert_are_not_judged(program: Program) -> None:
 
 
 def test_whoever_judges_again_and_again_reads_small_tables_and_says_that_large_ones_are_judged_on_demand(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: Program,
 ) -> None:
     insert_twice(program.keyed, 1)
     program.services.one_table.refresh(TABLE)
@@ -105,7 +105,8 @@ def test_whoever_judges_again_and_again_reads_small_tables_and_says_that_large_o
         return next(result for result in results if result.check == CHECK)
 
     assert (often_judged().failed, often_judged().on_demand) == (True, False)
-    monkeypatch.setattr(key_reading, "CHEAP_ROWS", 1)
+    program.keyed.write(*(("INSERT", row(number)) for number in range(100, 100 + key_reading.CHEAP_ROWS)))
+    program.services.one_table.refresh(TABLE)
     large = often_judged()
     assert (large.on_demand, large.judgement.judged) == (True, 0)
     assert large.judgement.text.startswith(

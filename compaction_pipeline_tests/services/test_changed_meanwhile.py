@@ -22,6 +22,7 @@ from compaction_pipeline.services.tables import refresh_files
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.in_hand import InHand
 
 STOOD_STILL = 61
 
@@ -187,16 +188,16 @@ def test_a_commit_that_stood_still_after_its_answer_makes_no_index_trusted_again
     assert inputs <= live(table)
 
 
-def test_a_plan_that_stood_still_does_not_take_back_what_another_plan_noted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_stood_still_does_not_take_back_what_another_plan_noted(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
     services.refresh_files.refresh(table.identifier)
-    decide_plan = services.plan_tables._decide_plan
-    decide = decide_plan.decide
+    held = InHand(services.plan_tables._decide_plan)
+    services.plan_tables._decide_plan = held
     calls: list[Asker] = []
 
     def slow(known: object, request: PlanRequest, asker: Asker) -> Decision:
-        decision = decide(known, request, asker)  # type: ignore[arg-type]
+        decision: Decision = held.real.decide(known, request, asker)
         calls.append(asker)
         if len(calls) == 1:
             house.pass_time(STOOD_STILL)
@@ -205,6 +206,6 @@ def test_a_plan_that_stood_still_does_not_take_back_what_another_plan_noted(hous
             return replace(decision, plan=replace(decision.plan, tasks=(), verdicts=()))
         return decision
 
-    monkeypatch.setattr(decide_plan, "decide", slow)
+    held.instead(decide=slow)
     assert services.plan_tables.plan(table.identifier).busy
     assert services.stores.tables.state(table.identifier).planning.last_planned_at == house.now

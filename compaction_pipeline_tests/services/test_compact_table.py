@@ -453,22 +453,22 @@ def test_the_next_tick_finishes_a_commit_that_died_at_any_step(house: House, ste
     assert len([s for s in table.head().ancestors if RECORD_ID_PROPERTY in s.summary]) == 1
 
 
-def test_a_commit_that_landed_in_a_table_renamed_away_keeps_its_files(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_landed_in_a_table_renamed_away_keeps_its_files(house: House) -> None:
     table = house.fragmented(files=12)
     other = house.lake.table("other")
     other.ids(100)
     prepared(house, table)
-    catalog = house.lake.catalog
-    swap = SqlCatalog.commit_table
+    catalog, ours = house.lake.catalog, house.services.catalogs.catalog("lake")
+    swap = ours.commit_table
 
     def swapped_and_renamed(*arguments: Any) -> Any:
-        monkeypatch.undo()
+        ours.commit_table = swap
         swap(*arguments)
         catalog.rename_table(("db", "t"), ("db", "old"))
         catalog.rename_table(("db", "other"), ("db", "t"))
         raise CommitStateUnknownException("gateway timeout")
 
-    monkeypatch.setattr(SqlCatalog, "commit_table", swapped_and_renamed)
+    ours.commit_table = swapped_and_renamed
     record = house.services.commit_tables.commit(table.identifier).record
     assert record is not None
     assert "dropped and created again" in next(iter(record.conflicts.values()))

@@ -57,7 +57,7 @@ def test_a_catalog_that_is_observed_from_now_on_gets_no_commit_of_older_work(hou
     assert len(list(services.commit_due.commit())) == 1
 
 
-def test_a_tick_judges_the_nodes_of_an_observed_catalog_once_and_plans_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_judges_the_nodes_of_an_observed_catalog_once_and_plans_nothing(tmp_path: Path) -> None:
     house = House(tmp_path, observe=True)
     table = house.fragmented()
     services = house.services
@@ -70,7 +70,7 @@ def test_a_tick_judges_the_nodes_of_an_observed_catalog_once_and_plans_nothing(t
         assert (node.health, node.type) == (HealthStatus.WAITING, CompactionType.MINOR)
         assert node.reason == "12 small data files, and 12 make a MINOR due; the catalog is only observed"
         # The files of a node that did not change are not read again.
-        monkeypatch.setattr(services.plan_tables._decide_plan._parts, "parts", None)
+        services.plan_tables._decide_plan._parts.parts = None
 
 
 def test_no_link_of_the_page_names_a_disabled_or_paused_table(house: House) -> None:

@@ -26,6 +26,7 @@ from compaction_pipeline_tests import builders
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.rest_catalog import rest_server, status
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.in_hand import InHand
 
 
 def indexed(house: House, table: LakeTable) -> set[str]:
@@ -359,7 +360,7 @@ def test_files_from_before_and_after_a_promotion_are_in_one_partition(house: Hou
     assert len(table.files()) == 1
 
 
-def test_a_table_with_an_unchanged_metadata_location_is_not_loaded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_with_an_unchanged_metadata_location_is_not_loaded(house: House) -> None:
     moved, still = house.fragmented("moved", files=2), house.fragmented("still", files=2)
     assert house.services.refresh_files.unmoved() == set()
     house.services.sweep_tables.sweep(None, timedelta(seconds=20))
@@ -565,19 +566,19 @@ def test_a_commit_of_ours_that_lands_while_a_table_is_read_outdates_what_is_read
     assert services.plan_tables.plan(table.identifier).plan.reason.code is not PlanReasonCode.BEING_READ
 
 
-def test_a_refresh_that_stood_still_until_another_had_its_lease_calls_nothing_whole(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_that_stood_still_until_another_had_its_lease_calls_nothing_whole(house: House) -> None:
     table = house.fragmented(files=12)
     services = house.services
-    measure = MeasureNodes.measure
+    held = InHand(services.refresh_files._measure_nodes)
+    services.refresh_files._measure_nodes = held
 
     def overtaken(*arguments: object) -> object:
-        changed = measure(*arguments)  # type: ignore[arg-type]
-        monkeypatch.undo()
+        changed = held.real.measure(*arguments)
         house.pass_time(61)
         assert services.stores.leases.acquire(f"refresh:{table.identifier}", "another", house.now, timedelta(minutes=1))
         return changed
 
-    monkeypatch.setattr(MeasureNodes, "measure", overtaken)
+    held.instead_once(measure=overtaken)
     assert not services.refresh_files.refresh(table.identifier).complete
     assert services.stores.tables.state(table.identifier).whole is None
 
