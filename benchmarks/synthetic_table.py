@@ -28,6 +28,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
+from compaction_pipeline.core.tables.keyed.creation import KeyedOptions
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, data_file_of, entry_of
@@ -86,7 +87,7 @@ def fakes(count: int, partitions: int, size_bytes: int, seed: int = 1) -> Iterat
 
 def make_keyed_table(catalog: SqlCatalog, name: str, **properties: str) -> tuple[Table, Table]:
     """Create an empty keyed table with four tree nodes in each partition. Returns its base store and its change store."""
-    create_stores(catalog, ("db", name), SCHEMA, ["id", "day"], SPEC, _BUCKETS, False, False, properties)
+    create_stores(catalog, ("db", name), SCHEMA, SPEC, KeyedOptions(primary_key=["id", "day"], buckets=_BUCKETS), properties)
     return catalog.load_table(("db", name)), catalog.load_table(("db", f"{name}_change_"))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Literal
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from compaction_pipeline.api.bodies import Bodies, body_of, first_errors
 from compaction_pipeline.api.openapi import plain_answer
 from compaction_pipeline.api.problems import ANSWERS
-from compaction_pipeline.api.security import Guard
+from compaction_pipeline.api.security import Caller, Guard
 from compaction_pipeline.api.waiting_polls import WaitingPolls
 from compaction_pipeline.api.wire import strictly
 from compaction_pipeline.core.access import body_bounds
@@ -126,26 +126,9 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
 
     async def itself(optimizer_id: str, token: Token = Depends(worker)) -> Token:
         """Return the token of the caller. Refuses a caller whose token does not speak for the optimizer of the path."""
-        if token.role is not Role.ADMIN and token.optimizer_id != optimizer_id:
-            raise HTTPException(
-                403, f"this token does not belong to optimizer {optimizer_id!r}; use the one that its registration answered"
-            )
-        return token
+        return _speaking_for(optimizer_id, token)
 
-    async def newcomer(token: Token = Depends(worker)) -> Token:
-        """Return the token of the caller. Refuses one with which nobody may register."""
-        if token.optimizer_id is not None:
-            raise HTTPException(403, "this token belongs to a registered optimizer; register with the token that a person issued")
-        if token.blocked_at is not None:
-            raise _blocked(token)
-        return token
-
-    async def holder(token: Token = Depends(worker)) -> Token:
-        """Return the token of the caller. Refuses one that is no optimizer's own."""
-        if token.optimizer_id is None:
-            raise HTTPException(403, "only the optimizer that holds an attempt reports it; use the token that its registration answered")
-        return token
-
+    newcomer, holder = _allowed(worker, _registering), _allowed(worker, _reporting)
     register_body = bodies.of(RegisterBody, newcomer, body_bounds.OTHER)
     touch_body = bodies.of(TouchBody, itself, body_bounds.TOUCH)
     poll_body = bodies.of(PollBody, itself, body_bounds.OTHER)
@@ -170,11 +153,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
         clock = asyncio.get_running_loop().time
         until = clock() + body.wait_seconds
         take = partial(optimizers.poll, optimizer_id, body.poll_id, body.free_slots, token.token_id)
-        while True:
-            taken = await to_thread.run_sync(take, limiter=polls)
-            left = until - clock()
-            if taken or left <= 0:
-                break
+        while not (taken := await to_thread.run_sync(take, limiter=polls)) and (left := until - clock()) > 0:
             group = await to_thread.run_sync(optimizers.group_of, optimizer_id, limiter=polls)
             await waiting.wait(group, left)
             if await request.is_disconnected():
@@ -228,6 +207,37 @@ def steering_routes(optimizers: ServeOptimizers, guard: Guard, bodies: Bodies) -
         optimizers.ask_for_stacks(optimizer_id)
 
     return routes
+
+
+def _allowed(caller: Caller, check: Callable[[Token], Token]) -> Callable[..., Awaitable[Token]]:
+    """A dependency that gives the token of the caller, when the check lets it pass."""
+
+    async def allowed(token: Token = Depends(caller)) -> Token:
+        return check(token)
+
+    return allowed
+
+
+def _speaking_for(optimizer_id: str, token: Token) -> Token:
+    if token.role is not Role.ADMIN and token.optimizer_id != optimizer_id:
+        raise HTTPException(403, f"this token does not belong to optimizer {optimizer_id!r}; use the one that its registration answered")
+    return token
+
+
+def _registering(token: Token) -> Token:
+    """Refuses a token with which nobody may register."""
+    if token.optimizer_id is not None:
+        raise HTTPException(403, "this token belongs to a registered optimizer; register with the token that a person issued")
+    if token.blocked_at is not None:
+        raise _blocked(token)
+    return token
+
+
+def _reporting(token: Token) -> Token:
+    """Refuses a token that is no optimizer's own."""
+    if token.optimizer_id is None:
+        raise HTTPException(403, "only the optimizer that holds an attempt reports it; use the token that its registration answered")
+    return token
 
 
 def _registered(optimizers: ServeOptimizers, tokens: KeepTokens, body: RegisterBody, token: Token) -> Registered:

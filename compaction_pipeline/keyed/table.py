@@ -13,7 +13,7 @@ from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.keyed.changes import Batch, check_sink_id, watermark_of
-from compaction_pipeline.core.tables.keyed.creation import DEFAULT_BUCKETS
+from compaction_pipeline.core.tables.keyed.creation import DEFAULT_BUCKETS, KeyedOptions
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.keyed.append import forget_sink
 from compaction_pipeline.iceberg.keyed.create import create_stores
@@ -71,7 +71,8 @@ class KeyedTable:
         readers go by the names of change files. Raises ConfigError for a table whose rows could be read in two ways.
         """
         identifier = _identifier(name)
-        create_stores(catalog, identifier, schema, primary_key, partition_spec, buckets, upsert, delta_rewrite, properties or {})
+        options = KeyedOptions(primary_key=primary_key, buckets=buckets, upsert=upsert, delta_rewrite=delta_rewrite)
+        create_stores(catalog, identifier, schema, partition_spec, options, properties or {})
         return cls.open(catalog, identifier)
 
     def write_changes(

@@ -29,7 +29,6 @@ from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
 from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
 from compaction_pipeline.formats.parquet.footer import DamagedPages
-from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.convert import convert_deletes
 from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.merge import CopyMerge
@@ -46,7 +45,7 @@ from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.patience import patiently
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
 from compaction_pipeline.merging.route import RowRouter, common_partition
-from compaction_pipeline.merging.writing.parquet_options import filters_of
+from compaction_pipeline.merging.writing.file_format import FileFormat
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter
 
@@ -118,7 +117,7 @@ def _merged(task: MergeInput[Work], files: FileAccess, shared: SharedDeletes) ->
         case RewriteChanges():
             result = rewrite_changes(task.of(work), files)
         case Merge():
-            result = _merge(task.of(work), files, _names(task), shared)
+            result = _merge(task.of(work), files, _names(task).path, shared)
         case _:
             assert_never(work)
     return checked(result, work)
@@ -151,19 +150,19 @@ def _merge_inputs(task: MergeInput[Merge], files: FileAccess, names: FilePaths, 
     router = RowRouter(shape, schema, work.output_spec_id, common_partition(work), task.memory_bytes, promises_order=is_full)
     sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
     # A bloom filter is made of values. A table that asks for one has its rows decoded and encoded; no bytes are copied.
-    copied = router.passes_through and not filters_of(shape.layout.properties, leaves(schema))
-    if copied and router.partition is not None:
+    file_format = FileFormat.of(schema, shape.layout.properties, router.sort_column_ids)
+    if router.passes_through and not file_format.filters and router.partition is not None:
         read = CopyProof()
         # Spark declares a column as required when its expression cannot be NULL, even if it is optional in the table. The bytes of such a
         # column can be copied only into a column that is required too.
-        written = _with_required(schema, reader.never_null(work.inputs, schema))
-        writer = Assembler(files, written, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.partition, read)
+        written = FileFormat.of(_with_required(schema, reader.never_null(work.inputs, schema)), shape.layout.properties)
+        writer = Assembler(files, written, names, sizing, progress, (work.output_spec_id, router.partition), read)
         limits = CopyLimits.of(work.target_size_bytes, writer.limit_bytes) if copies else CopyLimits.nothing()
         merge = CopyMerge(reader, deletes, schema, progress, writer, read, limits)
         outputs = merge.merge(work.inputs)
         return _result(task, outputs, merge.rows_read, merge.deleted, read.value, writer.digest.value)
     seen = SeenBatches()
-    rows = DataWriter(files, schema, shape.layout.properties, names, sizing, progress, work.output_spec_id, router.sort_column_ids, seen)
+    rows = DataWriter(files, file_format, names, sizing, progress, work.output_spec_id, seen)
     return _merge_rows(task, reader, deletes, progress, router, rows, seen)
 
 
@@ -188,7 +187,7 @@ def _merge_rows(
         for file in task.work.inputs:
             with reader.open(file) as opened:
                 progress.note_file(opened.dictionary_encoded)
-                output = reader.projection(opened, file, writer.schema.fields)
+                output = reader.projection(opened, file, writer.format.schema.fields)
                 masks = deletes.of(file, opened)
                 for position, batch in opened.batches([output, *masks.projections]):
                     projected = output.apply(batch)

@@ -108,6 +108,11 @@ def _wrong_output(task: MergedWork[RewriteChanges], outputs: Sequence[LiveFile])
         if (output.spec_id, output.partition) != (work.node.spec_id, work.node.partition):
             return f"its output {output.path} is of another partition than its task"
         rows[named.type] += output.record_count
+    return _wrong_rows(rows, most)
+
+
+def _wrong_rows(rows: Mapping[KeyedFileType, int], most: Mapping[KeyedFileType, int]) -> str | None:
+    """`rows` counts what the outputs of each type hold, and `most` what the inputs hold."""
     for kind, count in rows.items():
         if count > most[kind]:
             return f"its outputs of type {kind.value} hold {count} rows, but its inputs hold {most[kind]}"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import quote_plus
 
 from compaction_pipeline.core.tables.node import Partition
 
-
-class FilePaths(Protocol):
-    """Gives each new file of a writer a path of its own."""
-
-    def path(self, partition: Partition, number: int) -> str:
-        """The path of the writer's file with this number."""
+FilePaths = Callable[[Partition, int], str]
+"""Gives each new file of a writer a path of its own, from its partition and its number."""
 
 
 def partition_folder(folder: str, partition: Partition) -> str:

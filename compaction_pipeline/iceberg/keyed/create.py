@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
-from compaction_pipeline.core.tables.keyed.creation import PartitionColumn, check_new_table, store_properties
+from compaction_pipeline.core.tables.keyed.creation import KeyedOptions, PartitionColumn, check_new_table, store_properties
 from compaction_pipeline.core.tables.kinds import is_store
 from compaction_pipeline.core.tables.property_rules import DELTA_REWRITE_KEY
 from compaction_pipeline.iceberg.catalogs import Catalog
@@ -22,11 +22,8 @@ def create_stores(
     catalog: Catalog,
     identifier: Identifier,
     schema: Schema,
-    primary_key: Sequence[str],
     spec: PartitionSpec,
-    buckets: int,
-    upsert: bool,
-    delta_rewrite: bool,
+    options: KeyedOptions,
     properties: Mapping[str, str],
 ) -> None:
     """Create both stores, or neither. The change store is called `<name>_change_`.
@@ -34,9 +31,9 @@ def create_stores(
     Raises ConfigError for a table that must not be created, or whose names are taken, and NotFoundError when there is no such namespace.
     """
     columns = {field.name: str(field.field_type) for field in schema.fields}
-    check_new_table(columns, primary_key, [_partition_column(schema, field) for field in spec.fields], buckets, upsert)
+    check_new_table(columns, [_partition_column(schema, field) for field in spec.fields], options)
     change_name = (*identifier[:-1], f"{identifier[-1]}_change_")
-    base, change = store_properties(primary_key, ".".join(change_name), buckets, upsert, delta_rewrite, int(time.time() * 1000))
+    base, change = store_properties(options, ".".join(change_name), int(time.time() * 1000))
     taken = [key for key in properties if key in base or key == DELTA_REWRITE_KEY or is_store({key: properties[key]})]
     if taken:
         raise ConfigError(f"property {taken[0]!r} of a keyed table is set by the program; leave it out, and use the arguments of `create`")

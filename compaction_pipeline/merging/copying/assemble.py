@@ -14,24 +14,23 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.data_file import OutputFile
-from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.output_names import FilePaths
 from compaction_pipeline.formats.parquet.chunks import Piece, Template, footer_of, in_memory
 from compaction_pipeline.formats.parquet.footer import Chunk
-from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.formats.parquet.levels import DEFAULT_LEVEL, best_level
 from compaction_pipeline.formats.parquet.segments import Part, Segment, SegmentsAhead
-from compaction_pipeline.merging.copying.assembled_file import AssembledFile, FileKind
+from compaction_pipeline.merging.copying.assembled_file import AssembledFile
 from compaction_pipeline.merging.copying.proof import CopyProof, checksum, handed_digest, part_of
 from compaction_pipeline.merging.memory import release_while_tight
-from compaction_pipeline.merging.reading.evolution import Projection, arrow_schema
+from compaction_pipeline.merging.reading.evolution import Projection
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import MAX_BATCH_ROWS
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter
+from compaction_pipeline.merging.writing.file_format import FileFormat
+from compaction_pipeline.merging.writing.metrics import NanCounter
 from compaction_pipeline.merging.writing.parquet_options import MIB, ParquetOptions, parquet_writer
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 from compaction_pipeline.merging.writing.write import rejoined
@@ -50,25 +49,17 @@ class Assembler:
     def __init__(
         self,
         files: FileAccess,
-        schema: Schema,
-        properties: Mapping[str, str],
+        file_format: FileFormat,
         names: FilePaths,
         sizing: FileSizing,
         progress: Progress,
-        spec_id: int,
-        partition: Partition,
+        place: Place,
         source: CopyProof,
     ) -> None:
-        self.options = ParquetOptions.of(properties)
-        self.arrow = arrow_schema(schema.fields)
-        self.kind = FileKind(
-            Template.of(footer_of(_empty(self.arrow, self.options))[0], schema, self.options.codec),
-            schema,
-            leaves(schema),
-            MetricsModes.of(schema, properties),
-            spec_id,
-            partition,
-        )
+        self.format = file_format
+        empty = footer_of(_empty(file_format.arrow, file_format.options))[0]
+        self.template = Template.of(empty, file_format.schema, file_format.options.codec)
+        self._place = place
         self.digest = CopyProof()
         self.outputs: list[OutputFile] = []
         self._source = source
@@ -88,7 +79,7 @@ class Assembler:
         self._best_levels: dict[int, int] = {}
         self._file: AssembledFile | None = None
         self._ends = FileEnds(sizing, progress)
-        self.limit_bytes = sizing.held_bytes(self.options.row_group_bytes)
+        self.limit_bytes = sizing.held_bytes(self.format.options.row_group_bytes)
         """Bytes of memory in which a row group is collected."""
 
     def add(self, segment: Segment) -> None:
@@ -160,7 +151,7 @@ class Assembler:
     def _hold(self, segment: Segment) -> None:
         full = self._held_bytes + segment.held_bytes > self.limit_bytes
         # Pages that compress well would otherwise make row groups that are too large for readers.
-        wide = self._held_unpacked_bytes + segment.unpacked_bytes > self.options.row_group_bytes
+        wide = self._held_unpacked_bytes + segment.unpacked_bytes > self.format.options.row_group_bytes
         if self._held and segment.pieces and (full or wide):
             self._flush()
         self._held.append(segment)
@@ -183,7 +174,7 @@ class Assembler:
 
     def wants_dictionary(self, top: int, dictionaries: frozenset[int]) -> bool:
         """Whether one of the leaves of a top-level column gets a dictionary."""
-        return any(leaf in dictionaries for leaf in self.kind.template.columns[top].leaves)
+        return any(leaf in dictionaries for leaf in self.template.columns[top].leaves)
 
     def _encode_ahead(self) -> None:
         """Encode those columns of the last decoded rows that get no dictionary, before their row group is full.
@@ -203,9 +194,9 @@ class Assembler:
 
     def _opened(self) -> AssembledFile:
         if self._file is None:
-            path = self._names.path(self.kind.partition, self._numbers)
+            path = self._names(self._place[1], self._numbers)
             self._numbers += 1
-            self._file = AssembledFile(self.kind, self._files, path)
+            self._file = AssembledFile(self.format, self.template, self._place, self._files, path)
         return self._file
 
     def _roll(self) -> None:
@@ -252,24 +243,26 @@ class Assembler:
     def dictionary_columns(self) -> frozenset[int]:
         """The leaves that get a dictionary where they are encoded again."""
         voted = self._progress.dictionary_columns()
-        return frozenset(number for number, leaf in enumerate(self.kind.leaves) if leaf.field_id in voted)
+        return frozenset(number for number, leaf in enumerate(self.format.leaves) if leaf.field_id in voted)
 
     def _levels(self, table: pa.Table, columns: Sequence[int], positions: Sequence[int], dictionaries: frozenset[int]) -> dict[str, int]:
         """The compression levels of these leaves, by path. Empty if the table sets a level."""
-        if not self.options.levels_are_free:
+        if not self.format.options.levels_are_free:
             return {}
         for top, column in zip(columns, table.columns, strict=True):
-            for number in self.kind.template.columns[top].leaves:
+            for number in self.template.columns[top].leaves:
                 if number not in self._best_levels:
                     self._best_levels[number] = DEFAULT_LEVEL if number in dictionaries else best_level(column)
-        return {self.kind.leaves[number].parquet_path: self._best_levels[number] for number in positions}
+        return {self.format.leaves[number].parquet_path: self._best_levels[number] for number in positions}
 
     def encoded(self, table: pa.Table, columns: Sequence[int], dictionaries: frozenset[int], first: int) -> dict[int, Piece]:
         """Encode these top-level columns with Arrow: a piece for each leaf. `first` is the number of the first row in the task."""
-        positions = [number for number, leaf in enumerate(self.kind.template.leaves) if leaf.top in columns]
-        paths = [self.kind.leaves[number].parquet_path for number in positions if number in dictionaries]
+        positions = [number for number, leaf in enumerate(self.template.leaves) if leaf.top in columns]
+        paths = [self.format.leaves[number].parquet_path for number in positions if number in dictionaries]
         sink = pa.BufferOutputStream()
-        writer = parquet_writer(sink, table.schema, self.options, paths, [], levels=self._levels(table, columns, positions, dictionaries))
+        writer = parquet_writer(
+            sink, table.schema, self.format.options, paths, [], levels=self._levels(table, columns, positions, dictionaries)
+        )
         writer.write_table(table, row_group_size=max(table.num_rows, 1))
         writer.close()
         footer, data = footer_of(sink.getvalue())
@@ -298,7 +291,7 @@ class _Group:
     def pieces(self, nans: NanCounter, source: CopyProof, digest: CopyProof) -> list[list[Piece]]:
         """The pieces of every leaf, in the order of the rows."""
         owner = self._owner
-        count = len(owner.kind.template.columns)
+        count = len(owner.template.columns)
         together, found = [], {}
         for top in range(count):
             copied = [segment for segment in self._segments if top in segment.pieces]
@@ -312,7 +305,7 @@ class _Group:
         if together:
             encoded = self._encoded_together(together, dict.fromkeys(together, nans))
             for top in together:
-                found[top] = [[encoded[leaf]] for leaf in owner.kind.template.columns[top].leaves]
+                found[top] = [[encoded[leaf]] for leaf in owner.template.columns[top].leaves]
         self._prove(digest)
         return [pieces for top in range(count) for pieces in found[top]]
 
@@ -323,11 +316,11 @@ class _Group:
         groups = [(self._segments[number].rows, self._segments[number].pieces[top]) for number in copied]
         firsts = [self._first + sum(segment.rows for segment in self._segments[:number]) for number in copied]
         for first, (_, pieces) in zip(firsts, groups, strict=True):
-            for leaf, piece in zip(owner.kind.template.columns[top].leaves, pieces, strict=True):
+            for leaf, piece in zip(owner.template.columns[top].leaves, pieces, strict=True):
                 digest.add_bytes(leaf, first, piece.rows, len(piece.data), checksum(piece.data))
-        with in_words("pages held in memory", "unreadable"), pa.BufferReader(in_memory(owner.kind.template, [top], groups)) as file:
+        with in_words("pages held in memory", "unreadable"), pa.BufferReader(in_memory(owner.template, [top], groups)) as file:
             parquet = pq.ParquetFile(file)
-            projection = Projection(parquet.schema_arrow, [owner.kind.schema.fields[top]], {}, "held in memory")
+            projection = Projection(parquet.schema_arrow, [owner.format.schema.fields[top]], {}, "held in memory")
             for place, number in enumerate(copied):
                 segment, first, parts = self._segments[number], firsts[place], []
                 for batch in parquet.iter_batches(MAX_BATCH_ROWS, row_groups=[place], use_threads=False):
@@ -347,10 +340,10 @@ class _Group:
     def ahead(self, columns: Sequence[int], digest: CopyProof) -> tuple[dict[int, tuple[Piece, ...]], dict[int, dict[int, int]]]:
         """Encode segments that hold only these columns, decoded. Returns the pieces and the number of NaN by column."""
         owner = self._owner
-        nans = {top: NanCounter(owner.kind.schema, owner.kind.modes) for top in columns}
+        nans = {top: NanCounter(owner.format.schema, owner.format.modes) for top in columns}
         encoded = self._encoded_together(columns, nans)
         self._prove(digest)
-        pieces = {top: tuple(encoded[leaf] for leaf in owner.kind.template.columns[top].leaves) for top in columns}
+        pieces = {top: tuple(encoded[leaf] for leaf in owner.template.columns[top].leaves) for top in columns}
         return pieces, {top: dict(each.counts) for top, each in nans.items() if top in each.columns}
 
     def _encoded_together(self, columns: Sequence[int], nans: Mapping[int, NanCounter]) -> dict[int, Piece]:
@@ -358,11 +351,11 @@ class _Group:
         fields, chunked = [], []
         for top in columns:
             found = [pair for segment in self._segments for pair in self._arrays(segment, top)]
-            column = rejoined([array for _, array in found], self._owner.arrow.field(top))
+            column = rejoined([array for _, array in found], self._owner.format.arrow.field(top))
             self._hand(top, self._first, [part for part, _ in found], column)
             if top in nans[top].columns:
                 nans[top].add_column(top, column)
-            fields.append(self._owner.arrow.field(top).with_type(column.type))
+            fields.append(self._owner.format.arrow.field(top).with_type(column.type))
             chunked.append(column)
         table = pa.Table.from_arrays(chunked, schema=pa.schema(fields))
         return self._owner.encoded(table, columns, self._dictionaries, self._first)
@@ -370,8 +363,8 @@ class _Group:
     def _side_by_side(self, top: int, nans: NanCounter) -> list[list[Piece]]:
         """Make a column that some segments hold as bytes. The decoded rows between them are encoded without a dictionary."""
         owner = self._owner
-        arrow = owner.arrow.field(top)
-        placed: list[list[Piece]] = [[] for _ in owner.kind.template.columns[top].leaves]
+        arrow = owner.format.arrow.field(top)
+        placed: list[list[Piece]] = [[] for _ in owner.template.columns[top].leaves]
         row = self._first
         for segment in self._segments:
             pieces: Sequence[Piece]
@@ -388,7 +381,7 @@ class _Group:
                     nans.add_column(top, column)
                 table = pa.Table.from_arrays([column], schema=pa.schema([arrow]))
                 encoded = owner.encoded(table, [top], frozenset(), row)
-                pieces = [encoded[leaf] for leaf in owner.kind.template.columns[top].leaves]
+                pieces = [encoded[leaf] for leaf in owner.template.columns[top].leaves]
             for place, piece in zip(placed, pieces, strict=True):
                 place.append(piece)
             row += segment.rows
@@ -410,7 +403,7 @@ class _Group:
                 )
             arrays = [handed[top][1] for top in part.columns]
             schema = pa.schema(
-                [self._owner.arrow.field(top).with_type(array.type) for top, array in zip(part.columns, arrays, strict=True)]
+                [self._owner.format.arrow.field(top).with_type(array.type) for top, array in zip(part.columns, arrays, strict=True)]
             )
             digest.add(handed_digest(part, pa.RecordBatch.from_arrays(arrays, schema=schema), firsts.pop()))
 

@@ -4,47 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
-from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.formats.parquet.chunks import Template, file_end, moved_chunk, row_group
 from compaction_pipeline.formats.parquet.footer import MAGIC, Chunk
-from compaction_pipeline.formats.parquet.leaves import Leaf
 from compaction_pipeline.formats.parquet.thrift import Struct
 from compaction_pipeline.merging.copying.proof import checksum
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
 from compaction_pipeline.merging.reading.read import chunk_span
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, with_metrics
-
-
-@dataclass(frozen=True)
-class FileKind:
-    """The properties that all new files of a task share."""
-
-    template: Template
-    schema: Schema
-    leaves: list[Leaf]
-    modes: MetricsModes
-    spec_id: int
-    partition: Partition
+from compaction_pipeline.merging.writing.file_format import FileFormat
+from compaction_pipeline.merging.writing.metrics import NanCounter, with_metrics
 
 
 class AssembledFile:
     """A data file that is being written. It notes what goes to the stream, and compares this with the footer in the end."""
 
-    def __init__(self, kind: FileKind, files: FileAccess, path: str) -> None:
+    def __init__(self, file_format: FileFormat, template: Template, place: Place, files: FileAccess, path: str) -> None:
         self.path = path
         self.rows = 0
         self.position = 0
-        self.nans = NanCounter(kind.schema, kind.modes)
-        self._kind = kind
+        self.nans = NanCounter(file_format.schema, file_format.modes)
+        self._format, self._template, self._place = file_format, template, place
         self._stack = ExitStack()
         self._stream = self._stack.enter_context(files.output(path))
         self.groups: list[Struct] = []
@@ -61,7 +47,7 @@ class AssembledFile:
 
     def group(self, rows: int) -> GroupWriter:
         """A context manager that writes one row group."""
-        return GroupWriter(self, self._kind.template, rows)
+        return GroupWriter(self, self._template, rows)
 
     def add_nans(self, counts: Mapping[int, int]) -> None:
         for number, count in counts.items():
@@ -69,7 +55,7 @@ class AssembledFile:
 
     def close(self) -> OutputFile:
         """Write the footer, read it back with PyArrow, and compare it with what went to the stream."""
-        end = file_end(self._kind.template, self.groups)
+        end = file_end(self._template, self.groups)
         self.write(end)
         with in_words(f"new file {self.path}", "cannot be written"):
             if self._stream.tell() != self.position:
@@ -79,17 +65,17 @@ class AssembledFile:
             self._stack.close()
             metadata = pq.read_metadata(pa.BufferReader(MAGIC + end))
         self._check(metadata)
-        kind = self._kind
+        spec_id, partition = self._place
         output = OutputFile(
             path=self.path,
             content=FileContent.DATA,
-            spec_id=kind.spec_id,
-            partition=kind.partition,
+            spec_id=spec_id,
+            partition=partition,
             file_size_bytes=self.position,
             record_count=metadata.num_rows,
             footer_bytes=len(end) - 8,
         )
-        return with_metrics(output, metadata, kind.leaves, kind.modes, self.nans.counts)
+        return with_metrics(output, metadata, self._format.leaves, self._format.modes, self.nans.counts)
 
     def _check(self, metadata: pq.FileMetaData) -> None:
         said = []

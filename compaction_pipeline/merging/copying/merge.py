@@ -74,7 +74,7 @@ class CopyMerge:
     def _merge_file(self, file: LiveFile, opened: OpenFile) -> None:
         self.progress.note_file(opened.dictionary_encoded)
         each = _FileMerge(self, self._reader, file, opened, self._deletes.of(file, opened))
-        source = CopySource.of(opened, self.writer.kind.template, self.ids)
+        source = CopySource.of(opened, self.writer.template, self.ids)
         begun = 0
         for group in source.groups if source is not None else ():
             assert source is not None
@@ -172,7 +172,7 @@ class _FileMerge:
     def copy_whole(self, source: CopySource, group: Group) -> None:
         """Copy the row group as it is."""
         merge = self._merge
-        nans = NanCounter(merge.schema, merge.writer.kind.modes)
+        nans = NanCounter(merge.schema, merge.writer.format.modes)
         floats = sorted(nans.columns)
         if floats:
             self._count_nans(group, floats, nans)
@@ -188,14 +188,14 @@ class _FileMerge:
     def copy_columns(self, source: CopySource, group: Group, way: Way) -> None:
         """Copy the bytes of some columns and decode the others. Both make one segment."""
         merge, first = self._merge, self._merge.next_row
-        template = merge.writer.kind.template
+        template = merge.writer.template
         pieces: dict[int, tuple[Piece, ...]] = {}
         for top, found in source.pages(group, way.columns).items():
             pieces[top] = tuple(Piece(data, chunk, group.rows) for chunk, data, _ in found)
             for leaf, (_, data, checksum) in zip(template.columns[top].leaves, found, strict=True):
                 merge.read.add_bytes(leaf, first, group.rows, len(data), checksum)
         decoded = tuple(top for top in self._all if top not in pieces)
-        counted = {top: NanCounter(merge.schema, merge.writer.kind.modes) for top in pieces}
+        counted = {top: NanCounter(merge.schema, merge.writer.format.modes) for top in pieces}
         counted = {top: nans for top, nans in counted.items() if top in nans.columns}
         parts = self._parts(group, first, decoded, counted)
         merge.count(group.rows, group.rows)

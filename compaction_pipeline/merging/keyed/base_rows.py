@@ -15,6 +15,7 @@ from compaction_pipeline.merging.keyed.node_names import KeyedPaths
 from compaction_pipeline.merging.keyed.node_writer import NodeWriter
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.route import PartitionSplit
+from compaction_pipeline.merging.writing.file_format import FileFormat
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter
 
@@ -44,10 +45,8 @@ def write_base_rows(
     names = KeyedFileNames(transaction_id, writer.number, writer.task_id, writer.operation_id)
     paths = KeyedPaths(data_folder(layout.location, layout.properties), target.fields, names)
     sizing = FileSizing(target.target_size_bytes, 0, _BUFFER_BYTES)
-    data = DataWriter(
-        files, target.schema, layout.properties, paths.of(ROOT, KeyedFileType.BASE), sizing, Progress(fitted.num_rows, 16.0),
-        layout.default_spec_id,
-    )  # fmt: skip
+    file_format, of_base = FileFormat.of(target.schema, layout.properties), paths.of(ROOT, KeyedFileType.BASE)
+    data = DataWriter(files, file_format, of_base, sizing, Progress(fitted.num_rows, 16.0), layout.default_spec_id)
     nodes = NodeWriter(
         data, paths, ROOT, target.buckets - 1, target.schema, [target.schema.find_field(name).field_id for name in target.key]
     )

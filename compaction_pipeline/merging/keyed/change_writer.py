@@ -23,15 +23,17 @@ from compaction_pipeline.core.tables.keyed.changes import CHANGE_TYPE, ChangeKin
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
+from compaction_pipeline.core.tables.output_names import FilePaths
 from compaction_pipeline.core.tables.table import data_folder
 from compaction_pipeline.merging.deletes.keys import canonical
 from compaction_pipeline.merging.keyed.change_columns import OFFSET_FIELD
 from compaction_pipeline.merging.keyed.key_hashes import key_hashes
-from compaction_pipeline.merging.keyed.node_names import KeyedPaths, NodePaths
+from compaction_pipeline.merging.keyed.node_names import KeyedPaths
 from compaction_pipeline.merging.reading.evolution import arrow_field
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.read import TableShape
 from compaction_pipeline.merging.route import PartitionSplit
+from compaction_pipeline.merging.writing.file_format import FileFormat
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter
 
@@ -155,8 +157,9 @@ def _batches(rows: pa.Table, log: LoggedChanges, places: NDArray[np.int64]) -> I
         yield from table.combine_chunks().to_batches()
 
 
-def _writer(target: StoreTarget, files: FileAccess, names: NodePaths, rows: int, buffer_bytes: int) -> DataWriter:
+def _writer(target: StoreTarget, files: FileAccess, names: FilePaths, rows: int, buffer_bytes: int) -> DataWriter:
     layout = target.shape.layout
     schema = Schema(*target.schema.fields, OFFSET_FIELD, schema_id=target.schema.schema_id)
     sizing = FileSizing(target.target_size_bytes, 0, buffer_bytes)
-    return DataWriter(files, schema, layout.properties, names, sizing, Progress(rows, 16.0), layout.default_spec_id)
+    file_format = FileFormat.of(schema, layout.properties)
+    return DataWriter(files, file_format, names, sizing, Progress(rows, 16.0), layout.default_spec_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +23,6 @@ RowBatches = Callable[[], Iterator[tuple[str, int, Sequence[pa.Array], int, "int
 """(Path of the file, position of the first row, canonical keys, number of rows, LSNs) for each batch of the rows that may be deleted."""
 
 
-class NodeDeletes(Protocol):
-    """Tells which rows of a node are deleted."""
-
-    def of(self, path: str, position: int, keys: Sequence[pa.Array], length: int, lsn: int | NDArray[np.int64]) -> Mask:
-        """The deleted rows among the `length` rows of a file from `position` on, which have these canonical keys and LSNs."""
-
-
 class HeldDeletes:
     """All deleted keys in memory, each with its highest LSN."""
 
@@ -38,6 +30,7 @@ class HeldDeletes:
         self._keys = _key_set(deletes)
 
     def of(self, path: str, position: int, keys: Sequence[pa.Array], length: int, lsn: int | NDArray[np.int64]) -> Mask:
+        """The deleted rows among the `length` rows of a file from `position` on, which have these canonical keys and LSNs."""
         return self._keys.matches(keys, length, lsn)
 
 
@@ -71,6 +64,10 @@ class MarkedDeletes:
 
     def of(self, path: str, position: int, keys: Sequence[pa.Array], length: int, lsn: int | NDArray[np.int64]) -> Mask:
         return self._bits[path].part(position, length)
+
+
+NodeDeletes = HeldDeletes | MarkedDeletes
+"""Tells which rows of a node are deleted."""
 
 
 def _key_set(deletes: DeleteBatches) -> KeySet:

@@ -10,6 +10,7 @@ from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, Key
 from compaction_pipeline.core.tables.keyed.partition_paths import PathField, path_of
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.tables.output_names import FilePaths
 
 
 @dataclass(eq=False)
@@ -24,24 +25,12 @@ class KeyedPaths:
     names: KeyedFileNames
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
-    def of(self, node: DataTreeNode, kind: KeyedFileType) -> NodePaths:
-        """The paths of the files of one node and one type."""
-        return NodePaths(self, node, kind)
+    def of(self, node: DataTreeNode, kind: KeyedFileType) -> FilePaths:
+        """The paths of the files of one node and one type. A `DataWriter` shares files only among rows that come with the same value."""
+        # The number counts the files of one node only, so it is not used.
+        return lambda partition, number: self.next(partition, node, kind)
 
     def next(self, partition: Partition, node: DataTreeNode, kind: KeyedFileType) -> str:
         """The path of the writer's next file."""
         name = self.names.name(node, kind, next(self._numbers))
         return "/".join(part for part in (self.folder, path_of(partition, self.fields), name) if part)
-
-
-@dataclass(frozen=True)
-class NodePaths:
-    """The paths of the files of one node and one type. Two of them are equal when they belong to one writer, node and type."""
-
-    owner: KeyedPaths
-    node: DataTreeNode
-    kind: KeyedFileType
-
-    def path(self, partition: Partition, number: int) -> str:
-        """The path of a new file. `number` counts the files of one node only, so it is not used."""
-        return self.owner.next(partition, self.node, self.kind)

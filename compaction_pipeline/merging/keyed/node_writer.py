@@ -12,8 +12,9 @@ from compaction_pipeline.core.errors import MergeFailed
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.tables.output_names import FilePaths
 from compaction_pipeline.merging.keyed.key_hashes import key_hashes
-from compaction_pipeline.merging.keyed.node_names import KeyedPaths, NodePaths
+from compaction_pipeline.merging.keyed.node_names import KeyedPaths
 from compaction_pipeline.merging.writing.write import DataWriter
 
 
@@ -29,7 +30,7 @@ class NodeWriter:
         ids = [field.field_id for field in schema.fields]
         self._columns = [ids.index(number) for number in key]
         self._types = [str(schema.find_field(number).field_type) for number in key]
-        self._names: dict[DataTreeNode, NodePaths] = {}
+        self._names: dict[DataTreeNode, FilePaths] = {}
 
     def write(self, partition: Partition, batch: pa.RecordBatch) -> None:
         """Put the rows into files of this partition, in their order."""
@@ -45,5 +46,5 @@ class NodeWriter:
             part = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
             self._writer.write(partition, part, self._of(DataTreeNode(self._mask, index)))
 
-    def _of(self, node: DataTreeNode) -> NodePaths:
+    def _of(self, node: DataTreeNode) -> FilePaths:
         return self._names.setdefault(node, self._paths.of(node, KeyedFileType.BASE))

@@ -51,6 +51,7 @@ from compaction_pipeline.merging.keyed.node_names import KeyedPaths
 from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.read import DataReader, TableShape
+from compaction_pipeline.merging.writing.file_format import FileFormat
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter
 
@@ -110,18 +111,11 @@ class _Rewrite:
         self._progress = Progress(expected, max(work.input_bytes / max(expected, 1), 0.01))
         paths = _paths(task, shape)
         self._names = {kind: paths.of(work.node.tree, kind) for kind in (KeyedFileType.INSERT, KeyedFileType.EQUALITY_DELETE)}
-        self._writer = DataWriter(
-            files,
-            written,
-            layout.properties,
-            self._names[KeyedFileType.INSERT],
-            FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1)),
-            self._progress,
-            work.node.spec_id,
-            # The bounds of this column mark the file for plans and readers, whatever the table says about metrics.
-            frozenset({TRANSACTION_FIELD.field_id}),
-            self._seen,
-        )
+        # The bounds of this column mark the file for plans and readers, whatever the table says about metrics.
+        file_format = FileFormat.of(written, layout.properties, frozenset({TRANSACTION_FIELD.field_id}))
+        sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
+        of_inserts = self._names[KeyedFileType.INSERT]
+        self._writer = DataWriter(files, file_format, of_inserts, sizing, self._progress, work.node.spec_id, self._seen)
         self._rows_read = self._rows_left_out = 0
 
     def run(self) -> MergeResult:

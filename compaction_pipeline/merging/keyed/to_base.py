@@ -56,6 +56,7 @@ from compaction_pipeline.merging.keyed.to_base_inputs import ToBaseInputs, input
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.read import TableShape
 from compaction_pipeline.merging.route import RowRouter
+from compaction_pipeline.merging.writing.file_format import FileFormat
 from compaction_pipeline.merging.writing.sizing import FileSizing, Progress
 from compaction_pipeline.merging.writing.write import DataWriter
 
@@ -114,17 +115,10 @@ class _Merge:
         self._read = RowDigest(self._seen)
         is_full = work.type is CompactionType.FULL
         self._router = RowRouter(shape, schema, work.output_spec_id, work.node.partition, task.memory_bytes, promises_order=is_full)
-        self._writer = DataWriter(
-            files,
-            schema,
-            shape.layout.properties,
-            paths.of(work.node.tree, KeyedFileType.BASE),
-            FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1)),
-            self._progress,
-            work.output_spec_id,
-            self._router.sort_column_ids,
-            self._seen,
-        )
+        file_format = FileFormat.of(schema, shape.layout.properties, self._router.sort_column_ids)
+        of_base = paths.of(work.node.tree, KeyedFileType.BASE)
+        sizing = FileSizing(work.target_size_bytes, work.fragment_size_bytes, max(task.memory_bytes // 12, 1))
+        self._writer = DataWriter(files, file_format, of_base, sizing, self._progress, work.output_spec_id, self._seen)
         self._nodes = NodeWriter(self._writer, paths, work.node.tree, inputs.mask, schema, inputs.keyed.primary_key)
         self._positions = PositionDeleteWriter(files, shape.layout.properties)
         self._position_files: list[OutputFile] = []

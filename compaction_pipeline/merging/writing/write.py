@@ -8,23 +8,21 @@ does zstd level 1 if the table sets no level. (Only the writer that copies bytes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.schema import Schema
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.output_names import FilePaths
-from compaction_pipeline.formats.parquet.leaves import leaves
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
 from compaction_pipeline.merging.memory import release_while_tight
-from compaction_pipeline.merging.reading.evolution import arrow_schema
 from compaction_pipeline.merging.reading.file_access import FileAccess, in_words
-from compaction_pipeline.merging.writing.metrics import MetricsModes, NanCounter, footer_bytes, with_metrics
-from compaction_pipeline.merging.writing.parquet_options import ParquetOptions, filters_of, parquet_writer
+from compaction_pipeline.merging.writing.file_format import FileFormat
+from compaction_pipeline.merging.writing.metrics import NanCounter, footer_bytes, with_metrics
+from compaction_pipeline.merging.writing.parquet_options import parquet_writer
 from compaction_pipeline.merging.writing.sizing import FileEnds, FileSizing, Progress, rows_to_hold
 
 
@@ -34,25 +32,18 @@ class DataWriter:
     def __init__(
         self,
         files: FileAccess,
-        schema: Schema,
-        properties: Mapping[str, str],
+        file_format: FileFormat,
         names: FilePaths,
         sizing: FileSizing,
         progress: Progress,
         spec_id: int,
-        sort_column_ids: frozenset[int] = frozenset(),
         seen: SeenBatches | None = None,
     ) -> None:
         self.digest = RowDigest(seen)
         self.rows = 0
         self.sort_order_id: int | None = None
         self._files = files
-        self.schema = schema
-        self.arrow = arrow_schema(schema.fields)
-        self.leaves = leaves(schema)
-        self.modes = MetricsModes.of(schema, properties, sort_column_ids)
-        self.options = ParquetOptions.of(properties)
-        self.filters = filters_of(properties, self.leaves)
+        self.format = file_format
         self._names = names
         self.sizing = sizing
         self.progress = progress
@@ -84,7 +75,7 @@ class DataWriter:
             writer.abandon()
 
     def open_file(self, partition: Partition, names: FilePaths, schema: pa.Schema) -> _OpenOutput:
-        path = names.path(partition, self._numbers)
+        path = names(partition, self._numbers)
         self._numbers += 1
         return _OpenOutput(self, self._files, path, partition, self._spec_id, schema)
 
@@ -116,7 +107,7 @@ class _PartitionWriter:
             batch = batch.slice(room)
 
     def _hold(self, batch: pa.RecordBatch) -> None:
-        limit = self._owner.sizing.held_bytes(self._owner.options.row_group_bytes)
+        limit = self._owner.sizing.held_bytes(self._owner.format.options.row_group_bytes)
         # A batch that is held whole keeps its digest. So a row group may end a little below its limit, to avoid cutting a batch.
         if batch.nbytes <= limit // 4 and self.buffered_bytes + batch.nbytes > limit:
             self.flush()
@@ -152,7 +143,7 @@ class _PartitionWriter:
     def _assembled(self) -> pa.Table:
         """The held batches as one table. If only some batches hold a column as dictionaries, the column is decoded."""
         columns, fields = [], []
-        for index, field in enumerate(self._owner.arrow):
+        for index, field in enumerate(self._owner.format.arrow):
             begun_plain = self._file is not None and not pa.types.is_dictionary(self._file.schema.field(index).type)
             columns.append(rejoined([batch.column(index) for batch in self._buffer], field, plain=begun_plain))
             fields.append(field.with_type(columns[-1].type))
@@ -186,18 +177,18 @@ class _OpenOutput:
         self._files = files
         self._partition = partition
         self._spec_id = spec_id
-        self._nans = NanCounter(owner.schema, owner.modes)
+        self._nans = NanCounter(owner.format.schema, owner.format.modes)
         self._stack = ExitStack()
         self._stream = self._stack.enter_context(files.output(path))
         encoded = owner.progress.dictionary_columns()
-        dictionaries = [leaf.parquet_path for leaf in owner.leaves if leaf.field_id in encoded]
+        dictionaries = [leaf.parquet_path for leaf in owner.format.leaves if leaf.field_id in encoded]
         self._footers: list[pq.FileMetaData] = []
         with in_words(f"new file {path}", "cannot be written"):
             filters = {
                 path: {"ndv": max(1, min(each.values, owner.progress.rows_expected)), "fpp": each.fpp}
-                for path, each in owner.filters.items()
+                for path, each in owner.format.filters.items()
             }
-            self._writer = parquet_writer(self._stream, schema, owner.options, dictionaries, self._footers, filters)
+            self._writer = parquet_writer(self._stream, schema, owner.format.options, dictionaries, self._footers, filters)
 
     def write(self, table: pa.Table) -> None:
         with in_words(f"new file {self.path}", "cannot be written"):
@@ -223,7 +214,7 @@ class _OpenOutput:
             sort_order_id=self._owner.sort_order_id,
             footer_bytes=footer_bytes(self._footers[0]),
         )
-        return with_metrics(output, self._footers[0], self._owner.leaves, self._owner.modes, self._nans.counts)
+        return with_metrics(output, self._footers[0], self._owner.format.leaves, self._owner.format.modes, self._nans.counts)
 
     def abandon(self) -> None:
         # A writer that failed, for example because the disk is full, fails again when it is closed. The caller deletes the file anyway.

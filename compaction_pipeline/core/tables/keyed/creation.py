@@ -41,14 +41,22 @@ class PartitionColumn:
     source_type: str
 
 
-def check_new_table(
-    columns: Mapping[str, str], primary_key: Sequence[str], partition: Sequence[PartitionColumn], buckets: int, upsert: bool
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedOptions:
+    """What a keyed table is created with beside what every table has: see `KeyedTable.create`."""
+
+    primary_key: Sequence[str]
+    buckets: int = DEFAULT_BUCKETS
+    upsert: bool = False
+    delta_rewrite: bool = False
+
+
+def check_new_table(columns: Mapping[str, str], partition: Sequence[PartitionColumn], options: KeyedOptions) -> None:
     """Raise ConfigError for a table that must not be created. `columns` are the Iceberg types of the top-level columns by name."""
-    _check_primary_key(columns, primary_key)
-    check_buckets(buckets)
+    _check_primary_key(columns, options.primary_key)
+    check_buckets(options.buckets)
     for field in partition:
-        _check_partition(field, primary_key, upsert)
+        _check_partition(field, options.primary_key, options.upsert)
 
 
 def _check_primary_key(columns: Mapping[str, str], primary_key: Sequence[str]) -> None:
@@ -88,23 +96,21 @@ def check_buckets(buckets: int) -> None:
         )
 
 
-def store_properties(
-    primary_key: Sequence[str], change_store: str, buckets: int, upsert: bool, delta_rewrite: bool, now_ms: int
-) -> tuple[dict[str, str], dict[str, str]]:
+def store_properties(options: KeyedOptions, change_store: str, now_ms: int) -> tuple[dict[str, str], dict[str, str]]:
     """The properties of a new base store and of its change store, as Amoro sets them.
 
     With `delta_rewrite` both tell Amoro not to compact the table: it would read merged change files by their names, and lose rows.
     """
     common = {
         FORMAT_KEY: MIXED_ICEBERG,
-        PRIMARY_KEY: ",".join(primary_key),
+        PRIMARY_KEY: ",".join(options.primary_key),
         "table.create-timestamp": str(now_ms),
         "format-version": "2",
         "write.metadata.delete-after-commit.enabled": "true",
         "flink.max-continuous-empty-commits": str(2**31 - 1),
-        BASE_BUCKETS_KEY: str(buckets),
-        CHANGE_BUCKETS_KEY: str(buckets),
-        **({UPSERT_KEY: "true", AMORO_UPSERT_KEY: "true"} if upsert else {}),
-        **({DELTA_REWRITE_KEY: "true", ENABLED_KEY: "false"} if delta_rewrite else {}),
+        BASE_BUCKETS_KEY: str(options.buckets),
+        CHANGE_BUCKETS_KEY: str(options.buckets),
+        **({UPSERT_KEY: "true", AMORO_UPSERT_KEY: "true"} if options.upsert else {}),
+        **({DELTA_REWRITE_KEY: "true", ENABLED_KEY: "false"} if options.delta_rewrite else {}),
     }
     return {**common, STORE_KEY: "base", CHANGE_STORE_KEY: change_store}, {**common, STORE_KEY: "change"}
