@@ -49,8 +49,9 @@ from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, data_folder
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.core.work.result import Digest, MergeResult
 from compaction_pipeline.core.work.work import Merge
 from compaction_pipeline.demo.processes import Processes, stop_on_signals
 from compaction_pipeline.iceberg.catalogs import SqlCatalog

@@ -21,8 +21,8 @@ from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import Containers
-from compaction_pipeline.core.tables.ports import ChangeRates, KeyReader, TableScan
+from compaction_pipeline.core.queue.ports.containers import Containers
+from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 
 if TYPE_CHECKING:

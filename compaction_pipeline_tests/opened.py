@@ -5,7 +5,7 @@ from __future__ import annotations
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.settings import Settings, load_settings
 

@@ -9,9 +9,10 @@ from pydantic import TypeAdapter
 
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
-from compaction_pipeline.core.queue.ports import TaskQueue
+from compaction_pipeline.core.queue.ports.work import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 
 
 def through_json(kind: Any, value: Any) -> Any:

@@ -17,7 +17,7 @@ from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.insight.read_queues import ReadQueues
 from compaction_pipeline.services.insight.read_tables import ReadTables

@@ -15,8 +15,8 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.task_value import whole_value
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
 from compaction_pipeline.services.queue.steer_tasks import SteerTasks
 

@@ -36,7 +36,7 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, printable, time_text
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 if TYPE_CHECKING:
     from compaction_pipeline.core.insight.checks.every_check import CheckResult

@@ -1,4 +1,4 @@
-"""The containers that a file on this host describes. `Containers` in `core/queue/ports.py` says what each method does."""
+"""The containers that a file on this host describes. `Containers` in `core/queue/ports/containers.py` says what each method does."""
 
 from __future__ import annotations
 

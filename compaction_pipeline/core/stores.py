@@ -11,8 +11,13 @@ from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.planning.ports import PlanningStore
-from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore, WatcherStore
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, NodeKeyStore, ReportStore, SwitchStore
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore, WatcherStore
+from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.files import FileStore
+from compaction_pipeline.core.tables.ports.index import IndexStore, NodeKeyStore, SwitchStore
+from compaction_pipeline.core.tables.ports.reports import ReportStore
 
 
 @dataclass(frozen=True, slots=True)

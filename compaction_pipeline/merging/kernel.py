@@ -24,9 +24,10 @@ from compaction_pipeline.core.errors import DigestMismatch, FileGone, MergeDenie
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.output_names import FilePaths, OutputNames
 from compaction_pipeline.core.tables.table import data_folder
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.core.work.result import Digest, MergeResult
 from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
 from compaction_pipeline.formats.parquet.footer import DamagedPages
 from compaction_pipeline.merging.convert import convert_deletes

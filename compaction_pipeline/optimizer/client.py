@@ -25,7 +25,8 @@ from compaction_pipeline.core.queue.optimizer import LONGEST_WHY, Registration
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.core.words import duration_text
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.optimizer.inspection import Inspection
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import CompactionError, MergeStuck
 from compaction_pipeline.core.queue.drain import Drain, Drained, Ends
 from compaction_pipeline.core.queue.failures import why_ended
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.ending.last_resort import end_after
 from compaction_pipeline.optimizer.client import HttpTaskQueue
 from compaction_pipeline.process import heartbeat

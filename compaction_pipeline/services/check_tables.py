@@ -11,7 +11,7 @@ from compaction_pipeline.core.insight.checks.every_check import CHECKS, CHECKS_A
 from compaction_pipeline.core.insight.checks.gate import Checked
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
 from compaction_pipeline.services.one_table import OneTable

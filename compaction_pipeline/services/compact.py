@@ -11,7 +11,7 @@ from compaction_pipeline.core.planning.conflict_rounds import Requests
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.drain import Beside
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.commit.commit_due import CommitDue
 from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.compaction.alone import Alone

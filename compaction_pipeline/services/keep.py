@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import WatcherStore
+from compaction_pipeline.core.queue.ports.optimizers import WatcherStore
 from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.commit.commit_tables import CommitTables

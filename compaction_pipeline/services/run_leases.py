@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from compaction_pipeline.core.queue.ports import WatcherStore
+from compaction_pipeline.core.queue.ports.optimizers import WatcherStore
 from compaction_pipeline.core.queue.watchers import lost_leases
 from compaction_pipeline.services.held_lease import Leases
 

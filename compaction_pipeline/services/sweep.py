@@ -15,7 +15,7 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import ReportStore
+from compaction_pipeline.core.tables.ports.reports import ReportStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_due import CommitDue
 from compaction_pipeline.services.held_lease import Leases

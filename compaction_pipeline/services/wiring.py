@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from compaction_pipeline.core.commit.ports import Committer
     from compaction_pipeline.core.leases.ports import Clock, Heartbeat
-    from compaction_pipeline.core.queue.ports import Containers
+    from compaction_pipeline.core.queue.ports.containers import Containers
     from compaction_pipeline.core.stores import Stores
-    from compaction_pipeline.core.tables.ports import ChangeRates, KeyReader, TableScan
+    from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
     from compaction_pipeline.core.work.merge_engine import MergeEngine
     from compaction_pipeline.core.work.merge_input import MergeInput
     from compaction_pipeline.core.work.result import MergeResult

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
-from compaction_pipeline.core.tables.ports import TouchedNode
+from compaction_pipeline.core.tables.ports.files import TouchedNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow

@@ -23,7 +23,8 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage.columns import Json, Member, Moment
 from compaction_pipeline.storage.table_rows import IndexStateName
 

@@ -15,8 +15,8 @@ from compaction_pipeline.core.queue.attempts import AfterAttempt
 from compaction_pipeline.core.queue.order import in_place_of, rank
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN, allowed
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches

@@ -22,7 +22,8 @@ from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWo
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.claims import claim, may_claim, next_pending
 from compaction_pipeline.storage.columns import StoredRow

@@ -19,8 +19,9 @@ from pydantic import TypeAdapter
 from compaction_pipeline.core.errors import MergeRefused, OutputUnusable
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import TaskAction
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.formats.parquet.thrift import BINARY, DOUBLE, I32, I64, LIST, STRUCT, Struct
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reported.describe import MOST_FOOTER_VALUES

@@ -24,7 +24,8 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAtt
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline_tests.api.liars import (
     AMOUNT,

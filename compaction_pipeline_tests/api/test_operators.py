@@ -9,7 +9,8 @@ import pytest
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import Served
 

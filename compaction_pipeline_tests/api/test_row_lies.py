@@ -23,7 +23,8 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.queue.group import VERIFY_OUTPUTS
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.formats.parquet.footer import INT64
 from compaction_pipeline.formats.parquet.footer_metadata import _Statistics
 from compaction_pipeline.merging.reading.evolution import arrow_schema

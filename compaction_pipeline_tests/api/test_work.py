@@ -19,7 +19,8 @@ from compaction_pipeline.core.queue.attempts import MOST_LOSSES
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.services.queue import serve_optimizers
 from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import REGISTRATION, Served

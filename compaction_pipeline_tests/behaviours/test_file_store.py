@@ -10,7 +10,7 @@ from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
-from compaction_pipeline.core.tables.ports import TouchedNode
+from compaction_pipeline.core.tables.ports.files import TouchedNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import TABLE, data, equality, position

@@ -10,7 +10,7 @@ from compaction_pipeline.core.queue.group import CompactionQueue, GroupHolders, 
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 

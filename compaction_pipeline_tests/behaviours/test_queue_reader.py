@@ -8,7 +8,7 @@ from datetime import timedelta
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 

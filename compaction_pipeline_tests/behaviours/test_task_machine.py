@@ -18,7 +18,7 @@ from compaction_pipeline.core.queue.attempts import Tries, after_attempt
 from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 from compaction_pipeline_tests.state import sqlite_stores

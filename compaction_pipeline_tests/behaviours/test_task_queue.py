@@ -13,14 +13,15 @@ from compaction_pipeline.core.errors import AccessDenied, CompactionError, Merge
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.credentials import MOST_EXPIRIES
-from compaction_pipeline.core.queue.ports import TaskQueue
+from compaction_pipeline.core.queue.ports.work import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.index import TableIndex
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.report import report_problem
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks

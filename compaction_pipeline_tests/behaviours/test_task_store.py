@@ -15,8 +15,8 @@ from compaction_pipeline.core.queue.order import priority_order
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, data, node

@@ -11,7 +11,7 @@ from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.core.errors import CompactionError, ErrorCode
 from compaction_pipeline.core.fragmentation.verdict import ORDER, PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.plan import CompactionPlan
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline_tests.written_pages import ROOT, check_part, table
 
 EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {

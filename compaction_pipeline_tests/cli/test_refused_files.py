@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 from compaction_pipeline_tests.opened import opened
 

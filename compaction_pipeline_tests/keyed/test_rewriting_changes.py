@@ -18,7 +18,8 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.merging.keyed import rewrite_changes

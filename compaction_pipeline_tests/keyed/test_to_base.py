@@ -17,8 +17,9 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, parse_name
 from compaction_pipeline.core.tables.keyed.tree import ROOT, DataTreeNode
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging import convert
 from compaction_pipeline.merging.keyed import merge_on_read, node_writer, to_base
 from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, run, small_batches, task_of

@@ -31,7 +31,7 @@ from pyiceberg.types import (
 )
 
 from compaction_pipeline.core.tables.node import PartitionValue
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.merging.deletes.keys import KeySet, canonical
 from compaction_pipeline.merging.deletes.positions import Bits
 from compaction_pipeline_tests.merging.files import MIB, Table, integer, long, rows_of, text

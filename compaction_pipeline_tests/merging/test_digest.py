@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from compaction_pipeline.core.work.result import Digest, EndReason
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import Digest
 from compaction_pipeline.merging import digest as digest_module
 from compaction_pipeline.merging.digest import RowDigest, SeenBatches
 from compaction_pipeline.merging.writing.write import DataWriter

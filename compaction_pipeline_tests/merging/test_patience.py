@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import FileGone, FileUnreadable, MergeFailed, StoreBusy
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reading.patience import TRIES, patiently
 from compaction_pipeline_tests.merging.files import Table

@@ -14,7 +14,8 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAtt
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.optimizer.client import HttpTaskQueue, Pace
 from compaction_pipeline_tests.optimizer.serving import IMPATIENT, REGISTRATION, plan, serving
 from compaction_pipeline_tests.services.house import House

@@ -19,9 +19,10 @@ from compaction_pipeline.core.queue.drain import Drain, Ends
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging.engine import InProcessMergeEngine

@@ -17,8 +17,9 @@ from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.defs.launch_links import Place, links_by_purpose
 from compaction_pipeline.services.planning.plan_tables import Planned
 from compaction_pipeline_tests.services.house import House

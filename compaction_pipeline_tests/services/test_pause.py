@@ -10,8 +10,8 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline_tests.services.heard import Between
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.serving import serving

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from compaction_pipeline.core.leases.ports import LeaseStore
-from compaction_pipeline.core.queue.ports import WatcherStore
+from compaction_pipeline.core.queue.ports.optimizers import WatcherStore
 from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.held_lease import Leases

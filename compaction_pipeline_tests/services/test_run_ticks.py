@@ -17,7 +17,7 @@ from compaction_pipeline.core.queue.instances import REGISTERS_WITHIN
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.run_ticks import CLEAN_UP_EVERY, LEASE, Part
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.opened import OpenedServices

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine
 from compaction_pipeline import foundations
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.storage import clock as clock_module
 from compaction_pipeline.storage.clock import RENEW_EVERY_SECONDS, DatabaseClock

@@ -1,4 +1,4 @@
-"""Decides by numbers whether a node is due for a MINOR or a FULL. `planning.major` decides about MAJOR, because that needs the files.
+"""Decides by numbers whether a node is due for a MINOR or a FULL. `planning.plain.major` decides about MAJOR, because that needs the files.
 
 The count and the size are judged for data files and for delete files separately. The interval counts both together. Data files of an open
 task (Pending, Executing, Prepared, or FAILED and waiting for its retry) do not count. Delete files always count.

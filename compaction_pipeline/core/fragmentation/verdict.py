@@ -1,4 +1,4 @@
-"""What a plan decides about a node, with the reason, and what the program remembers about a node from plan to plan."""
+"""The values of what `core/planning/` decides about a node, and what the program remembers about a node from plan to plan."""
 
 from __future__ import annotations
 

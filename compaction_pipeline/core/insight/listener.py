@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.queue.ports import TaskListener
+from compaction_pipeline.core.queue.ports.work import TaskListener
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 

@@ -10,7 +10,7 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReaso
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its attempts is left alone for this long, unless a person asks for work on it."""

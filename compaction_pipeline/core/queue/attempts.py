@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import duration_text
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 MOST_LOSSES = 5
 """A task that was lost this many times in a row is given up."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 
 def waits_for_turn(task: CompactionTask) -> bool:

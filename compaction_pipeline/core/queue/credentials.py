@@ -12,7 +12,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.tables.kinds import CHANGE_STORE_IO
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 
 ENOUGH_LEFT = timedelta(minutes=15)
 """A task is handed out with credentials when at least this much is left, because a merge may take that long.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.ports import TaskListener
+from compaction_pipeline.core.queue.ports.work import TaskListener
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 
 POLLED_AMONG = 1_000

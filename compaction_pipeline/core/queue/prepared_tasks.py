@@ -10,7 +10,7 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.queue.open_work import PreparedWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 
 class PreparedTasks(Protocol):

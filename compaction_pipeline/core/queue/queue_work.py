@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, OptimizerState
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from compaction_pipeline.core.queue.task import TaskAttempt
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 
 REPORTED = frozenset(
     {

@@ -9,8 +9,9 @@ from enum import Enum
 
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 
 

@@ -24,7 +24,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.commit.known_commits import KnownCommits
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.budget import is_held_back
 from compaction_pipeline.core.queue.drain import never
 from compaction_pipeline.core.queue.open_work import OpenTasks, PreparedWork
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.carry_out_record import Commit

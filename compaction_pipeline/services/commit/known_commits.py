@@ -16,7 +16,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType

@@ -12,7 +12,7 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.ports import NodeKeyStore
+from compaction_pipeline.core.tables.ports.index import NodeKeyStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.known_commits import KnownCommits
 

@@ -11,7 +11,7 @@ from compaction_pipeline.core.insight.checks.commits import disagreement
 from compaction_pipeline.core.insight.checks.facts import Committed, TableFacts
 from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.ports import HistoryStore
-from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from threading import Lock
 
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import QueueReader
+from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import EndedWork
 
 SETTLING = timedelta(seconds=5)

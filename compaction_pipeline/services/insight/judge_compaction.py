@@ -20,11 +20,12 @@ from compaction_pipeline.core.insight.checks.unique_keys import on_demand
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import QueueReader, TaskStore
+from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.keyed.key_reading import is_cheap, is_upsert
-from compaction_pipeline.core.tables.ports import CatalogStore, KeyReader
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.scan import KeyReader
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.insight.compare_tables import CompareTables

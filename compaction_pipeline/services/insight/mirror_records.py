@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.ids import RecordId
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.ports import NodeKeyStore
+from compaction_pipeline.core.tables.ports.index import NodeKeyStore
 
 
 class MirrorRecords:

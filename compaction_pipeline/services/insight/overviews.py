@@ -19,7 +19,7 @@ from compaction_pipeline.core.insight.overview import (
 )
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.open_work import OpenTasks
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.remembered import Remembered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
-from compaction_pipeline.core.tables.ports import ChangeRates
+from compaction_pipeline.core.tables.ports.scan import ChangeRates
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 

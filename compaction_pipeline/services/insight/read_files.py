@@ -7,7 +7,8 @@ from compaction_pipeline.core.insight.listed_files import ListedFile, listed_key
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import FileStore, TableScan
+from compaction_pipeline.core.tables.ports.files import FileStore
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 

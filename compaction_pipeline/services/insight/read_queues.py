@@ -12,7 +12,9 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.instances import start_problem
 from compaction_pipeline.core.queue.optimizer import Optimizer
-from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, QueueReader, TaskStore
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork, takes_tasks
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.services.insight.count_work import CountWork

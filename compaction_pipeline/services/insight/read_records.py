@@ -11,9 +11,9 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.overview import SHOWN
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 

@@ -14,9 +14,9 @@ from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, TableOverview
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.services.insight.overviews import all_worst_first, tables_with_nodes
 from compaction_pipeline.services.insight.read_tasks import QueueCounts, queue_counts

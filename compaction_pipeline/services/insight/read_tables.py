@@ -26,13 +26,14 @@ from compaction_pipeline.core.insight.overview import (
 from compaction_pipeline.core.insight.own_assets import AssetLevels, AssetReport, OwnAssets, assign_assets
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.bloom_filters import not_honoured
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
 from compaction_pipeline.services.insight.overviews import tables_with_nodes

@@ -9,11 +9,11 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.application import application_page
 from compaction_pipeline.core.queue.open_work import OpenTasks
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 

@@ -22,22 +22,23 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.admission import Admitted, admission
 from compaction_pipeline.core.planning.budget import may_refill, most_tasks, table_budget
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
+from compaction_pipeline.core.planning.filtered import nodes_left_out, obeys_filter, with_left_out
 from compaction_pipeline.core.planning.keyed.in_work import in_work
 from compaction_pipeline.core.planning.keyed.planner import plan_keyed
-from compaction_pipeline.core.planning.left_out import nodes_left_out, obeys_filter, with_left_out
 from compaction_pipeline.core.planning.plain.planner import Planning
 from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import NO_SNAPSHOT, Complete, LoadedTable
 from compaction_pipeline.core.tables.node import Place, TableNode
-from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 

@@ -8,9 +8,11 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.line import Waiting, is_first
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup
-from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, TaskStore
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.quota import group_slots
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import group_of
 
 

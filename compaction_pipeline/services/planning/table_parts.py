@@ -9,7 +9,7 @@ from compaction_pipeline.core.planning.admission import Admitted
 from compaction_pipeline.core.planning.plain.planner import Planning
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import FileStore
+from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 PART_FILES = 50_000

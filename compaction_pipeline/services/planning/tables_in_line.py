@@ -10,7 +10,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.line import in_line
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.planning.table_parts import TableParts

@@ -10,12 +10,12 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.awaited import failed_for_good, left_over, waits_for_turn
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 
 class AwaitTasks:

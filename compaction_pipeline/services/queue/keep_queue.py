@@ -14,14 +14,16 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import GroupStore, TaskStore
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.retries import retries
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.index import Refused
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.properties import group_of
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.ports import OptimizerStore, TaskStore, WatcherStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore, WatcherStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.watchers import lost_leases
 
 

@@ -18,7 +18,10 @@ from compaction_pipeline.core.queue.container import Container, ContainerKind, m
 from compaction_pipeline.core.queue.group import EXTERNAL, PARALLELISM, ResourceGroup
 from compaction_pipeline.core.queue.instances import RESTS_AFTER, orphans, round_of, wanted_instances
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Optimizer, OptimizerState
-from compaction_pipeline.core.queue.ports import Containers, GroupStore, OptimizerStore, QueueReader
+from compaction_pipeline.core.queue.ports.containers import Containers
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,10 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.container import Container, ContainerKind, check_group_keys, without_effect
 from compaction_pipeline.core.queue.group import GroupHolders, ResourceGroup, checked, unknown_group
-from compaction_pipeline.core.queue.ports import Containers, GroupStore
+from compaction_pipeline.core.queue.ports.containers import Containers
+from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import group_of
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from compaction_pipeline.core.queue.container import Container
 from compaction_pipeline.core.queue.group import unknown_group
-from compaction_pipeline.core.queue.ports import Containers, GroupStore
+from compaction_pipeline.core.queue.ports.containers import Containers
+from compaction_pipeline.core.queue.ports.groups import GroupStore
 
 
 class ReadContainers:

@@ -25,7 +25,9 @@ from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import MOST_OF_ONE_TOKEN, NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
-from compaction_pipeline.core.queue.ports import OptimizerStore, ServedQueue, TaskStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
+from compaction_pipeline.core.queue.ports.work import ServedQueue
 from compaction_pipeline.core.queue.reported_ends import (
     COUNTED_HOURS,
     MOST_REFUSED,
@@ -37,7 +39,8 @@ from compaction_pipeline.core.queue.reported_ends import (
 )
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.words import duration_text, printable
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 
 log = logging.getLogger(__name__)
 

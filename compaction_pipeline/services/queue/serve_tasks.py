@@ -29,13 +29,14 @@ from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import is_tried_again
 from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.words import printable
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.reported_paths import lie_elsewhere, own_files
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.verify_reports import VerifyReports
 

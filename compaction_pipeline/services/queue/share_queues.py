@@ -9,7 +9,8 @@ from datetime import timedelta
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import OptimizerStore, QueueReader, TaskStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import served_queues
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 

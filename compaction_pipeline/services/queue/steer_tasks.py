@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 
 class SteerTasks:

@@ -9,9 +9,11 @@ from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.group import QueueOrder
-from compaction_pipeline.core.queue.ports import GroupStore, OptimizerStore, TaskStore
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.quota import LOOKS_BACK, entitled_slots, group_slots, turns
-from compaction_pipeline.core.tables.ports import CatalogStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 

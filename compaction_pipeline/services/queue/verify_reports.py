@@ -9,7 +9,7 @@ from threading import Lock
 
 from compaction_pipeline.core.errors import MergeFailed, MergeRefused, OutputUnusable, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
-from compaction_pipeline.core.queue.ports import GroupStore
+from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.work.merge_input import MergeInput

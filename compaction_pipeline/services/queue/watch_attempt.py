@@ -12,7 +12,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.attempts import STUCK_AFTER, is_stuck
-from compaction_pipeline.core.queue.ports import TaskQueue
+from compaction_pipeline.core.queue.ports.work import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.core.work.merge_engine import MergeEngine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
-    from compaction_pipeline.core.queue.ports import TaskQueue
+    from compaction_pipeline.core.queue.ports.work import TaskQueue
     from compaction_pipeline.core.tables.table import TableIdentifier
     from compaction_pipeline.services.queue.await_tasks import AwaitTasks
     from compaction_pipeline.services.queue.keep_queue import KeepQueue

@@ -20,11 +20,12 @@ from compaction_pipeline.core.queue.attempts import attempt_text, is_tried_again
 from compaction_pipeline.core.queue.credentials import because_credentials_ended
 from compaction_pipeline.core.queue.drain import Drain, Drained, Lingering, Wanted
 from compaction_pipeline.core.queue.failures import why_ended
-from compaction_pipeline.core.queue.ports import TaskQueue
+from compaction_pipeline.core.queue.ports.work import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.watch_attempt import WatchAttempt
 

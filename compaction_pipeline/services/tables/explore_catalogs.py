@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
-from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, SwitchStore, TableScan
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.index import IndexStore, SwitchStore
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.same_catalog import same_catalog
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableIdentifier
 

@@ -15,7 +15,7 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import IndexStore
+from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 

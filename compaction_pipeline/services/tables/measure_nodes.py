@@ -14,7 +14,8 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import FileStore, IndexStore, TouchedNode
+from compaction_pipeline.core.tables.ports.files import FileStore, TouchedNode
+from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 

@@ -37,7 +37,10 @@ from compaction_pipeline.core.tables.index import (
 from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.live_files import manifest_changes
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import CatalogStore, FileStore, IndexStore, TableScan
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.files import FileStore
+from compaction_pipeline.core.tables.ports.index import IndexStore
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.properties import properties_or_defaults, resolve_properties
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
 from compaction_pipeline.services.held_lease import Leases, Renew

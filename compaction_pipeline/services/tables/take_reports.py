@@ -12,7 +12,10 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.commit_report import CommitReport, why_known
 from compaction_pipeline.core.tables.kinds import base_names, base_store, is_change_store
-from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, ReportStore, TableScan
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.index import IndexStore
+from compaction_pipeline.core.tables.ports.reports import ReportStore
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 log = logging.getLogger(__name__)

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.tables.ports import CatalogStore, IndexStore, TableScan
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.index import IndexStore
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 _LOG = logging.getLogger(__name__)

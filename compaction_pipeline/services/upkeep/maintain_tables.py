@@ -14,7 +14,7 @@ from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
 from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers

@@ -21,9 +21,9 @@ from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arri
 from compaction_pipeline.core.commit.ports import Committer, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports import TaskStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 _LOG = logging.getLogger(__name__)

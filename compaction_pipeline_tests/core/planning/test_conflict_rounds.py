@@ -8,8 +8,8 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.planning.conflict_rounds import CONFLICT_ROUNDS, Requests, after_conflict, in_rounds, to_plan_again
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline_tests.builders import TABLE, node, task
 
 ASKED = {TABLE: PlanRequest((CompactionType.MAJOR,), frozenset({node(1), node(2)}), snapshot_properties={"by": "me"})}

@@ -19,7 +19,7 @@ from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.live_files import TableFiles, files_by_node
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.ports import FileStore
+from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests import strategies
 from compaction_pipeline_tests.builders import NOW, PLENTY, TABLE, UNPARTITIONED_SPEC, data, properties, table_files

@@ -13,8 +13,8 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node_keys import short_key
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.builders import NOW, TABLE, data, node, task
 from compaction_pipeline_tests.works import task_work

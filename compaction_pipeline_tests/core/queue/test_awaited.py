@@ -9,7 +9,7 @@ import pytest
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.queue.awaited import failed_for_good, is_rejected, is_replaced, left_over, waits_for_turn
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline_tests.builders import NOW, node, task
 
 PENDING, EXECUTING, FAILED = task(), task(status=TaskStatus.EXECUTING), task(status=TaskStatus.FAILED)

@@ -16,7 +16,8 @@ from compaction_pipeline.core.queue.credentials import (
     too_often,
 )
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.builders import NOW, task
 
 DENIED = MergeResult("t1", "a1", end_reason=EndReason.NO_ACCESS, error="ExpiredToken")

@@ -26,7 +26,8 @@ from compaction_pipeline.core.queue.open_work import PreparedWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import ALLOWED, FINAL, allowed
 from compaction_pipeline.core.tables.properties import TableProperties
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.builders import NOW, task
 
 SOME = PreparedWork(tasks=1, input_bytes=1)

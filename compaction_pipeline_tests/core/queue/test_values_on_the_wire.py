@@ -17,8 +17,9 @@ from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, Out
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.node import Partition, PartitionValue, TableNode
 from compaction_pipeline.core.tables.table import KeyedLayout, TableLayout
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
-from compaction_pipeline.core.work.result import Digest, EndReason, MergeResult
+from compaction_pipeline.core.work.result import Digest, MergeResult
 from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests import builders
 from compaction_pipeline_tests.works import task_work

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.formats.parquet.chunks import Piece
 from compaction_pipeline.formats.parquet.segments import Segment
 from compaction_pipeline.formats.parquet.thrift import field

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from compaction_pipeline.core.tables.ports import TableScan
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 from compaction_pipeline.services.insight.compare_tables import CompareTables
 from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction

@@ -14,7 +14,7 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReaso
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.broken_merges import Broken

@@ -19,8 +19,8 @@ from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.services.planning.decide_plan import Decision
 from compaction_pipeline_tests.iceberg.lake import LakeTable

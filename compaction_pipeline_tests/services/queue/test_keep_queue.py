@@ -19,8 +19,9 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.index import Failed, Refused
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.services.queue import keep_queue

@@ -16,9 +16,9 @@ from compaction_pipeline.core.queue.container import BY_HAND, Container, Contain
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.instances import ORPHANED_AFTER, REGISTERS_WITHIN
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
-from compaction_pipeline.core.queue.ports import OptimizerStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.queue.maintain_optimizers import SETTLES_WITHIN, MaintainOptimizers
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import NOW

@@ -15,8 +15,9 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.attempts import STUCK_AFTER, is_stuck
 from compaction_pipeline.core.queue.drain import Drain, Ends, Hears
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.merging.reading.file_access import FileAccess

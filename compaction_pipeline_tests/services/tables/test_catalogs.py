@@ -10,7 +10,8 @@ import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.tables.ports import CatalogStore, TableScan
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline_tests.defs.values import ORDERS, ago, head, snapshot

@@ -15,7 +15,8 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.core.work.result import EndReason, MergeResult
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers

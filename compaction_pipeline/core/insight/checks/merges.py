@@ -15,7 +15,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text
-from compaction_pipeline.core.work.result import EndReason
+from compaction_pipeline.core.work.ends import EndReason
 
 # A merge puts a remainder that is smaller than a fragment into its last file. A fragment is at most half the target.
 _OVERSIZE = 1.5

@@ -11,8 +11,8 @@ from compaction_pipeline.core.insight.checks.merges import rows_preserved, targe
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import SnapshotSummary
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import TaskAction
-from compaction_pipeline.core.work.result import EndReason
 from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests.core.insight.checks.judged import judged_node
 from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, ago, head, node_state, output, record, snapshot, task

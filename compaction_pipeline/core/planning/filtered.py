@@ -1,4 +1,4 @@
-"""Leaves out the nodes that `self-optimizing.filter` does not let in, as if nobody had asked for them.
+"""Leaves out nodes by `self-optimizing.filter`: those that it does not let in, as if nobody had asked for them.
 
 A plan of some nodes never changes a row, whichever nodes these are. So a filter does not either.
 """

@@ -1,0 +1,63 @@
+"""What is read of catalogs, and of the tables' own metadata and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
+from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.node import Place
+from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier, TableLayout
+
+
+class TableScan(Protocol):
+    """Reads catalogs and table metadata. Every method may raise NotFoundError, ConfigError or StorageUnavailable."""
+
+    def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
+        """Return every table that the catalog lists, in all namespaces, sorted."""
+
+    def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
+        """Return the path of each table's newest metadata. The result is empty when the catalog cannot list these in one answer."""
+
+    def head(self, table: TableIdentifier) -> TableHead:
+        """Load the table's newest metadata. Raises NotFoundError when the table was dropped: the catalog does not list it either."""
+
+    def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
+        """Return the manifests of a snapshot. The snapshot must be in the metadata that `head` loaded last."""
+
+    def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
+        """Yield the live files of a manifest, which are those of its entries that are not DELETED."""
+
+    def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
+        """Return the live files of both stores of a keyed table, and the transactions that are open `now`.
+
+        `head` is the table's head as `head` returned it; its layout is that of a keyed table. Raises TableRefused when the changes of the
+        table must not be merged.
+        """
+
+    def partition_filter(self, table: TableIdentifier, layout: TableLayout, text: str) -> Callable[[Place], bool]:
+        """Return what tells whether a partition of a table may hold a row for which a condition is true (`self-optimizing.filter`).
+
+        Nothing is read. Raises ConfigError when the condition is not understood, or when it tells nothing about partitions.
+        """
+
+
+class KeyReader(Protocol):
+    """Reads the keys of keyed tables."""
+
+    def read_keys(self, table: TableIdentifier, day: int) -> KeyReading:
+        """Look for keys with several live rows. `day` is a number that decides which nodes of a large table are read.
+
+        Raises CompactionError when the table or a file of it cannot be read.
+        """
+
+
+class ChangeRates(Protocol):
+    """Tells how often keyed tables are written."""
+
+    def rate(self, table: TableIdentifier, now: datetime) -> ChangeRate:
+        """Measure the commits of the last day. Raises CompactionError when the table cannot be read."""
