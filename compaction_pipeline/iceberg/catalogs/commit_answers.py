@@ -21,13 +21,14 @@ def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]
     if isinstance(catalog, BoundedRestCatalog):
         return of_http(statuses)
     if isinstance(error, CommitFailedException) or is_lock_timeout(error):
-        return Answer.LOST_RACE
+        # PyIceberg makes it of an answer of Glue too. Glue may still carry out a request that its client has sent again.
+        return Answer.UNKNOWN if _resent(error.__cause__) else Answer.LOST_RACE
     if isinstance(error, DBAPIError):
         return Answer.REFUSED if _is_readonly(error) else of_sql(getattr(error.orig, "pgcode", None))
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
         # This is an error of botocore, which is installed only where Glue is used.
-        return of_aws(str(response["Error"].get("Code", "")), int(response.get("ResponseMetadata", {}).get("RetryAttempts", 0)))
+        return of_aws(str(response["Error"].get("Code", "")), _resent(error))
     return Answer.UNKNOWN
 
 
@@ -47,10 +48,18 @@ def no_proof_in_words(error: Exception, statuses: Sequence[int | None]) -> str:
 def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:
     """Whether the catalog's database was never asked, because the new metadata file could not be written.
 
-    SQL catalogs and Glue write the file first, and errors of their databases are no OSError.
+    SQL catalogs and Glue write the file first, and errors of SQL databases are no OSError. Some errors of botocore are, and they may be
+    about the question to Glue.
     """
     writes_first = isinstance(catalog, SqlCatalog) or type(catalog).__name__ == "GlueCatalog"
-    return writes_first and isinstance(error, OSError) and not isinstance(error, (ConnectionError, TimeoutError))
+    of_botocore = any(base.__module__.startswith("botocore.") for base in type(error).__mro__)
+    return writes_first and isinstance(error, OSError) and not of_botocore and not isinstance(error, (ConnectionError, TimeoutError))
+
+
+def _resent(error: BaseException | None) -> int:
+    """How often the client of AWS has sent the request of this error again; 0 for an error of another client."""
+    response = getattr(error, "response", None)
+    return int(response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) if isinstance(response, dict) else 0
 
 
 def is_lock_timeout(error: BaseException) -> bool:

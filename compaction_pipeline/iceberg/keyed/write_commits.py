@@ -14,6 +14,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.errors import CommitStateUnknown, RacesLost, StorageUnavailable
+from compaction_pipeline.iceberg.catalogs.commit_answers import answer_of
 from compaction_pipeline.iceberg.commit.attempts import Failure, LostRace, Refused, RetryPolicy, Swap, Unknown, make_commit, snapshots_with
 from compaction_pipeline.iceberg.rewrite_files import Transaction
 
@@ -60,7 +61,8 @@ class _Write:
 
     def proof(self, swap: Swap[Snapshot | None], failure: Failure) -> Answer:
         # No answer counts as a refusal. The caller keeps its files then, and the batch lands once, whatever became of this commit.
-        return Answer.LOST_RACE if isinstance(failure.error, CommitFailedException) else Answer.UNKNOWN
+        is_lost = isinstance(failure.error, CommitFailedException)
+        return answer_of(self.store.catalog, failure.error, failure.statuses) if is_lost else Answer.UNKNOWN
 
     def reloaded(self, swap: Swap[Snapshot | None]) -> Table:
         try:
