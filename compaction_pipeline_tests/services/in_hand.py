@@ -69,6 +69,8 @@ def take_in_hand(services: Services, part: str, take: Callable[[InHand], None]) 
     if part in (each.name for each in fields(Stores)):
         held = InHand(getattr(services._stores, part))
         services._stores = replace(services._stores, **{part: held})
+        # The leases of a process keep their store. They are made again when they are needed next.
+        services.__dict__.pop("_leases", None)
     else:
         held = InHand(getattr(services, part))
         setattr(services, part, held)
