@@ -15,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import requests
 from pydantic import TypeAdapter
+from requests.exceptions import InvalidHeader
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, MergeRefused, NotFoundError, StaleAttempt, StorageUnavailable
@@ -319,6 +320,9 @@ def _why(error: requests.RequestException) -> str:
     """The last part of a library's message, which says what happened."""
     if isinstance(error, requests.Timeout):
         return f"no answer within {_TIMEOUT[1]} s"
+    if isinstance(error, InvalidHeader):
+        # The library's text repeats the header, and the header has the token.
+        return "the token has characters that no token has"
     cause = error.args[0] if error.args else error
     return str(getattr(cause, "reason", cause)).rpartition(": ")[2] or type(error).__name__
 

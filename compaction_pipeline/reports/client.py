@@ -50,7 +50,7 @@ class CommitReporter:
         A report is tried at most `tries` times. When the server does not answer, that takes a minute and a half at most.
         """
         self._url = server.rstrip("/")
-        self._token = token
+        self._token = token.strip()
         self._verify: bool | str = ca_file if ca_file is not None else True
         self._tries = tries
         self._sleep = sleep
@@ -82,6 +82,9 @@ class CommitReporter:
             return None
 
     def _delivered(self, url: str, body: bytes) -> Answer:
+        if not self._token or not self._token.isascii() or not self._token.isprintable() or " " in self._token:
+            # The token is a secret. A message of the library would show it.
+            raise ReportError("the token must be one word, as `compaction-pipeline token add --role writer` prints it on stdout")
         failure, headers = "", {"Content-Type": "application/json"}
         for number in range(self._tries):
             pause = min(_LONGEST_PAUSE, 2.0**number) * random.uniform(0.5, 1)

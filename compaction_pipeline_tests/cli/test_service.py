@@ -12,6 +12,7 @@ import pytest
 from compaction_pipeline.api.first_tokens import write_first_tokens
 from compaction_pipeline.api.serve import Listening
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
@@ -29,6 +30,25 @@ def test_a_token_is_issued_listed_and_revoked(desk: Desk) -> None:
     assert desk.type("token", "revoke", issued["token_id"]).exit_code == 0
     [listed] = desk.json("token", "list")
     assert listed["revoked_at"] is not None
+
+
+def test_a_file_that_takes_stdout_holds_the_token_alone(desk: Desk) -> None:
+    answer = desk.type("token", "add", "--role", "writer", "--name", "flink")
+    [token] = answer.stdout.splitlines()
+    [listed] = desk.json("token", "list")
+    assert token.startswith(f"{listed['token_id']}.")
+    assert "keep its text" in answer.stderr
+    assert token not in answer.stderr
+
+
+@pytest.mark.parametrize("content", [b"token 12 for writer\n12.secret\n", b"12.secret more", b"\xff\xfe12.secret", "12.sécret".encode()])
+def test_a_token_file_that_holds_more_than_a_token_is_refused_and_not_shown(desk: Desk, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "bad.token"
+    file.write_bytes(content)
+    answer = desk.type("optimizer", "--server", "http://127.0.0.1:1", "--token-file", str(file))
+    assert answer.exit_code == ExitCode.BAD_INPUT
+    assert f"the token file {file} must hold a token and nothing else" in answer.stderr
+    assert "cret" not in answer.stdout + answer.stderr
 
 
 def test_a_whole_token_is_taken_for_its_id_and_its_secret_is_not_shown(desk: Desk) -> None:

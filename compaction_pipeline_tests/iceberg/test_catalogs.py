@@ -83,3 +83,11 @@ def test_a_catalog_is_opened_once_and_again_when_its_properties_change(lake: Lak
 def test_what_cannot_be_opened_is_one_clear_error(properties: dict[str, str], error: type[Exception]) -> None:
     with pytest.raises(error, match="'lake'"):
         catalogs_with(**properties).tables("lake")
+
+
+def test_a_token_with_a_line_break_is_refused_and_not_shown() -> None:
+    properties = {"type": "rest", "uri": "http://127.0.0.1:1", "token": "super\nsecret"}
+    with pytest.raises(ConfigError, match="such as 'token', begins with a blank or has a line break") as caught:
+        Catalogs(lambda name: CatalogEntry(name, properties)).catalog("re")
+    assert "super" not in str(caught.value)
+    assert "secret" not in str(caught.value)

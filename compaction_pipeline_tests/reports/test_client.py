@@ -153,3 +153,13 @@ def test_the_client_needs_requests_alone() -> None:
     assert "'requests'" in loaded
     others = ("dagster", "fastapi", "pyarrow", "pydantic", "pyiceberg", "pyspark", "sqlalchemy")
     assert [name for name in others if f"'{name}'" in loaded] == []
+
+
+@pytest.mark.parametrize("token", ["", "  \n", "12.secret\n13.secret", "a secret", "12.sécret"])
+def test_a_token_that_is_no_token_is_not_sent_and_not_shown(token: str, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = CommitReporter("http://127.0.0.1:1", token)
+    assert reporter.report_commit("lake.db.t", 1) is None
+    with pytest.raises(ReportError, match="must be one word"):
+        reporter.report_commit("lake.db.t", 1, must_arrive=True)
+    assert "must be one word" in caplog.text
+    assert "cret" not in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from enum import Enum
 from pathlib import Path
@@ -204,9 +205,15 @@ def _slots(services: Services, parallelism: int | None) -> int:
 
 def _token(path: Path) -> str:
     try:
-        text = path.read_text().strip()
+        text = path.read_bytes().strip()
     except OSError as error:
         raise ConfigError(f"the token file {path} cannot be read: {error.strerror}; give --token-file") from error
     if not text:
         raise ConfigError(f"the token file {path} is empty; `compaction-pipeline token add --role optimizer` issues a token")
-    return text
+    # The text is a secret, and part of it may be one. So it is never shown.
+    if re.fullmatch(rb"[!-~]+", text) is None:
+        raise ConfigError(
+            f"the token file {path} must hold a token and nothing else, but it has several lines or words, or bytes that no token has; "
+            "write what `compaction-pipeline token add --role optimizer` prints on stdout into it"
+        )
+    return text.decode("ascii")

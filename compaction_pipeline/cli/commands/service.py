@@ -30,16 +30,18 @@ def add(
     role: Role = typer.Option(..., "--role", help="What its holder may do."),
     name: str = typer.Option(..., "--name", help="Who holds it, for people."),
 ) -> None:
-    """Issue a token. Its text is shown only now.
+    """Issue a token. Its text is shown only now. Nothing but the text goes to stdout, so a file can take it.
 
     Examples:
 
       compaction-pipeline token add --role reader --name grafana
+      compaction-pipeline token add --role writer --name flink > writer.token
     """
     with Session(context) as session:
         issued = session.services.keep_tokens.issue(role, name)
         value = {**_token_value(issued.token), "token": issued.text}
-        session.output.answer(value, f"token {issued.token.token_id} for {role.value}; keep its text, it is shown only now:", issued.text)
+        session.output.say(f"token {issued.token.token_id} for {role.value}; keep its text, it is shown only now:")
+        session.output.answer(value, issued.text)
 
 
 @tokens.command("list", epilog=GLOBAL_HELP)

@@ -175,12 +175,22 @@ def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
             _check_database(entry, error)
             raise
         except ValueError as error:
-            reason = "'uri' is missing: add -p uri=…" if "URI missing" in str(error) else f"{error}; correct its properties"
-            raise ConfigError(f"catalog {entry.name!r} cannot be opened: {reason}") from error
+            raise ConfigError(f"catalog {entry.name!r} cannot be opened: {_reason(error)}") from error
         if isinstance(catalog, SqlCatalog):
             _prepare(entry, catalog)
         _limit_hive(catalog, limits)
     return catalog
+
+
+def _reason(error: ValueError) -> str:
+    """What is wrong with the properties of a catalog, and what to do."""
+    text = str(error)
+    if "URI missing" in text:
+        return "'uri' is missing: add -p uri=…"
+    if "header" in text.lower():
+        # The message repeats the header, and the header may have a token or a password.
+        return "a property that is sent as a header, such as 'token', begins with a blank or has a line break; correct its properties"
+    return f"{text}; correct its properties"
 
 
 def _limit_hive(catalog: Catalog, limits: RequestLimits) -> None:
