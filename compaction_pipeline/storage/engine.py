@@ -42,6 +42,7 @@ VERSION_TABLE = "compaction_version"
 
 _WRITES = "compaction_writes"
 _WRITE_LOCK = "compaction_write_lock"
+_NAMED_BY = "compaction_named_by"
 _FORMS = "sqlite:///path/to/state.db or postgresql://user:password@host/database"
 
 T = TypeVar("T")
@@ -151,7 +152,9 @@ def _open_sqlite(url: URL, make_folder: bool) -> Engine:
         )
     make_private_file(path)
     engine = create_engine(
-        url.set(database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS}, execution_options={_WRITE_LOCK: Lock()}
+        url.set(database=str(path)),
+        connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
+        execution_options={_WRITE_LOCK: Lock(), _NAMED_BY: "COMPACTION_HOME" if make_folder else "COMPACTION_STATE_URL"},
     )
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -161,6 +164,10 @@ def _open_sqlite(url: URL, make_folder: bool) -> Engine:
 def _make(folder: Path) -> None:
     try:
         make_private_folder(folder)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ConfigError(
+            f"COMPACTION_HOME needs the folder {str(folder)!r}, but there is a file in its place or above it; set it to a folder"
+        ) from error
     except OSError as error:
         raise StorageUnavailable(
             f"the folder {str(folder)!r} of the state database cannot be made: {error.strerror}; "
@@ -242,7 +249,14 @@ def reachable(engine: Engine) -> Iterator[None]:
                 f"the state database {shown(engine)} did not answer: {reason}; "
                 "free space on its disk, then run the command again, or wait for the next tick"
             ) from error
-        raise StorageUnavailable(
-            f"the state database {shown(engine)} did not answer: {reason}; "
-            "see that it runs, that it can be written, and that COMPACTION_STATE_URL names the right database"
-        ) from error
+        raise StorageUnavailable(f"the state database {shown(engine)} did not answer: {reason}; {_what_to_do(engine, reason)}") from error
+
+
+def _what_to_do(engine: Engine, reason: str) -> str:
+    """The advice for a database that gives this reason. SQLite is a file, so there is nothing that could run."""
+    if engine.dialect.name != "sqlite":
+        return "see that it runs, that it can be written, and that COMPACTION_STATE_URL names the right database"
+    variable = engine.get_execution_options().get(_NAMED_BY)
+    if any(sign in reason for sign in ("not a database", "malformed")):
+        return f"the file is damaged, or is no database: restore a copy of it (docs/operations.md, Restore), or correct {variable}"
+    return f"see that the file and its folder can be read and written by this user, and that {variable} names the right place"

@@ -600,8 +600,9 @@ def test_a_user_without_rights_learns_which_are_missing_and_harms_nothing() -> N
     [
         ({"COMPACTION_STATE_URL": "hunter2"}, "COMPACTION_STATE_URL is not a URL; it must be sqlite:///", 2),
         ({"COMPACTION_STATE_URL": "postgresql://me:hunter2@127.0.0.1:1/x"}, "postgresql+psycopg2://me:***@127.0.0.1:1/x did not answer", 1),
-        ({"COMPACTION_STATE_URL": "sqlite:///{folder}/note.txt"}, "file is not a database", 1),
-        ({"COMPACTION_HOME": "{folder}/note.txt/home"}, "cannot be made: Not a directory; set COMPACTION_HOME or", 1),
+        ({"COMPACTION_STATE_URL": "sqlite:///{folder}/note.txt"}, "is no database: restore a copy of it (docs/operations.md, Restore)", 1),
+        ({"COMPACTION_HOME": "{folder}/note.txt/home"}, "there is a file in its place or above it; set it to a folder", 2),
+        ({"COMPACTION_HOME": "{folder}/note.txt"}, "there is a file in its place or above it; set it to a folder", 2),
         ({"COMPACTION_MERGE_ENGINE": "flink"}, "COMPACTION_MERGE_ENGINE is 'flink' but must be one of spark, in-process", 2),
         ({"COMPACTION_TASK_SLOTS": "0"}, "COMPACTION_TASK_SLOTS is '0' but must be a whole number from 1 to 1000000", 2),
     ],

@@ -76,15 +76,24 @@ def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
 def test_a_file_that_is_no_database_is_unavailable_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     path.write_text("these are notes, not a database\n" * 99)
-    with pytest.raises(StorageUnavailable, match="not a database"):
+    with pytest.raises(StorageUnavailable, match=r"not a database; the file is damaged.*Restore\), or correct COMPACTION_STATE_URL"):
         open_stores(f"sqlite:///{path}")
+    with pytest.raises(StorageUnavailable, match=r"Restore\), or correct COMPACTION_HOME"):
+        open_stores(f"sqlite:///{path}", make_folder=True)
     assert path.read_text().startswith("these are notes")
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StorageUnavailable, match=r"file.*COMPACTION_HOME"):
-        open_state(f"sqlite:///{tmp_path / 'file' / 'state.db'}", make_folder=True)
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper"):
+        with pytest.raises(ConfigError, match=r"COMPACTION_HOME needs the folder '.*file.*set it to a folder"):
+            open_state(f"sqlite:///{folder / 'state.db'}", make_folder=True)
+
+
+def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "state.db").mkdir()
+    with pytest.raises(StorageUnavailable, match="can be read and written by this user, and that COMPACTION_STATE_URL names"):
+        open_stores(f"sqlite:///{tmp_path / 'state.db'}")
 
 
 def test_moments_keep_their_instant_whatever_their_zone(state_url: str) -> None:
