@@ -66,16 +66,18 @@ class Listening:
 
 
 def check_listening(listening: Listening) -> None:
-    """Raise ConfigError when secrets would leave this host in the clear, or when a file of TLS is missing."""
+    """Raise ConfigError when secrets would leave this host in the clear, or when the files of TLS cannot be used."""
     if (listening.tls_cert is None) != (listening.tls_key is None):
         raise ConfigError("--tls-cert and --tls-key belong together: give both, or none")
     for option, path in (("--tls-cert", listening.tls_cert), ("--tls-key", listening.tls_key)):
         if path is not None and not path.is_file():
             raise ConfigError(f"{option} is {path}, but there is no such file; give a file in PEM")
+    if listening.tls_cert is not None:
+        _tls_context(listening)
     proxy = listening.proxy
     if listening.tls_cert is None and proxy is None and not _is_loopback(listening.host):
         raise ConfigError(
-            f"--host is {listening.host}, which other hosts can reach, and answers hold the credentials of your storage: give --tls-cert "
+            f"--host is {listening.host!r}, which other hosts can reach, and answers hold the credentials of your storage: give --tls-cert "
             "and --tls-key, or --behind-proxy=ADDRESS when a proxy of yours does TLS and connects from this address"
         )
 
@@ -86,7 +88,7 @@ def check_port(listening: Listening) -> None:
     try:
         places = socket.getaddrinfo(listening.host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise ConfigError(f"--host is {listening.host}, which has no address ({error.strerror}): give an address of this host") from error
+        raise ConfigError(f"--host is {listening.host!r}, which has no address ({error.strerror}): give an address of this host") from error
     for family, kind, protocol, _, address in places:
         with socket.socket(family, kind, protocol) as probe:
             # Connections of a server that ended just now do not count. The server itself is as lenient.
@@ -162,7 +164,8 @@ def _tls_context(listening: Listening) -> ssl.SSLContext:
     assert listening.tls_cert is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(listening.tls_cert, listening.tls_key)
+        # Without this function, Python would ask the terminal for the password of a key.
+        context.load_cert_chain(listening.tls_cert, listening.tls_key, lambda: "")
     except OSError as error:
         raise ConfigError(
             f"--tls-cert is {listening.tls_cert} and --tls-key is {listening.tls_key}, which cannot be used ({error}): "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 import uuid
@@ -84,7 +85,7 @@ class HttpTaskQueue:
         self._session = requests.Session()
         self._session.trust_env = False
         if ca_file is not None:
-            self._session.verify = ca_file
+            self._session.verify = _certificates(ca_file)
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._polling = threading.Lock()
@@ -306,7 +307,20 @@ def _body(result: MergeResult) -> dict[str, Any]:
     return body
 
 
+def _certificates(path: str) -> str:
+    """The path of a file with certificates in PEM. Raises ConfigError for another file."""
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"--ca-file is {path!r} but must be a file with certificates in PEM; give such a file ({why})") from error
+    return path
+
+
 def _check_url(url: str) -> None:
+    if "@" in url:
+        # What stands before the sign may be a password, so the message does not repeat the URL.
+        raise ConfigError("--server has a user or a password before '@' but must be a URL without; the token in --token-file is the login")
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -324,7 +338,11 @@ def _why(error: requests.RequestException) -> str:
         # The library's text repeats the header, and the header has the token.
         return "the token has characters that no token has"
     cause = error.args[0] if error.args else error
-    return str(getattr(cause, "reason", cause)).rpartition(": ")[2] or type(error).__name__
+    reason = getattr(cause, "reason", cause)
+    tls = next((one for one in (reason, *getattr(reason, "args", ())) if isinstance(one, ssl.SSLError) and one.reason), None)
+    if tls is not None:
+        return f"TLS failed: {str(tls.reason).replace('_', ' ').lower()}"
+    return str(reason).rpartition(": ")[2] or type(error).__name__
 
 
 def _detail(response: requests.Response) -> str:

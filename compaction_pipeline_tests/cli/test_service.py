@@ -90,6 +90,8 @@ def test_bad_tokens_are_clear_errors(desk: Desk) -> None:
         (["--host", "example.com"], "--tls-cert"),
         (["--tls-cert", "missing.pem"], "belong together"),
         (["--tls-cert", "missing.pem", "--tls-key", "missing.key"], "no such file"),
+        (["--tls-cert", __file__, "--tls-key", __file__], "which cannot be used"),
+        (["--host", ""], "--host is ''"),
         (["--port", "0"], "--port"),
     ],
 )
@@ -97,6 +99,8 @@ def test_serve_does_not_start_where_secrets_would_leak(desk: Desk, arguments: li
     done = desk.type("serve", *arguments)
     assert done.exit_code == 2
     assert says in done.stderr
+    assert "serving" not in done.stderr
+    assert desk.json("token", "list") == []
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ def test_a_port_that_another_process_has_is_refused_before_anything_is_done(desk
         answer = desk.json("serve", "--port", str(port), code=2)
     assert answer["error"].startswith(f"--port is {port}, but nobody can listen there on 127.0.0.1 (Address already in use): give another")
     assert list(desk.folder.rglob("*.token")) == []
-    assert "--host is nowhere.invalid, which has no address" in desk.type(
+    assert "--host is 'nowhere.invalid', which has no address" in desk.type(
         "serve", "--host", "nowhere.invalid", "--behind-proxy", "10.0.0.7"
     ).output.replace("\n", " ")
 

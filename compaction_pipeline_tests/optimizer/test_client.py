@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -190,6 +191,24 @@ def test_a_url_with_a_path_is_said_to_be_wrong(house: House) -> None:
         pytest.raises(NotFoundError, match=r"answered 404: there is no such page; see that the URL .* and no path"),
     ):
         HttpTaskQueue(f"http://127.0.0.1:{port}/foo", token, REGISTRATION, pace=IMPATIENT).register()
+
+
+def test_a_login_in_the_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"--server has a user or a password before '@'") as refused:
+        HttpTaskQueue("http://me:secret@127.0.0.1:1", "a.b", REGISTRATION, pace=IMPATIENT)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_file_without_certificates_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("no certificate")
+    for name in ("note.txt", "missing.pem"):
+        with pytest.raises(ConfigError, match=rf"--ca-file is '.*{name}' but must be a file with certificates in PEM"):
+            HttpTaskQueue("https://127.0.0.1:1", "a.b", REGISTRATION, str(tmp_path / name), IMPATIENT)
+
+
+def test_a_server_that_speaks_no_tls_is_said_to_do_so(house: House) -> None:
+    with serving(house) as port, pytest.raises(StorageUnavailable, match=r"did not answer: TLS failed: [a-z0-9 ]+; see that it runs"):
+        HttpTaskQueue(f"https://127.0.0.1:{port}", "a.b", REGISTRATION, pace=IMPATIENT).register()
 
 
 @pytest.mark.parametrize("url", ["foo", "foo:8787", "ftp://host", "http://", "http://host:port", ""])
