@@ -259,4 +259,4 @@ def _what_to_do(engine: Engine, reason: str) -> str:
     variable = engine.get_execution_options().get(_NAMED_BY)
     if any(sign in reason for sign in ("not a database", "malformed")):
         return f"the file is damaged, or is no database: restore a copy of it (docs/operations.md, Restore), or correct {variable}"
-    return f"see that the file and its folder can be read and written by this user, and that {variable} names the right place"
+    return f"see that the file can be read, that it and its folder can be written by this user, and that {variable} names the right place"

@@ -225,7 +225,8 @@ def locked_rows(connection: Connection, task_ids: Iterable[TaskId]) -> list[Stor
 
 def unknown_task(task_id: TaskId) -> NotFoundError:
     """The error for a task that does not exist."""
-    return NotFoundError(f"task {task_id!r} is not known; ended tasks are removed after COMPACTION_RECORD_TTL_DAYS")
+    known = "`compaction-pipeline task list` shows those that are, and ended tasks are removed after COMPACTION_RECORD_TTL_DAYS"
+    return NotFoundError(f"task {task_id!r} is not known; {known}")
 
 
 def status_of(row: StoredRow) -> TaskStatus:

@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -
 
 def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "state.db").mkdir()
-    with pytest.raises(StorageUnavailable, match="can be read and written by this user, and that COMPACTION_STATE_URL names"):
+    with pytest.raises(StorageUnavailable, match="its folder can be written by this user, and that COMPACTION_STATE_URL names"):
         open_stores(f"sqlite:///{tmp_path / 'state.db'}")
 
 

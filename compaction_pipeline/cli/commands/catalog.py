@@ -45,7 +45,7 @@ def add(
       compaction-pipeline catalog add prod -p type=rest -p uri=https://catalog.example.com -p credential=id:secret
       compaction-pipeline catalog add flink -p type=sql -p uri=postgresql://me:pw@db/catalog -p catalog-name=flink_catalog
     """
-    entry = CatalogEntry(catalog_name(name), key_values(properties), observe)
+    entry = CatalogEntry(catalog_name(name), key_values(properties, "type=sql"), observe)
     with Session(context) as session:
         tables = session.services.explore_catalogs.register(entry)
         try:

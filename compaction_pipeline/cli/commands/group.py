@@ -102,7 +102,7 @@ def add(
       compaction-pipeline group add heavy --capacity 2000 --order quota
     """
     with Session(context) as session:
-        group = ResourceGroup(name, container, key_values(properties), CompactionQueue(capacity, order))
+        group = ResourceGroup(name, container, key_values(properties, "instances=2"), CompactionQueue(capacity, order))
         _changed(session, session.services.manage_groups.add(group))
 
 
@@ -125,7 +125,7 @@ def change(
     """
     with Session(context) as session:
         old = session.services.manage_groups.group(name)
-        merged = {**old.properties, **key_values(properties)}
+        merged = {**old.properties, **key_values(properties, "instances=2")}
         queue = CompactionQueue(capacity or old.queue.capacity, order or old.queue.order)
         kept = {key: value for key, value in merged.items() if value}
         new = replace(old, container=container or old.container, properties=kept, queue=queue)

@@ -144,7 +144,7 @@ def check_group_keys(container: Container, group: ResourceGroup) -> None:
             meant = f": did you mean '{near[0]}'?" if near else ";"
             raise ConfigError(
                 f"group {group.name} has the property {key!r}, but a group whose container is of kind {container.kind.value} may have only "
-                f"{', '.join(_OF_GROUPS)}{more}{meant} `group change {group.name} -p {key}=` removes it"
+                f"{', '.join(_OF_GROUPS)}{more}{meant} leave it out, and `group change {group.name} -p {key}=` removes one that is set"
             )
 
 

@@ -35,7 +35,10 @@ class TableIdentifier:
         Raises ConfigError when there are fewer than three levels, a level is empty, or a backtick is not closed.
         """
         levels = _levels(text)
-        if len(levels) < 3 or not all(levels):
+        if len(levels) >= 3 and not all(levels):
+            empty = levels.index("") + 1
+            raise ConfigError(f"level {empty} of table {text!r} is empty but it must be catalog.namespace.table, e.g. lake.shop.orders")
+        if len(levels) < 3:
             raise ConfigError(f"table {text!r} has {len(levels)} level(s) but must be catalog.namespace.table, e.g. lake.shop.orders")
         return cls(levels[0], tuple(levels[1:-1]), levels[-1])
 

@@ -422,6 +422,6 @@ class ServeOptimizers:
 
 def _gone(optimizer_id: str) -> NotFoundError:
     return NotFoundError(
-        f"optimizer {optimizer_id!r} does not run: it ended, was silent for too long, or has not registered yet; one that runs must "
-        "register again"
+        f"optimizer {optimizer_id!r} does not run: it ended, was silent for too long, or has not registered yet; `optimizer "
+        "list` shows those that run, and one that runs and was forgotten must register again"
     )
