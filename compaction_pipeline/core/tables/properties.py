@@ -6,7 +6,7 @@ with the prefix `table.`, then the default. The properties and their rules are i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -122,18 +122,24 @@ WRITE_TARGET_KEY = "write.target-file-size-bytes"
 _ONLY_KEYED = "`KeyedTable.create` sets it for a keyed table (`docs/keyed.md`)"
 
 
-def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None = None) -> TableProperties:
-    """Return the properties in force. `table` are the table's properties, `catalog` the catalog's, `of` the table for messages.
-
-    Raises ConfigError for the first property that `stops` and breaks its rule: it names table, key, value and rule, and says who set
-    the value and how to correct it.
-    """
+def in_force(table: Mapping[str, str], catalog: Mapping[str, str]) -> Mapping[str, str]:
+    """The properties of a table, with those that its catalog sets for all its tables and the table does not set itself."""
     inherited = {key.removeprefix(CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(CATALOG_PREFIX)}
-    merged = {**inherited, **table}
+    return {**inherited, **table}
+
+
+def values_of(
+    items: Iterable[Property], table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the values of those of these properties that are set, by attribute, and a sentence for each bad value that stops nothing.
+
+    Raises ConfigError for the first one that `stops` and breaks its rule.
+    """
+    merged = in_force(table, catalog)
     # Each property has its own type, and its reader returns a value of that type.
     values: dict[str, Any] = {}
     problems: list[str] = []
-    for item in PROPERTIES:
+    for item in items:
         if item.key not in merged:
             continue
         try:
@@ -142,6 +148,17 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
             if item.stops:
                 raise
             problems.append(str(error))
+    return values, tuple(problems)
+
+
+def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None = None) -> TableProperties:
+    """Return the properties in force. `table` are the table's properties, `catalog` the catalog's, `of` the table for messages.
+
+    Raises ConfigError for the first property that `stops` and breaks its rule: it names table, key, value and rule, and says who set
+    the value and how to correct it.
+    """
+    merged = in_force(table, catalog)
+    values, problems = values_of(PROPERTIES, table, catalog, of)
     if "target_size_bytes" not in values and WRITE_TARGET_KEY in merged:
         target = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
         values["target_size_bytes"] = _value(target, WRITE_TARGET_KEY, merged[WRITE_TARGET_KEY], WRITE_TARGET_KEY in table, of)
@@ -156,7 +173,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     ours = [key for key in merged if key.startswith(PREFIXES) and key not in known and not key.startswith(OF_KEYED_TABLES)]
     ignored = {key: AMORO_KEYS_NOT_HONOURED[key] for key in ours if key in AMORO_KEYS_NOT_HONOURED} | without_effect
     unknown = tuple(sorted(key for key in ours if key not in AMORO_KEYS_NOT_HONOURED))
-    return TableProperties(**values, ignored=dict(sorted(ignored.items())), unknown=unknown, problems=tuple(problems))
+    return TableProperties(**values, ignored=dict(sorted(ignored.items())), unknown=unknown, problems=problems)
 
 
 def _amoro_may_compact(of: TableIdentifier | None) -> str:

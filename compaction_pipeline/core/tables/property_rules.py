@@ -14,7 +14,9 @@ from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP, GROUP_NAME_RULE, is_group_name
 
 _MIB = 1024 * 1024
-_NEVER_MS = 100 * 365 * 86_400_000
+NEVER = timedelta(days=100 * 365)
+"""Stands for a longer duration too. Many people write Long.MAX_VALUE for "never", but Python cannot add so long a duration to a date."""
+
 _LONG_MOST = 2**63 - 1
 
 
@@ -53,15 +55,15 @@ def _boolean(text: str) -> bool:
 def _milliseconds(text: str) -> timedelta:
     if abs(int(text)) > _LONG_MOST:
         raise OverflowError(text)
-    # Many people write Long.MAX_VALUE for "never", but Python cannot add so long a duration to a date.
-    return timedelta(milliseconds=min(int(text), _NEVER_MS))
+    return timedelta(milliseconds=int(text)) if int(text) <= NEVER / timedelta(milliseconds=1) else NEVER
 
 
 def _optional_milliseconds(text: str) -> timedelta | None:
     return None if int(text) < 0 else _milliseconds(text)
 
 
-def _whole(text: str, least: int, most: int) -> Rule:
+def whole(text: str, least: int, most: int) -> Rule:
+    """The rule of a whole number within bounds. `text` tells the bounds to people."""
     return Rule(int, text, lambda value: isinstance(value, int) and least <= value <= most)
 
 
@@ -69,10 +71,12 @@ def _whole(text: str, least: int, most: int) -> Rule:
 _MOST, _MOST_BYTES = 2**31 - 1, 2**60
 
 _BOOLEAN = Rule(_boolean, "true or false", lambda value: True)
-_BYTES = _whole("≥ 1 and ≤ 2^60", 1, _MOST_BYTES)
+_BYTES = whole("≥ 1 and ≤ 2^60", 1, _MOST_BYTES)
 # float() accepts the texts "inf" and "nan".
 _FINITE = Rule(float, "> 0 and finite", lambda value: isinstance(value, float) and value > 0 and isfinite(value))
-_INTERVAL = Rule(_milliseconds, "≥ 0 and < 2^63 ms", lambda value: isinstance(value, timedelta) and value >= timedelta(0))
+INTERVAL = Rule(_milliseconds, "≥ 0 and < 2^63 ms", lambda value: isinstance(value, timedelta) and value >= timedelta(0))
+"""The rule of a duration in milliseconds."""
+
 
 ENABLED_KEY, OWN_ENABLED_KEY = "self-optimizing.enabled", "compaction.enabled"
 DELTA_REWRITE_KEY = "compaction.delta-rewrite.enabled"
@@ -115,7 +119,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.priority",
         "priority",
-        _whole("a whole number of 32 bits", -_MOST, _MOST),
+        whole("a whole number of 32 bits", -_MOST, _MOST),
         "0",
         "tasks of a table with a higher number are merged first; an hour of waiting makes up for one step",
     ),
@@ -129,7 +133,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.fragment-ratio",
         "fragment_ratio",
-        _whole("≥ 2 and < 2^31", 2, _MOST),
+        whole("≥ 2 and < 2^31", 2, _MOST),
         "8",
         "a file is small when it has at most target-size / ratio bytes",
     ),
@@ -143,7 +147,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.minor.trigger.file-count",
         "minor_file_count",
-        _whole("≥ 2 and < 2^31", 2, _MOST),
+        whole("≥ 2 and < 2^31", 2, _MOST),
         "12",
         "a MINOR is due when a node has this many small data files, or this many small delete files",
     ),
@@ -157,14 +161,14 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.minor.trigger.interval",
         "minor_interval",
-        _INTERVAL,
+        INTERVAL,
         "3600000",
         "a MINOR is due this many ms after the node's last one, when the node has at least two small files",
     ),
     Property(
         "self-optimizing.min-plan-interval",
         "min_plan_interval",
-        _INTERVAL,
+        INTERVAL,
         "60000",
         "after a plan that made tasks, sensors wait this many ms before they plan the table again; they wait less when that plan left out "
         "nodes because of the table's quota and the table may have a tenth of its tasks more, or because the queue was full and has room "
@@ -202,7 +206,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.max-file-count",
         "max_change_files",
-        _whole("≥ 1 and < 2^31", 1, _MOST),
+        whole("≥ 1 and < 2^31", 1, _MOST),
         "10000",
         "keyed tables only: one merge of a partition's changes reads at most this many change files, and the next merge reads those that "
         "came after them",
@@ -210,21 +214,21 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.execute.num-retries",
         "num_retries",
-        _whole("≥ 0 and ≤ 1000", 0, 1000),
+        whole("≥ 0 and ≤ 1000", 0, 1000),
         "3",
         "a task that fails is tried again at most this many times",
     ),
     Property(
         "self-optimizing.commit.interval",
         "commit_interval",
-        _INTERVAL,
+        INTERVAL,
         "300000",
         "merged tasks of a table are committed together, once in this many ms",
     ),
     Property(
         "compaction.task.memory",
         "task_memory_bytes",
-        _whole("≥ 134217728 (128 MiB) and ≤ 2^60", 128 * _MIB, _MOST_BYTES),
+        whole("≥ 134217728 (128 MiB) and ≤ 2^60", 128 * _MIB, _MOST_BYTES),
         "1073741824",
         "one task uses at most this many bytes of memory, however many deletes it applies",
     ),
@@ -247,7 +251,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "compaction.respec.quiet-interval",
         "respec_quiet_interval",
-        _INTERVAL,
+        INTERVAL,
         "86400000",
         "a FULL moves rows to the current partition spec only when the spec has not changed, and no delete of an older spec was committed, "
         "for this many ms",

@@ -1,0 +1,63 @@
+"""Which snapshots of a branch somebody still needs, whatever their age: the rules that look at the summaries of snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.upkeep.history import Snapshot
+
+_WRITERS: tuple[tuple[str, ...], ...] = (("flink.job-id", "flink.operator-id"), ("spark.sql.streaming.queryId",))
+"""Snapshot properties whose values name a streaming writer. Sources: Iceberg 1.10, `SinkUtil` (Flink) and `SparkWrite`."""
+
+_KAFKA_OFFSETS = "kafka.connect.offsets."
+"""Kafka Connect names its control topic and its consumer group in the key. The value changes with each commit. Source: `Coordinator`."""
+
+_WATERMARKS = ("watermark", "flink.watermark", "kafka.connect.valid-through-ts", "kafka.connect.vtts")
+_KEYED_MARK = "optimized-sequence.exist"
+"""Amoro's mark of a base store: this snapshot carries the transactions up to which each partition is merged."""
+
+_PRODUCER, _UPKEEP_OF_AMORO = "snapshot.producer", frozenset({"OPTIMIZE", "DATA_EXPIRATION", "CLEAN_DANGLING_DELETE"})
+
+
+def writers_of(snapshot: Snapshot, more_keys: Iterable[str]) -> Iterator[str]:
+    """The names of the streaming writers that this snapshot tells about. `more_keys` are the properties that name other writers."""
+    summary = snapshot.summary
+    for keys in (*_WRITERS, *((key,) for key in more_keys)):
+        if all(key in summary for key in keys):
+            yield ", ".join(f"{key}={summary[key]}" for key in keys)
+    yield from (key for key in summary if key.startswith(_KAFKA_OFFSETS))
+
+
+def newest_of_writers(ancestry: Sequence[Snapshot], more_keys: Sequence[str]) -> Mapping[int, str]:
+    """The newest snapshot of each writer in this ancestry, by its place there, with the name of one such writer."""
+    newest: dict[str, int] = {}
+    for place, snapshot in enumerate(ancestry):
+        for writer in writers_of(snapshot, more_keys):
+            newest.setdefault(writer, place)
+    return {place: writer for writer, place in newest.items()}
+
+
+def newest_marks(ancestry: Sequence[Snapshot]) -> Mapping[int, str]:
+    """The newest snapshot of this ancestry with each mark that others look for, by its place there, with the reason."""
+    found: dict[str, int] = {}
+    for place, snapshot in enumerate(ancestry):
+        for reason in _marks(snapshot):
+            found.setdefault(reason, place)
+    return {place: reason for reason, place in found.items()}
+
+
+def _marks(snapshot: Snapshot) -> Iterator[str]:
+    for key in _WATERMARKS:
+        if key in snapshot.summary:
+            yield f"it is the newest with the watermark '{key}', which jobs downstream read"
+    if _KEYED_MARK in snapshot.summary:
+        yield f"it is the newest with '{_KEYED_MARK}', which says what is merged into the base store"
+    if not is_of_upkeep(snapshot):
+        yield "it is the newest that is no compaction and no upkeep"
+
+
+def is_of_upkeep(snapshot: Snapshot) -> bool:
+    """Whether a compaction or another job of upkeep made this snapshot: this program, Amoro, or any job whose operation is `replace`."""
+    summary = snapshot.summary
+    return summary.get("operation") == "replace" or RECORD_ID_PROPERTY in summary or summary.get(_PRODUCER) in _UPKEEP_OF_AMORO
