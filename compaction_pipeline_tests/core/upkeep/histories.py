@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.upkeep.history import MAIN, History, Ref, Snapshot
 from compaction_pipeline.core.upkeep.retention import Retention
 
-NOW = datetime(2026, 6, 15, tzinfo=UTC)
+NOW = datetime(2026, 6, 15, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 
 
