@@ -45,6 +45,11 @@ def time_text(at: datetime | None) -> str:
     return at.strftime("%Y-%m-%d %H:%M:%S") if at is not None else "-"
 
 
+def moment_text(at: datetime, now: datetime) -> str:
+    """Return a UTC time as a stored sentence says it: "22:36:33 UTC"; with the date when it is on another day than `now`."""
+    return f"{at:%H:%M:%S} UTC" if at.date() == now.date() else f"{time_text(at)} UTC"
+
+
 def count_change_text(before: int, after: int, word: str) -> str:
     """Return both counts with their word, for example "120 files → 3", "1 file → 0" or "3 files"."""
     counted = f"{before:,} {word if before == 1 else f'{word}s'}"

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, time_text
+from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, moment_text, time_text
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,12 @@ def test_a_count_of_one_has_no_plural() -> None:
         "1 small data file",
         "2 small data files",
     ]
+
+
+def test_a_moment_has_its_date_only_on_another_day() -> None:
+    now = datetime(2024, 1, 2, 23, 59, 30, tzinfo=timezone.utc)
+    assert moment_text(now, now) == "23:59:30 UTC"
+    assert moment_text(now + timedelta(minutes=1), now) == "2024-01-03 00:00:30 UTC"
 
 
 def test_times_and_changes() -> None:

@@ -17,7 +17,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import W, limit_in_words, within_budget
 from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, FilesAfter
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.words import moment_text
 from compaction_pipeline.core.work.work import Work
 
 _W = TypeVar("_W", bound=Work, contravariant=True)
@@ -86,8 +86,9 @@ def _pause(of: Circumstances) -> PlanReason | None:
     last, least = of.history.last_planned_at, of.properties.min_plan_interval
     if of.request.force or last is None or not is_pausing(last, of.properties, of.now):
         return None
-    ago = duration_text(of.now - last)
-    text = f"the table was planned {ago} ago, and at least {duration_text(least)} must pass between two plans"
+    # The reason is stored, and is read later. So it names times that stay true.
+    planned, again = moment_text(last, of.now), moment_text(last + least, of.now)
+    text = f"the table was planned at {planned}; the next plan may come from {again}"
     return PlanReason(PlanReasonCode.MIN_PLAN_INTERVAL, text)
 
 

@@ -13,6 +13,7 @@ from compaction_pipeline.core.planning.plain.prediction import predicted
 from compaction_pipeline.core.planning.plan import Budget, CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.words import moment_text
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests.builders import (
@@ -281,6 +282,8 @@ def test_a_plan_soon_after_the_last_makes_nothing_unless_forced() -> None:
     soon = NodeHistory(last_planned_at=NOW - timedelta(seconds=59))
     plan = planned(table_files(*small(12)), history=soon)
     assert (plan.tasks, plan.reason.code) == ((), PlanReasonCode.MIN_PLAN_INTERVAL)
+    at, again = moment_text(NOW - timedelta(seconds=59), NOW), moment_text(NOW + timedelta(seconds=1), NOW)
+    assert plan.verdicts[0].reason.text.endswith(f"; the table was planned at {at}; the next plan may come from {again}")
     assert planned(table_files(*small(12)), forced(MINOR), history=soon).tasks
 
 

@@ -16,6 +16,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.words import moment_text
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline_tests import strategies
 from compaction_pipeline_tests.builders import (
@@ -116,7 +117,10 @@ def test_waiting_tasks_are_replaced_at_most_once_in_the_least_interval_between_p
     if not replaced:
         assert plan.tasks == ()
         [verdict] = plan.verdicts
-        assert verdict.reason.text.endswith("ago, and at least 5 min must pass before they are replaced")
+        at, again = waiting.created_at, waiting.created_at + timedelta(minutes=5)
+        assert verdict.reason.text.endswith(
+            f"for the others: the waiting tasks were planned at {moment_text(at, NOW)}; they may be replaced from {moment_text(again, NOW)}"
+        )
 
 
 def test_a_task_that_cannot_be_committed_is_replaced_however_young_it_is() -> None:

@@ -18,7 +18,7 @@ from compaction_pipeline.core.planning.plain.node_view import NodeView
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.words import moment_text
 from compaction_pipeline.core.work.kinds import CompactionType
 
 
@@ -40,9 +40,11 @@ def why_kept(
     if not all(_is_valid(task, view) for task in tasks):
         return None
     least = view.properties.min_plan_interval
-    if now is not None and (ago := now - max(task.created_at for task in tasks)) < least:
-        young = f"the waiting tasks were planned {duration_text(ago)} ago"
-        return f"{young}, and at least {duration_text(least)} must pass before they are replaced"
+    newest = max(task.created_at for task in tasks)
+    if now is not None and now - newest < least:
+        # The reason is stored, and is read later. So it names times that stay true.
+        planned, again = moment_text(newest, now), moment_text(newest + least, now)
+        return f"the waiting tasks were planned at {planned}; they may be replaced from {again}"
     if full.due and all(task.work.type is not CompactionType.FULL for task in tasks):
         return None
     if CompactionType.MAJOR in types and _is_major_due(view, tasks):
