@@ -44,6 +44,7 @@ from pyiceberg.types import (
     TimeType,
     UUIDType,
 )
+from pyparsing import ParseBaseException
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.node import Partition, Place
@@ -72,6 +73,7 @@ _WORDS = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _LONGEST_REASON = 200
+_LONGEST_QUOTE = 60
 
 
 def partition_filter(table: TableIdentifier, layout: TableLayout, text: str) -> Callable[[Place], bool]:
@@ -85,15 +87,43 @@ def partition_filter(table: TableIdentifier, layout: TableLayout, text: str) -> 
         condition = _understood(text, schema, specs[layout.default_spec_id])
     except Exception as error:
         # PyIceberg and its parser raise errors of many types. Whatever is wrong, nothing is compacted by a guess.
-        why = str(error).strip().splitlines()[0][:_LONGEST_REASON]
-        raise ConfigError(broken_filter(text, why, layout.properties, table)) from error
+        raise ConfigError(broken_filter(text, _reason(error), layout.properties, table)) from error
     of_specs = {number: _of_spec(condition, schema, spec) for number, spec in specs.items()}
     return lambda place: of_specs[place[0]](place[1])
 
 
+def why_no_condition(text: str) -> str | None:
+    """Say why a text is a condition for no table at all; None when a table may have the columns that it needs."""
+    try:
+        _parsed(text)
+    except Exception as error:
+        # The parser raises errors of many types, as above.
+        return _reason(error)
+    return None
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:_LONGEST_REASON]
+
+
+def _parsed(text: str) -> BooleanExpression:
+    """The condition as it is written. Raises an error of any type when it cannot be read."""
+    known = _WORDS.sub(_as_pyiceberg_says, text)
+    try:
+        return parse(known)
+    except ParseBaseException as error:
+        # The parser's own words list its grammar, and do not say which part of the text is wrong.
+        before, rest = known[: error.loc].strip(), known[error.loc :].strip()
+        if rest:
+            quote = rest if len(rest) <= _LONGEST_QUOTE else f"{rest[:_LONGEST_QUOTE]}…"
+            raise ValueError(f"it cannot be read from {quote!r} on") from None
+        raise ValueError(f"it ends too early, after {before[-_LONGEST_QUOTE:]!r}" if before else "it is empty") from None
+
+
 def _understood(text: str, schema: Schema, spec: PartitionSpec) -> BooleanExpression:
     """The condition without NOT. Raises an error of any type when it is not to be used."""
-    condition: BooleanExpression = rewrite_not(parse(_WORDS.sub(_as_pyiceberg_says, text)))
+    condition: BooleanExpression = rewrite_not(_parsed(text))
     for unbound in _comparisons(condition):
         if isinstance(unbound, UnboundPredicate):
             _check_values(unbound, schema)

@@ -25,7 +25,7 @@ from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests, kept
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
-from compaction_pipeline.iceberg.partition_filter import partition_filter
+from compaction_pipeline.iceberg.partition_filter import partition_filter, why_no_condition
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of
 from compaction_pipeline.iceberg.stores import stores_of
 
@@ -85,6 +85,10 @@ class IcebergScan:
     def partition_filter(self, table: TableIdentifier, layout: TableLayout, text: str) -> Callable[[Place], bool]:
         """What tells which partitions a condition leaves in. Raises ConfigError when it is not understood."""
         return partition_filter(table, layout, text)
+
+    def why_no_condition(self, text: str) -> str | None:
+        """Why a text is a condition for no table at all; None when it may be one."""
+        return why_no_condition(text)
 
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
         """The manifest list of a snapshot. Raises NotFoundError if the metadata that `head` loaded last does not have the snapshot."""

@@ -41,7 +41,7 @@ from pyiceberg.types import (
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
-from compaction_pipeline.iceberg.partition_filter import partition_filter
+from compaction_pipeline.iceberg.partition_filter import partition_filter, why_no_condition
 from compaction_pipeline.merging.single_values import single_value
 
 _TABLE = TableIdentifier("lake", ("shop",), "orders")
@@ -153,13 +153,14 @@ def test_a_column_inside_another_is_named_with_a_dot() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "Expected"),
-        ("day >", "Expected"),
-        ("day > 2026-01-01", "Expected end of text"),
-        ("day > '2026-01-01' -- later", "Expected end of text"),
-        ("days('2026-01-01') < day", "Expected"),
-        ("day > '2026-01-01'; drop table x", "Expected end of text"),
-        ("`day` > '2026-01-01'", "Expected"),
+        ("", "it is empty"),
+        ("day >", "it cannot be read from 'day >' on"),
+        ("day > 2026-01-01", "it cannot be read from '-01-01' on"),
+        ("day > '2026-01-01' and", "it ends too early, after \"day > '2026-01-01' and\""),
+        ("day > '2026-01-01' -- later", "it cannot be read from '-- later' on"),
+        ("days('2026-01-01') < day", "it cannot be read from \"days('2026-01-01') < day\" on"),
+        ("day > '2026-01-01'; drop table x", "it cannot be read from '; drop table x' on"),
+        ("`day` > '2026-01-01'", "it cannot be read from \"`day` > '2026-01-01'\" on"),
         ("day > 'yesterday'", "yesterday"),
         ("day > '2026-01-01' and true", "valid"),
         ("DAY > '2026-01-01'", "Could not find field with name DAY"),
@@ -188,6 +189,20 @@ def test_what_is_not_understood_is_refused_with_the_name_of_the_property(text: s
     assert told.startswith(f"lake.shop.orders: 'self-optimizing.filter' is {text!r} but must be a SQL condition without functions, ")
     assert why in told
     assert told.endswith("the table sets it: ALTER TABLE shop.orders SET TBLPROPERTIES ('self-optimizing.filter' = '…')")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("day >", "it cannot be read from 'day >' on"),
+        ("upper(day) = 'X'", "it cannot be read from \"upper(day) = 'X'\" on"),
+        ("day like 'x'", "LIKE is not supported: compare with =, <, >, BETWEEN or IN"),
+        ("day > '2026-01-01' and not region in ('eu')", None),
+        ("day not between '2026-01-01' and date '2026-02-01'", None),
+    ],
+)
+def test_what_no_table_can_follow_is_known_without_a_table(text: str, why: str | None) -> None:
+    assert why_no_condition(text) == why
 
 
 def test_an_unpartitioned_table_has_no_partition_to_choose() -> None:

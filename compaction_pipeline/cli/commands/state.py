@@ -17,7 +17,6 @@ from compaction_pipeline.cli.render import findings_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.insight.masking import masked_text
-from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import count_text
 
@@ -107,7 +106,7 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
 def _catalog(session: Session, entry: CatalogEntry, write_check: bool) -> Probe:
     def probe() -> str:
         # Older versions took any property.
-        check_catalog_properties(entry.name, entry.properties)
+        session.services.explore_catalogs.check_properties(entry.name, entry.properties)
         tables = session.services.explore_catalogs.check(entry.name, write_check)
         done = "read and written" if write_check else "read"
         return count_text(len(tables), "table") + (f"; the files of {tables[0]} can be {done}" if tables else "")

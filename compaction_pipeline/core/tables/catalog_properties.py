@@ -5,12 +5,12 @@ PyIceberg judges the other properties when it opens the catalog.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.properties import CATALOG_PREFIX, OF_KEYED_TABLES, PREFIXES, WRITE_TARGET_KEY, value_of
-from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, DELTA_REWRITE_KEY, PROPERTIES
+from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, DELTA_REWRITE_KEY, FILTER_KEY, FILTER_RULE, PROPERTIES
 
 _BY_KEY = {item.key: item for item in PROPERTIES}
 _TARGET = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
@@ -25,9 +25,14 @@ def nearest_key(key: str) -> str | None:
     return found[0] if found else None
 
 
-def check_catalog_properties(catalog: str, properties: Mapping[str, str]) -> None:
-    """Raise one ConfigError for everything that is wrong: each key, its value, its rule, and the nearest key for one that nobody knows."""
-    problems = [problem for key, value in sorted(properties.items()) if (problem := _problem(key, value)) is not None]
+def check_catalog_properties(
+    catalog: str, properties: Mapping[str, str], why_no_condition: Callable[[str], str | None] = lambda text: None
+) -> None:
+    """Raise one ConfigError for everything that is wrong: each key, its value, its rule, and the nearest key for one that nobody knows.
+
+    `why_no_condition` says why a text is no filter for any table. Without it, every filter passes that is not empty.
+    """
+    problems = [problem for key, value in sorted(properties.items()) if (problem := _problem(key, value, why_no_condition)) is not None]
     if problems:
         raise ConfigError(f"catalog {catalog!r}: {'; '.join(problems)}; correct the properties of the catalog")
 
@@ -38,7 +43,7 @@ def without_effect(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"'{key}' has no effect: {why}" for key, own in inherited.items() if (why := _why_without_effect(own)) is not None)
 
 
-def _problem(key: str, value: str) -> str | None:
+def _problem(key: str, value: str, why_no_condition: Callable[[str], str | None]) -> str | None:
     if not key.startswith(CATALOG_PREFIX):
         return _without_prefix(key)
     own = key.removeprefix(CATALOG_PREFIX)
@@ -47,7 +52,8 @@ def _problem(key: str, value: str) -> str | None:
             value_of(_BY_KEY.get(own, _TARGET), value)
         except ValueError as error:
             return f"'{key}' is {error}"
-        return None
+        why = why_no_condition(value.strip()) if own == FILTER_KEY else None
+        return f"'{key}' is {value!r} but must be {FILTER_RULE}: {why}" if why is not None else None
     if own in AMORO_KEYS_NOT_HONOURED or own.startswith(OF_KEYED_TABLES):
         return None
     near = nearest_key(own)

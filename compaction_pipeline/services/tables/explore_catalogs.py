@@ -6,7 +6,7 @@ New tables are added, and dropped ones are forgotten.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError
@@ -120,7 +120,7 @@ class ExploreCatalogs:
         Raises ConfigError for a property of tables that is wrong or that nobody knows, and for a catalog that is registered under another
         name: its properties name the same place, or its tables are the tables of that name.
         """
-        check_catalog_properties(entry.name, entry.properties)
+        self.check_properties(entry.name, entry.properties)
         self._refuse_second_name(entry)
         self._catalogs.add(entry)
         try:
@@ -132,14 +132,21 @@ class ExploreCatalogs:
         self._store_listing(entry.name, found)
         return found
 
+    def check_properties(self, catalog: str, properties: Mapping[str, str]) -> None:
+        """Raise ConfigError for everything that is wrong with the properties that a catalog has for its tables. This asks no catalog."""
+        # The scan is opened only for a filter, because that imports much.
+        check_catalog_properties(catalog, properties, lambda text: self._scan.why_no_condition(text))
+
     def declare(self, catalogs: Iterable[DeclaredCatalog]) -> None:
         """Register the catalogs that a deployment declares in its code.
 
         A registered one gets the declared properties. Whether it is only observed changes only when the declaration says so. This asks no
         catalog, so it works while one is down; `explore` lists the tables. A catalog that is not declared stays as it is. Raises
-        ConfigError for a new one that is registered under another name.
+        ConfigError for a property of tables that is wrong, and for a new catalog that is registered under another name.
         """
         declared = tuple(catalogs)
+        for one in declared:
+            self.check_properties(one.name, one.properties)
         registered = {entry.name: entry for entry in self._catalogs.entries()} if declared else {}
         for one in declared:
             if one.name not in registered:

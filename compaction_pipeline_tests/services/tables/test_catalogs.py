@@ -48,6 +48,9 @@ class World:
         self.steps.append(f"manifests {table.name} {snapshot_id}")
         return ()
 
+    def why_no_condition(self, text: str) -> str | None:
+        return "it ends" if text.endswith(">") else None
+
     def check_writable(self, table: TableIdentifier) -> None:
         self.steps.append(f"write {table.name}")
 
@@ -172,6 +175,18 @@ def test_a_catalog_with_a_wrong_property_of_tables_is_not_registered(stores: Sto
     with pytest.raises(ConfigError, match=r"'table\.self-optimizing\.quota' is 'lots' but must be"):
         explore.register(CatalogEntry("second", {"table.self-optimizing.quota": "lots"}))
     assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
+
+
+def test_a_catalog_with_a_filter_that_is_no_condition_is_neither_registered_nor_declared(stores: Stores) -> None:
+    explore, key = explored(stores, World()), "table.self-optimizing.filter"
+    told = rf"catalog 'second': '{key}' is 'day >' but must be a SQL condition .*: it ends; correct the properties"
+    with pytest.raises(ConfigError, match=told):
+        explore.register(CatalogEntry("second", {key: "day >"}))
+    with pytest.raises(ConfigError, match=told):
+        explore.declare([DeclaredCatalog("second", {key: "day >"})])
+    assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
+    explore.declare([DeclaredCatalog("second", {key: "day > '2026-01-01'"})])
+    assert [entry.name for entry in stores.catalogs.entries()] == ["lake", "second"]
 
 
 @dataclass

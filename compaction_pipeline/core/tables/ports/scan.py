@@ -45,6 +45,9 @@ class TableScan(Protocol):
         Nothing is read. Raises ConfigError when the condition is not understood, or when it tells nothing about partitions.
         """
 
+    def why_no_condition(self, text: str) -> str | None:
+        """Say why a text is no condition, whatever columns a table has; None when it may be one. Nothing is read."""
+
 
 class KeyReader(Protocol):
     """Reads the keys of keyed tables."""
