@@ -78,7 +78,7 @@ class Readiness:
 
 def health_routes(check_ready: Callable[[timedelta], None], clock: Callable[[], datetime], within: timedelta) -> APIRouter:
     """`/health/live` and `/health/ready`, which need no token. `check_ready` raises StorageUnavailable when nothing can be written."""
-    routes = APIRouter(tags=["health"], responses={503: ANSWERS[503]})
+    routes = APIRouter(tags=["health"], responses={status: ANSWERS[status] for status in (422, 503)})
     readiness = Readiness(check_ready, clock, within)
 
     @routes.get("/health/live")

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline_tests.api.served import Served
+
+KNOWN = "the keys that it knows are node, type"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "exist"),
+    [
+        ("POST", "/api/v1/tables/lake.db.t/compact", KNOWN),
+        ("GET", "/api/v1/tables/lake.db.t/plan", KNOWN),
+        ("GET", "/api/v1/tasks", "the keys that it knows are limit, status, table"),
+        ("POST", "/api/v1/tables/lake.db.t/pause", "it knows none"),
+        ("GET", "/api/v1/groups/default", "it knows none"),
+        ("DELETE", "/api/v1/optimizers/one", "the keys that it knows are failed, why"),
+        ("GET", "/metrics", "it knows none"),
+        ("GET", "/health/live", "it knows none"),
+        ("GET", "/openapi.json", "it knows none"),
+    ],
+)
+def test_a_key_that_a_route_does_not_know_is_refused(served: Served, method: str, path: str, exist: str) -> None:
+    answer = served.ask(method, path, served.token(Role.ADMIN), params={"nonsense": "secret"})
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    told = answer.json()
+    assert told["key"] == "query.nonsense"
+    assert told["detail"] == f"query: this route knows no key 'nonsense' there: {exist}; correct the key, or leave it out"
+
+
+def test_whoever_has_no_token_learns_nothing_about_keys(served: Served) -> None:
+    assert served.ask("GET", "/api/v1/tasks?nonsense=1").status_code == 401
