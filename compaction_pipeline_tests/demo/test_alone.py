@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +14,9 @@ from unittest import mock
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.demo.__main__ import alone, answered
 from compaction_pipeline.demo.options import DemoOptions, child_environment, read_options
 from compaction_pipeline.demo.processes import Processes
+from compaction_pipeline.demo.program import alone, answered
 
 
 def test_a_second_demo_in_the_same_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
@@ -100,3 +101,23 @@ def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
     assert refused.count("\n") == 1, refused
     assert f"the demo cannot work in {home}" in refused
     assert "make demo-clean" in refused
+
+
+_ENDED_WHILE_IT_IMPORTS = """
+import os, signal, sys
+from compaction_pipeline.demo.__main__ import main
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == "compaction_pipeline.demo.program":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+sys.exit(main())
+"""
+
+
+def test_a_demo_that_is_ended_while_it_imports_says_so_in_a_sentence() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "ONCE"}
+    ended = subprocess.run([sys.executable, "-c", _ENDED_WHILE_IT_IMPORTS], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "\nSIGINT: the demo has started nothing yet.\n", "")
