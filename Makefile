@@ -66,7 +66,7 @@ set-up: $(STAMP) ## make the virtual environment in .venv
 # ---- demo -------------------------------------------------------------------------------------------------------------
 
 .PHONY: demo demo-clean
-demo: $(STAMP) ## watch real tables being compacted in the Dagster UI (PORT=3000; with ONCE=1 compact one backlog, compare every row, and end; with OPTIMIZERS=2 a server and two optimizers merge)
+demo: $(STAMP) ## watch real tables being compacted in the Dagster UI (PORT=3000; with ONCE=1 compact one backlog, compare every row, and end; with OPTIMIZERS=2 a server, on SERVER_PORT=8787, and two optimizers merge; COMPACTION_DEMO_HOME=/path is the folder in place of .demo)
 	@exec $(BIN)/python -m compaction_pipeline.demo
 
 demo-clean: ## remove .demo

@@ -17,6 +17,7 @@ from compaction_pipeline.demo import payments
 from compaction_pipeline.demo.live_files import Census
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.pipeline import (
+    RecordsBySensors,
     open_services,
     records_by_sensors,
     register_catalog,
@@ -31,6 +32,9 @@ from compaction_pipeline.demo.service import records_of_optimizers, start_servic
 from compaction_pipeline.demo.tables import TABLES
 from compaction_pipeline.demo.verify import compare, compare_payments
 from compaction_pipeline.demo.watch import Watch
+
+_SAY_SECONDS = 15.0
+"""Writing the backlog takes minutes, so the demo says this often that it goes on."""
 
 
 def run_once(options: DemoOptions) -> int:
@@ -68,8 +72,12 @@ def _write_backlog(processes: Processes, options: DemoOptions) -> None:
         start_writer(processes, options, table.name, str(int(options.backlog_files * table.backlog_share) + 1)) for table in TABLES.values()
     ]
     children.append(start_payments(processes, options, payments.backlog_batches(options)))
-    print(f"Writing a backlog of at least {options.backlog_files:,} files …")
+    print(f"Writing a backlog of at least {options.backlog_files:,} files …", flush=True)
+    began = said = time.monotonic()
     while running := [child for child in children if child.exit_code is None]:
+        if time.monotonic() - said >= _SAY_SECONDS:
+            said = time.monotonic()
+            print(f"… still writing after {_seconds(began)}: {', '.join(child.name for child in running)}", flush=True)
         _raise_for(child for child in children if child not in running)
         time.sleep(0.2)
     _raise_for(children)
@@ -105,7 +113,7 @@ def _judge(
         if not comparison.equal:
             failures.append(f"the rows of {comparison.table} are not those of the change log")
     records = records_by_sensors(services, options, since)
-    watch.say(f"{len(records.committed)} records committed, {len(records.sensors)} of them by runs of {_names(records.sensors.values())}")
+    watch.say(_committed(records))
     if options.optimizers:
         merged = records_of_optimizers(services, records.committed)
         watch.say(f"{len(merged)} of them hold only what optimizers merged")
@@ -120,8 +128,10 @@ def _judge(
     return 1 if failures else 0
 
 
-def _names(sensors: Iterable[str]) -> str:
-    return ", ".join(sorted(set(sensors))) or "no sensor"
+def _committed(records: RecordsBySensors) -> str:
+    told = f"{len(records.committed)} records committed"
+    by = ", ".join(sorted(set(records.sensors.values())))
+    return f"{told}, {len(records.sensors)} of them by runs of {by}" if by else told
 
 
 def _seconds(started: float) -> str:
