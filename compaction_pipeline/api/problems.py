@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
@@ -128,7 +129,12 @@ def answer_with_problems(app: FastAPI) -> None:
         )
         # The framework knows no more about a path that no route has.
         detail = _NO_PAGE if (error.status_code, error.detail) == (404, "Not Found") else str(error.detail)
-        return problem(error.status_code, NOT_DONE, detail, code.value, headers=error.headers)
+        headers = error.headers
+        if error.status_code == 405:
+            # The pages that describe the API are no part of its document.
+            taken = ", ".join(_methods(request)) or "GET"
+            detail, headers = f"this path does not take {printable(request.method, 20)}: it takes {taken}", {"Allow": taken}
+        return problem(error.status_code, NOT_DONE, detail, code.value, headers=headers)
 
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> JSONResponse:
@@ -136,3 +142,10 @@ def answer_with_problems(app: FastAPI) -> None:
         log.error("%s %s failed", printable(request.method, 20), printable(request.scope["path"]), exc_info=error)
         detail = "the server failed in a way that nobody foresaw; its log has the details; please report this"
         return problem(500, "Failed", detail, ErrorCode.UNEXPECTED.value)
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that the path takes. The framework names only those of the first route that has the path."""
+    paths = request.app.openapi()["paths"].items()
+    matching = (methods for path, methods in paths if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", path), request.scope["path"]))
+    return sorted({method.upper() for methods in matching for method in methods})

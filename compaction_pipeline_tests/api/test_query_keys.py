@@ -32,3 +32,10 @@ def test_a_key_that_a_route_does_not_know_is_refused(served: Served, method: str
 
 def test_whoever_has_no_token_learns_nothing_about_keys(served: Served) -> None:
     assert served.ask("GET", "/api/v1/tasks?nonsense=1").status_code == 401
+
+
+def test_a_method_that_a_path_does_not_take_is_answered_with_those_that_it_takes(served: Served) -> None:
+    for path, taken in (("tables", "GET"), ("groups", "GET, POST"), ("groups/default", "DELETE, GET, PATCH")):
+        answer = served.ask("PUT", f"/api/v1/{path}", served.token(Role.ADMIN))
+        assert (answer.status_code, answer.headers["allow"]) == (405, taken)
+        assert answer.json()["detail"] == f"this path does not take PUT: it takes {taken}"
