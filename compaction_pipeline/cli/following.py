@@ -12,6 +12,8 @@ from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,7 +37,7 @@ class Following(CompactionListener):
         self._planned = 0
         self._ended = 0
 
-    def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
+    def planned(self, table: TableIdentifier, tasks: Sequence[MergedWork[Work]], reason: str) -> None:
         first = self._planned == 0
         self._planned += len(tasks)
         self._tasks.update(task.task_id for task in tasks)

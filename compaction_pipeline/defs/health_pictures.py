@@ -15,8 +15,9 @@ import dagster as dg
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.overview import TableOverview, worst_first
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.defs.markdown import LINE, fitting, plain, wrapped
 from compaction_pipeline.defs.metadata import clipped
 from compaction_pipeline.defs.pictures import TableBar, files_over_time, running_now, worst_tables
@@ -88,7 +89,7 @@ def _table_bar(table: TableOverview) -> TableBar:
     return TableBar(str(table.table), metrics.small_data_files, metrics.equality_delete_files, metrics.position_delete_files)
 
 
-def _task_lines(task: CompactionTask, status: Status) -> tuple[str, str]:
+def _task_lines(task: MergedWork[Work], status: Status) -> tuple[str, str]:
     """The name of a task, and its figures. A line of both would be too long for the picture."""
     since = max(status.at - task.started_at, timedelta(0)) if task.started_at is not None else timedelta(0)
     files, size = count_text(task.work.files_read, "file"), bytes_text(task.work.input_bytes)

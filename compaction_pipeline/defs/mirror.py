@@ -13,14 +13,15 @@ import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.insight.node_change import before_and_after
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.words import count_change_text, count_text
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.page_links import node_links
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
 
-TasksByKey = Mapping[str, Sequence[CompactionTask]]
+TasksByKey = Mapping[str, Sequence[MergedWork[Work]]]
 """Tasks of a record by the keys of their nodes."""
 
 TasksOf = Callable[[CompactionRecord], TasksByKey]
@@ -86,12 +87,12 @@ def node_events(names: Names, record: CompactionRecord, tasks: TasksByKey) -> li
     ]
 
 
-def _node_metadata(names: Names, key: str, tasks: Sequence[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+def _node_metadata(names: Names, key: str, tasks: Sequence[MergedWork[Work]], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """The picture of the change first, then links, then figures."""
     metadata = merged_metadata(tasks, record)
     return {"before_after": metadata["before_after"], "counted": metadata["counted"], **node_links(names, key, record), **metadata}
 
 
-def _change(tasks: Sequence[CompactionTask]) -> str:
+def _change(tasks: Sequence[MergedWork[Work]]) -> str:
     before, after = before_and_after(tasks)
     return f"{count_change_text(before.files, after.files, 'file')} for readers of the merged rows"

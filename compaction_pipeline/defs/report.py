@@ -26,6 +26,8 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text, duration_text
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.defs.check_events import checks_planned_in, log_evaluation, store_evaluations
 from compaction_pipeline.defs.checks import evaluation
 from compaction_pipeline.defs.draining import is_of_machine
@@ -97,7 +99,7 @@ class RunReport(CompactionListener):
         self._tags.works_on(table)
         self._progress.line(f"{table}: reading its newest snapshot, then planning")
 
-    def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
+    def planned(self, table: TableIdentifier, tasks: Sequence[MergedWork[Work]], reason: str) -> None:
         """Log that a table was planned."""
         self._progress.line(f"{table}: {count_text(len(tasks), 'task')} planned; {reason}")
         self._progress.planned(tasks)

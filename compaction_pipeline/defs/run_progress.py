@@ -14,6 +14,8 @@ from compaction_pipeline.core.queue.progress import Asked, Pace, ended_text, pro
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 SILENCE = timedelta(seconds=15)
 """After this time without a line, a run says what it is doing."""
@@ -46,7 +48,7 @@ class RunProgress:
         self._running: dict[str, tuple[CompactionTask, float]] = {}
         self._done = self._failed = 0
         # The tasks that the run was asked for, and those of them that have ended.
-        self._asked: dict[str, CompactionTask] = {}
+        self._asked: dict[str, MergedWork[Work]] = {}
         self._asked_ended: set[str] = set()
         self._others = 0
         # The pace is counted anew after a time without tasks, because such a time says nothing about the tasks.
@@ -81,7 +83,7 @@ class RunProgress:
         if self._has_lull:
             self._has_lull, self._began_at, self._tasks, self._merged_bytes = False, now, 0, 0
 
-    def planned(self, tasks: Sequence[CompactionTask]) -> None:
+    def planned(self, tasks: Sequence[MergedWork[Work]]) -> None:
         """Count these tasks as what the run was asked for. Open tasks of the same nodes were replaced by them."""
         places = {(task.table, task.work.node) for task in tasks}
         kept = {key: task for key, task in self._asked.items() if key in self._asked_ended or (task.table, task.work.node) not in places}

@@ -12,8 +12,8 @@ import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.insight.node_change import FileGroup, before_and_after
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.defs.markdown import wrapped
 from compaction_pipeline.defs.metadata import megabytes, reasons_of, table_of
@@ -106,7 +106,7 @@ _COUNTED_OF_NODE = "\n\n".join(
 )
 
 
-def merged_metadata(tasks: Iterable[CompactionTask], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
+def merged_metadata(tasks: Iterable[MergedWork[Work]], record: CompactionRecord) -> dict[str, dg.MetadataValue]:
     """What the committed tasks of one node did, for a materialization of `compacted_files`."""
     tasks = tuple(tasks)
     results = [task.result for task in tasks if task.result is not None]

@@ -9,7 +9,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.failures import failures_in_words
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
@@ -26,7 +26,7 @@ class Compaction:
     table: TableIdentifier
     plan: CompactionPlan
     records: tuple[CompactionRecord, ...] = ()
-    tasks: tuple[CompactionTask, ...] = ()
+    tasks: tuple[KnownTask, ...] = ()
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     waiting: str | None = None
     refused: frozenset[TaskId] = frozenset()

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.queue.ports.work import TaskListener
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 
 class CompactionListener(TaskListener):
@@ -18,14 +19,11 @@ class CompactionListener(TaskListener):
     def reading(self, table: TableIdentifier) -> None:
         """Learn that a table is read and planned next. This may take seconds."""
 
-    def planned(self, table: TableIdentifier, tasks: Sequence[CompactionTask], reason: str) -> None:
+    def planned(self, table: TableIdentifier, tasks: Sequence[MergedWork[Work]], reason: str) -> None:
         """Learn which tasks of a table will be merged now: none when there is nothing to do. `reason` says why."""
 
     def not_planned(self, table: TableIdentifier, error: CompactionError) -> None:
         """Learn that a table could not be read or planned. The work on other tables goes on."""
-
-    def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        """Learn that an attempt ended. `task` has its result and its present status, which `status` repeats."""
 
     def committing(self, table: TableIdentifier, tasks: int) -> AbstractContextManager[None]:
         """Learn that so many merged tasks of a table are committed now. The context lasts until the commit has ended, maybe minutes."""

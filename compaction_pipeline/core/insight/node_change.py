@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import assert_never
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
-from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class FileGroup:
         return self.data_files + self.delete_files
 
 
-def before_and_after(tasks: Sequence[CompactionTask]) -> tuple[FileGroup, FileGroup]:
+def before_and_after(tasks: Sequence[MergedWork[Work]]) -> tuple[FileGroup, FileGroup]:
     """The files of these committed tasks before and after. A delete file that applies to inputs of several tasks counts once."""
     inputs: list[LiveFile] = []
     # Several tasks may read one change file, because their nodes share it.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.awaited import is_rejected, is_replaced
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -35,7 +35,7 @@ def after_conflict(request: PlanRequest, nodes: Iterable[TableNode]) -> PlanRequ
     return replace(request, nodes=frozenset(nodes), force=True)
 
 
-def to_plan_again(request: PlanRequest, tasks: Sequence[CompactionTask], failed: Container[TaskId]) -> PlanRequest | None:
+def to_plan_again(request: PlanRequest, tasks: Sequence[KnownTask], failed: Container[TaskId]) -> PlanRequest | None:
     """Return the request for the nodes of these ended tasks that a commit rejected or a newer plan replaced; None when there are none.
 
     `failed` are the tasks that no further attempt can merge. A task group with one of them would be merged again for nothing.

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.plan import CompactionPlan
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.known_task import KnownTask
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.work.ends import EndReason
 
@@ -16,17 +17,17 @@ FAILING_PAUSE = timedelta(hours=1)
 """A node whose task used up its attempts is left alone for this long, unless a person asks for work on it."""
 
 
-def failed_lately(task: CompactionTask, now: datetime) -> bool:
+def failed_lately(task: KnownTask, now: datetime) -> bool:
     """Return whether the task failed for good less than `FAILING_PAUSE` ago."""
     return task.status is TaskStatus.FAILED and task.ended_at is not None and now < task.ended_at + FAILING_PAUSE
 
 
-def failing_nodes(tasks: Iterable[CompactionTask], now: datetime) -> Mapping[TableNode, PlanReason]:
+def failing_nodes(tasks: Iterable[KnownTask], now: datetime) -> Mapping[TableNode, PlanReason]:
     """Return the nodes whose newest task failed for good less than `FAILING_PAUSE` ago, with the reason. Conflicts do not count.
 
     `tasks` are all tasks of a table, newest first.
     """
-    newest: dict[TableNode, CompactionTask] = {}
+    newest: dict[TableNode, KnownTask] = {}
     for task in tasks:
         newest.setdefault(task.work.node, task)
     return {
@@ -49,7 +50,7 @@ def without_failing(decided: CompactionPlan, failing: Mapping[TableNode, PlanRea
     return replace(decided, tasks=kept, verdicts=verdicts, reason=reason)
 
 
-def _text(task: CompactionTask, again: datetime) -> str:
+def _text(task: KnownTask, again: datetime) -> str:
     how = f"failed {task.attempt} time(s)"
     if task.end_reason is EndReason.REFUSED:
         how = "was refused, and no further attempt can merge it as it is"

@@ -9,7 +9,6 @@ from enum import Enum
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.ports.work import TaskListener
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 
 POLLED_AMONG = 1_000
 """One poll names at most this many tasks."""
@@ -33,9 +32,6 @@ def never() -> bool:
 
 class _Nobody(TaskListener):
     """A listener that does nothing."""
-
-    def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
-        return
 
 
 @dataclass(frozen=True, slots=True)

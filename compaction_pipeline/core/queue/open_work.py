@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.known_task import KnownTask
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 
 
@@ -31,7 +32,7 @@ class InUse:
     exclusive_nodes: frozenset[TableNode] = frozenset()
     pending: Mapping[str, TaskId] = field(default_factory=dict)
     pending_groups: Mapping[TaskId, str] = field(default_factory=dict)
-    waiting: Mapping[TableNode, tuple[CompactionTask, ...]] = field(default_factory=dict)
+    waiting: Mapping[TableNode, tuple[KnownTask, ...]] = field(default_factory=dict)
     failed: Mapping[str, TaskId] = field(default_factory=dict)
     failed_groups: Mapping[TaskId, str] = field(default_factory=dict)
     failed_nodes: frozenset[TableNode] = frozenset()
@@ -46,12 +47,12 @@ class InUse:
             pending_groups={task_id: group for task_id, group in self.pending_groups.items() if task_id not in task_ids},
         )
 
-    def keeping(self, tasks: Iterable[CompactionTask]) -> InUse:
+    def keeping(self, tasks: Iterable[KnownTask]) -> InUse:
         """Return the same for a plan that keeps waiting tasks while the new files of their nodes are not due.
 
         Only those of `tasks` count that still hold their files as Pending tasks here.
         """
-        waiting: dict[TableNode, list[CompactionTask]] = defaultdict(list)
+        waiting: dict[TableNode, list[KnownTask]] = defaultdict(list)
         for task in tasks:
             inputs = task.work.inputs
             if task.status is TaskStatus.PENDING and inputs and all(self.pending.get(file.path) == task.task_id for file in inputs):

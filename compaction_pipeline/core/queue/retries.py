@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Retries:
     outdated: tuple[TaskId, ...]
 
 
-def retries(due: Iterable[CompactionTask], live_paths: Collection[str]) -> Retries:
+def retries(due: Iterable[MergedWork[Work]], live_paths: Collection[str]) -> Retries:
     """Decide about tasks of one table. `live_paths` are the paths of the data files that are live in the nodes of these tasks.
 
     A task that reads change files is put back always: a keyed table has no index of files. When a file of it is gone, its attempt finds

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar, cast
 
 from compaction_pipeline.core.errors import assert_never
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
 
@@ -18,9 +19,9 @@ W = TypeVar("W", bound=Work, covariant=True)
 class MergedWork(Protocol[W]):
     """One piece of work with the result of its merge. The tasks of a queue are such values.
 
-    The work was planned from one snapshot of the table with the uuid `table_uuid`: from `snapshot_id`, with its `sequence_number`. Of what
-    the work writes to, the plan read schema `schema_id`. Work with the same `plan_id` was planned together. `result` is None before the
-    merge. `snapshot_properties` go into the summaries of the snapshots with which the work is committed.
+    The work was planned from one snapshot of `table`, which had the uuid `table_uuid`: from `snapshot_id`, with its `sequence_number`. Of
+    what the work writes to, the plan read schema `schema_id`. Work with the same `plan_id` was planned together. `result` is None before
+    the merge. `snapshot_properties` go into the summaries of the snapshots with which the work is committed.
     """
 
     @property
@@ -28,6 +29,9 @@ class MergedWork(Protocol[W]):
 
     @property
     def plan_id(self) -> str: ...
+
+    @property
+    def table(self) -> TableIdentifier: ...
 
     @property
     def table_uuid(self) -> str: ...

@@ -21,8 +21,9 @@ from compaction_pipeline.core.errors import (
 )
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.commit.known_commits import KnownCommits
@@ -66,7 +67,7 @@ class CarryOutRecord:
         self._on_step = on_step
         self._late = late
 
-    def carry_out(self, record: CompactionRecord, tasks: Sequence[CompactionTask]) -> Commit:
+    def carry_out(self, record: CompactionRecord, tasks: Sequence[KnownTask]) -> Commit:
         """Commit the tasks of a record to its table, also when an earlier try of the same record may still land."""
         try:
             outcome = self._committer.commit(record.table, record.record_id, tasks)
@@ -92,7 +93,7 @@ class CarryOutRecord:
             return self._settled_after(record, tasks, outcome)
         return self.close(replace(record, answered=record.status is RecordStatus.OPEN and not outcome.unanswered), tasks, outcome)
 
-    def _settled_after(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
+    def _settled_after(self, record: CompactionRecord, tasks: Sequence[KnownTask], outcome: CommitOutcome) -> Commit:
         try:
             earlier = self._committer.settle(record.table, record.record_id, tasks)
         except NotFoundError:
@@ -103,7 +104,7 @@ class CarryOutRecord:
             return Commit(record, f"{outcome.reason}; {earlier.reason}")
         return self.close(record, tasks, outcome if earlier.state is CommitState.NOTHING else earlier)
 
-    def close(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome) -> Commit:
+    def close(self, record: CompactionRecord, tasks: Sequence[KnownTask], outcome: CommitOutcome) -> Commit:
         """Store how the commit of a record ended. The record stays open while the outcome is unknown."""
         now = self._clock()
         record = replace(
@@ -143,7 +144,7 @@ class CarryOutRecord:
         )
         return self.closed(record)
 
-    def _failed_beside(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> dict[TaskId, str]:
+    def _failed_beside(self, table: TableIdentifier, tasks: Sequence[KnownTask]) -> dict[TaskId, str]:
         """Return why tasks of the same plans were never merged, by task id. The record shows them, so that nobody misses them."""
         plans = {task.plan_id for task in tasks}
         failed = [
@@ -170,7 +171,7 @@ class CarryOutRecord:
         )
         return Commit(record, record.reason or record.summary)
 
-    def _fail_conflicts(self, record: CompactionRecord, tasks: Sequence[CompactionTask], outcome: CommitOutcome, now: datetime) -> None:
+    def _fail_conflicts(self, record: CompactionRecord, tasks: Sequence[KnownTask], outcome: CommitOutcome, now: datetime) -> None:
         by_id = {task.task_id: task for task in tasks}
         kept = self._files_kept(record, now) if outcome.conflicts else frozenset()
         for task_id, reason in outcome.conflicts.items():

@@ -15,11 +15,13 @@ from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ class KnownCommits:
         except NotFoundError:
             log.warning("table=%s was forgotten while it was committed", table)
 
-    def note_done(self, table: TableIdentifier, committed: Sequence[CompactionTask], now: datetime) -> None:
+    def note_done(self, table: TableIdentifier, committed: Sequence[MergedWork[Work]], now: datetime) -> None:
         """Store on the nodes of these tasks that their work is done."""
         is_full = any(task.work.type is CompactionType.FULL for task in committed)
         moved = any(task.work.merged_place is not None for task in committed)

@@ -10,8 +10,8 @@ from compaction_pipeline.core.commit.record import CompactionRecord, opened
 from compaction_pipeline.core.commit.waited import waited_for
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.ports.index import NodeKeyStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.known_commits import KnownCommits
@@ -40,7 +40,7 @@ class OpenRecord:
 
     def open(
         self, table: TableIdentifier, task_ids: Sequence[TaskId] | None, run_id: str | None, at_once: bool
-    ) -> tuple[CompactionRecord, Sequence[CompactionTask]] | None:
+    ) -> tuple[CompactionRecord, Sequence[KnownTask]] | None:
         """Claim these tasks, None means all that are Prepared, and write their record. Return None when nothing is Prepared."""
         record_id = RecordId(self._new_id())
         tasks = self._tasks.claim(table, record_id, task_ids)

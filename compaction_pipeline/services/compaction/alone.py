@@ -14,7 +14,8 @@ from compaction_pipeline.core.planning.conflict_rounds import Requests
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.drain import Hears
 from compaction_pipeline.core.queue.failures import why_ended
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.known_task import KnownTask
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.commit_tables import CommitTables
@@ -97,7 +98,7 @@ class Alone(Rounds):
             self._done.waiting[table] = self._done.held[table] = held
         return planned
 
-    def _merge(self, own: Sequence[CompactionTask]) -> None:
+    def _merge(self, own: Sequence[KnownTask]) -> None:
         ids = [task.task_id for task in own]
         failed = self._done.failed
 
@@ -118,7 +119,7 @@ class Alone(Rounds):
             failed.update(dict.fromkeys(self._await_tasks.give_up(ids, str(error)), str(error)))
         failed.update(self._await_tasks.failed(ids))
 
-    def _commit(self, own: Sequence[CompactionTask]) -> frozenset[TableIdentifier]:
+    def _commit(self, own: Sequence[KnownTask]) -> frozenset[TableIdentifier]:
         self._done.failed.update(self._await_tasks.give_up_paused(task.task_id for task in own))
         tables = dict.fromkeys(task.table for task in own)
         return frozenset(table for table in tables if not self._is_settled(table, [task.task_id for task in own if task.table == table]))
@@ -139,7 +140,7 @@ class Alone(Rounds):
             self._done.waiting[table] = commit.reason
         return all(record.status is not RecordStatus.UNKNOWN for record in records)
 
-    def _ended(self, own: Sequence[CompactionTask]) -> Sequence[CompactionTask]:
+    def _ended(self, own: Sequence[KnownTask]) -> Sequence[KnownTask]:
         return self._await_tasks.of(task.task_id for task in own)
 
     def _note_no_room(self, nodes: dict[TableIdentifier, frozenset[TableNode]]) -> None:

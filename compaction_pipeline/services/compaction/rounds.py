@@ -17,7 +17,7 @@ from compaction_pipeline.core.planning.conflict_rounds import Requests, in_round
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.queue.awaited import is_replaced
 from compaction_pipeline.core.queue.drain import Beside, Drained, never
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.planning.plan_tables import Planned
@@ -52,7 +52,7 @@ class Outcome:
     """
 
     plans: dict[TableIdentifier, CompactionPlan] = field(default_factory=dict)
-    tasks: list[CompactionTask] = field(default_factory=list)
+    tasks: list[KnownTask] = field(default_factory=list)
     records: list[CompactionRecord] = field(default_factory=list)
     failed: dict[TaskId, str] = field(default_factory=dict)
     waiting: dict[TableIdentifier, str | None] = field(default_factory=dict)
@@ -116,11 +116,11 @@ class Rounds(ABC):
         """Plan a table, and tell the listener. Return None when it cannot be planned."""
 
     @abstractmethod
-    def _merge(self, own: Sequence[CompactionTask]) -> None:
+    def _merge(self, own: Sequence[KnownTask]) -> None:
         """Merge these tasks, and note why tasks failed."""
 
     @abstractmethod
-    def _commit(self, own: Sequence[CompactionTask]) -> frozenset[TableIdentifier]:
+    def _commit(self, own: Sequence[KnownTask]) -> frozenset[TableIdentifier]:
         """Commit these tasks, and note the records. Return the tables with which nothing more may be done now."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class Rounds(ABC):
         """Note that these requested nodes have no tasks, because the queue is full and this compaction makes no room."""
 
     @abstractmethod
-    def _ended(self, own: Sequence[CompactionTask]) -> Sequence[CompactionTask]:
+    def _ended(self, own: Sequence[KnownTask]) -> Sequence[KnownTask]:
         """Return the tasks of a round as they ended."""
 
     def _note(self, table: TableIdentifier, planned: Planned) -> None:

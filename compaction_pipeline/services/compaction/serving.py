@@ -14,7 +14,8 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.conflict_rounds import Requests
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.drain import Beside, Hears
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.known_task import KnownTask
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
@@ -95,7 +96,7 @@ class Serving(Rounds):
         self._how.listener.planned(table, planned.tasks, planned.plan.reason.text)
         return planned
 
-    def _merge(self, own: Sequence[CompactionTask]) -> None:
+    def _merge(self, own: Sequence[KnownTask]) -> None:
         ids = [task.task_id for task in own]
         self._rejected = []
 
@@ -121,7 +122,7 @@ class Serving(Rounds):
         self._done.drained = drained
         self._done.failed.update({each: why for each, why in drained.failed.items() if not self._asked or each in ids})
 
-    def _commit(self, own: Sequence[CompactionTask]) -> frozenset[TableIdentifier]:
+    def _commit(self, own: Sequence[KnownTask]) -> frozenset[TableIdentifier]:
         """Commit the tables of these tasks that are not due yet. The caller asked for the tasks, and waits for their commits."""
         ids = [task.task_id for task in own]
         merged = Counter(task.table for task in self._await_tasks.of(ids) if task.status is TaskStatus.PREPARED)
@@ -133,13 +134,13 @@ class Serving(Rounds):
         failed.update({each: why for each, why in self._await_tasks.failed(ids).items() if each not in failed})
         return frozenset()
 
-    def _ended(self, own: Sequence[CompactionTask]) -> Sequence[CompactionTask]:
+    def _ended(self, own: Sequence[KnownTask]) -> Sequence[KnownTask]:
         """Return the tasks of a round, and those of others on requested nodes that a commit of this run rejected."""
         ids = dict.fromkeys(task.task_id for task in own)
         rejected = self._await_tasks.of(each for each in self._rejected if each not in ids)
         return [*self._await_tasks.of(ids), *(task for task in rejected if self._is_asked_for(task))]
 
-    def _is_asked_for(self, task: CompactionTask) -> bool:
+    def _is_asked_for(self, task: KnownTask) -> bool:
         request = self._asked.get(task.table)
         return request is not None and (request.nodes is None or task.work.node in request.nodes)
 

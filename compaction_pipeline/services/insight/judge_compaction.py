@@ -20,9 +20,10 @@ from compaction_pipeline.core.insight.checks.unique_keys import on_demand
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.keyed.key_reading import is_cheap, is_upsert
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import KeyReader
@@ -131,12 +132,12 @@ class JudgeCompaction:
 
     def _tasks_of(
         self, tables: Sequence[TableIdentifier], statuses: Sequence[TaskStatus], limit: int | None = None
-    ) -> tuple[CompactionTask, ...]:
+    ) -> tuple[KnownTask, ...]:
         """The tasks of these tables, or of all tables, newest first within each table that was named."""
         named: Sequence[TableIdentifier | None] = tables or (None,)
         return tuple(task for table in named for task in self._tasks.tasks(table, statuses=statuses, limit=limit))
 
-    def _prepared_at(self, task: CompactionTask) -> datetime:
+    def _prepared_at(self, task: KnownTask) -> datetime:
         ended = [attempt.ended_at for attempt in self._tasks.attempts(task.task_id) if attempt.ended_at is not None]
         return max(ended, default=task.created_at)
 

@@ -9,8 +9,9 @@ from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.ports.index import NodeKeyStore
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 
 class MirrorRecords:
@@ -25,11 +26,11 @@ class MirrorRecords:
         """Ended records that nobody has reported as told, oldest first."""
         return self._records.unmirrored(limit)
 
-    def tasks(self, record: CompactionRecord) -> Mapping[str, Sequence[CompactionTask]]:
+    def tasks(self, record: CompactionRecord) -> Mapping[str, Sequence[MergedWork[Work]]]:
         """The tasks of a record that are still kept, by the keys of their nodes."""
         tasks = self._tasks.tasks(record.table, record_id=record.record_id)
         keys = self._node_keys.keys(record.table, {task.work.node for task in tasks})
-        by_key: dict[str, list[CompactionTask]] = defaultdict(list)
+        by_key: dict[str, list[MergedWork[Work]]] = defaultdict(list)
         for task in tasks:
             by_key[keys[task.work.node]].append(task)
         return by_key

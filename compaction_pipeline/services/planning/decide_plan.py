@@ -29,10 +29,11 @@ from compaction_pipeline.core.planning.plain.planner import Planning
 from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import NO_SNAPSHOT, Complete, LoadedTable
@@ -91,7 +92,7 @@ class _Seen:
 
     in_use: InUse
     nodes: tuple[NodeState, ...]
-    tasks: tuple[CompactionTask, ...]
+    tasks: tuple[KnownTask, ...]
     failing: Mapping[TableNode, PlanReason]
     history: NodeHistory
     budget: Budget

@@ -22,9 +22,9 @@ from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.planning.tasks_of_plan import tasks_of_plan
 from compaction_pipeline.core.queue.group import QueueFull, QueueRoom
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.held_lease import Leases, Renew
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
@@ -41,7 +41,7 @@ class Planned:
     """
 
     plan: CompactionPlan
-    tasks: tuple[CompactionTask, ...] = ()
+    tasks: tuple[KnownTask, ...] = ()
     busy: bool = False
 
 

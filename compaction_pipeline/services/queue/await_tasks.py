@@ -10,8 +10,9 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.awaited import failed_for_good, left_over, waits_for_turn
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
@@ -28,7 +29,7 @@ class AwaitTasks:
         self._release_expired = release_expired
         self._clock = clock
 
-    def of(self, task_ids: Iterable[TaskId]) -> list[CompactionTask]:
+    def of(self, task_ids: Iterable[TaskId]) -> list[KnownTask]:
         """Return these tasks as they are now. Raises NotFoundError when one was forgotten with its table."""
         return [self._tasks.task(task_id) for task_id in task_ids]
 
@@ -61,7 +62,7 @@ class AwaitTasks:
         worked_off = self.worked_off(task.task_id for task in tasks)
         return lambda: not worked_off()
 
-    def left_over(self, table: TableIdentifier, nodes: Collection[TableNode] | None) -> Sequence[CompactionTask]:
+    def left_over(self, table: TableIdentifier, nodes: Collection[TableNode] | None) -> Sequence[KnownTask]:
         """Return the tasks of these nodes, None means all, that another process planned and that wait or failed and will be tried again.
 
         There are none while the table is paused.
@@ -115,6 +116,6 @@ class AwaitTasks:
                 given_up.update(dict.fromkeys(self.give_up([task.task_id], reason), reason))
         return given_up
 
-    def _has_no_turn(self, task: CompactionTask) -> bool:
+    def _has_no_turn(self, task: KnownTask) -> bool:
         """Return whether the task waits until its table is resumed."""
         return waits_for_turn(task) and self._tables.state(task.table).paused

@@ -17,13 +17,14 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.retries import retries
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.index import Refused
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.properties import group_of
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class KeepQueue:
         outdated: dict[TaskId, TableIdentifier] = {}
         unread: set[TableIdentifier] = set()
         while True:
-            due: dict[TableIdentifier, list[CompactionTask]] = defaultdict(list)
+            due: dict[TableIdentifier, list[MergedWork[Work]]] = defaultdict(list)
             for task in self._tasks.waiting_for_retry(now, MOST_RETRIES, unread):
                 due[task.table].append(task)
             for table, tasks in due.items():
@@ -127,7 +128,7 @@ class KeepQueue:
             return None
         return None if loaded is None else group_of(loaded.layout.properties, of_catalog)
 
-    def _live_paths(self, table: TableIdentifier, tasks: Sequence[CompactionTask]) -> frozenset[str] | None:
+    def _live_paths(self, table: TableIdentifier, tasks: Sequence[MergedWork[Work]]) -> frozenset[str] | None:
         """Return the live data files of the nodes of these tasks. Return None when the index is not one whole snapshot now."""
         try:
             read = self._tables.state(table).whole

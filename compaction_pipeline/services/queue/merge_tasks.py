@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.queue.drain import Beside, Drain, Drained, Ends, Hears, Takes, never
-from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.services.queue.await_tasks import AwaitTasks
 from compaction_pipeline.services.queue.share_queues import ShareQueues
 from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
@@ -26,7 +26,7 @@ class MergeTasks:
 
     def merge(
         self,
-        own: Sequence[CompactionTask],
+        own: Sequence[KnownTask],
         beside: Beside,
         hears: Hears,
         over: Callable[[], bool] = lambda: True,
@@ -52,7 +52,7 @@ class MergeTasks:
             if broken() or self._await_tasks.worked_off(ids)():
                 return done
 
-    def _takes(self, own: Sequence[CompactionTask], beside: Beside) -> Takes:
+    def _takes(self, own: Sequence[KnownTask], beside: Beside) -> Takes:
         ids = [task.task_id for task in own]
         unserved = self._share_queues.unserved
         if beside is Beside.NOTHING:

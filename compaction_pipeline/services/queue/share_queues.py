@@ -9,10 +9,11 @@ from datetime import timedelta
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import served_queues
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 
 PATIENCE = timedelta(seconds=30)
 """Optimizers get this long to take a task that a person waits for. After that, the person's run merges it."""
@@ -61,9 +62,9 @@ class ShareQueues:
 
         return are_left
 
-    def _waiting(self, task_ids: Iterable[TaskId]) -> list[CompactionTask]:
+    def _waiting(self, task_ids: Iterable[TaskId]) -> list[KnownTask]:
         """The tasks that are Pending. Those of a table that was forgotten are gone."""
-        found: list[CompactionTask] = []
+        found: list[KnownTask] = []
         for task_id in task_ids:
             with suppress(NotFoundError):
                 found.append(self._tasks.task(task_id))

@@ -22,9 +22,11 @@ from compaction_pipeline.core.commit.ports import Committer, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ class RemoveLeftovers:
         return frozenset(one for record in late for one in (record.record_id, *record.task_ids))
 
 
-def _output_names(tasks: Iterable[CompactionTask]) -> frozenset[str]:
+def _output_names(tasks: Iterable[MergedWork[Work]]) -> frozenset[str]:
     # Files are compared by name, because one path may be written as `file:///a`, `file:/a` or `/a`. The attempt's id makes a name unique.
     return frozenset(_name(output.path) for task in tasks if task.result is not None for output in task.result.outputs)
 

@@ -8,24 +8,25 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY, CompactionRecord
 from compaction_pipeline.core.insight.checks.facts import Committed
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 LEAST_GRACE = timedelta(minutes=1)
 """A commit is not called late before this time. A shorter delay may only mean that a sensor has not ticked yet."""
 
 
 def commits_on_time(
-    prepared: Iterable[tuple[CompactionTask, datetime]], intervals: Mapping[TableIdentifier, timedelta], now: datetime
+    prepared: Iterable[tuple[MergedWork[Work], datetime]], intervals: Mapping[TableIdentifier, timedelta], now: datetime
 ) -> Judgement:
     """Fail each table whose oldest Prepared task has waited longer than twice the commit interval, and longer than a minute.
 
     `prepared` are tasks with the time since when they are Prepared. Only tables with such a task are judged. `intervals` has the commit
     interval of each known table.
     """
-    oldest: dict[TableIdentifier, tuple[datetime, CompactionTask]] = {}
+    oldest: dict[TableIdentifier, tuple[datetime, MergedWork[Work]]] = {}
     for task, since in prepared:
         if task.table not in oldest or since < oldest[task.table][0]:
             oldest[task.table] = (since, task)

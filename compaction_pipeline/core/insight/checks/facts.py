@@ -13,12 +13,14 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
+from compaction_pipeline.core.queue.task import TaskAttempt
 from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,9 @@ class Facts:
     tables: tuple[TableFacts, ...]
     nodes: tuple[NodeState, ...]
     open_nodes: frozenset[tuple[TableIdentifier, TableNode]] = frozenset()
-    unmerged: tuple[tuple[CompactionTask, Sequence[TaskAttempt]], ...] = ()
-    merged: tuple[CompactionTask, ...] = ()
-    prepared: tuple[tuple[CompactionTask, datetime], ...] = ()
+    unmerged: tuple[tuple[MergedWork[Work], Sequence[TaskAttempt]], ...] = ()
+    merged: tuple[MergedWork[Work], ...] = ()
+    prepared: tuple[tuple[MergedWork[Work], datetime], ...] = ()
     committed: tuple[Committed, ...] = ()
     queues: tuple[QueueWork, ...] = ()
     keys: tuple[KeysOfTable, ...] = ()

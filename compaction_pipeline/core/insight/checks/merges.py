@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
-from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
+from compaction_pipeline.core.queue.task import TaskAttempt
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.file_names import parse_name
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
@@ -16,12 +16,14 @@ from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text
 from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 # A merge puts a remainder that is smaller than a fragment into its last file. A fragment is at most half the target.
 _OVERSIZE = 1.5
 
 
-def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[CompactionTask, Sequence[TaskAttempt]]]) -> Judgement:
+def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[MergedWork[Work], Sequence[TaskAttempt]]]) -> Judgement:
     """Fail each node that had a digest mismatch and no commit since. `tried` are tasks with all their attempts.
 
     Only nodes whose rows were compared are judged: those with a committed merge, and those that fail.
@@ -42,7 +44,7 @@ def rows_preserved(nodes: Sequence[NodeState], tried: Iterable[tuple[CompactionT
     return Judgement("nodes", len({*done, *failures}), tuple(failures.values()), "with a merge", nothing)
 
 
-def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
+def target_file_size(tasks: Iterable[MergedWork[Work]]) -> Judgement:
     """Judge the files that the newest plan of each node wrote. The rest of a task's rows may fill one file below the target.
 
     A task that merges changes into a base store may leave one such file for each tree node. Tasks that only rewrite changes are not
@@ -62,7 +64,7 @@ def target_file_size(tasks: Iterable[CompactionTask]) -> Judgement:
     return Judgement("nodes", len(newest), tuple(failures.values()), "with a recent merge", "there is no recent merge")
 
 
-def _wrong_size(task: CompactionTask, written: Sequence[OutputFile]) -> str | None:
+def _wrong_size(task: MergedWork[Work], written: Sequence[OutputFile]) -> str | None:
     target = task.work.target_size_bytes
     of_tree_nodes: dict[DataTreeNode | None, list[int]] = defaultdict(list)
     for output in written:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.ids import TaskId
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.known_task import KnownTask
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import Place
 
 
@@ -28,12 +29,12 @@ class InWork:
     base_files: frozenset[str] = frozenset()
 
 
-def in_work(tasks: Iterable[CompactionTask], base_files: frozenset[str] = frozenset(), *, by_person: bool) -> InWork:
+def in_work(tasks: Iterable[KnownTask], base_files: frozenset[str] = frozenset(), *, by_person: bool) -> InWork:
     """Return what the tasks of a table hold; `base_files` are the paths of base files among it.
 
     The plan of a person may also replace tasks that failed and wait to be tried again.
     """
-    open_tasks: dict[Place, list[CompactionTask]] = defaultdict(list)
+    open_tasks: dict[Place, list[KnownTask]] = defaultdict(list)
     change_files: set[str] = set()
     for task in tasks:
         if task.is_final:

@@ -15,17 +15,18 @@ from compaction_pipeline.core.fragmentation.triggers import Trigger, new_files_t
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.plain.major import high_delete_ratios, joins_undersized
 from compaction_pipeline.core.planning.plain.node_view import NodeView
-from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.words import moment_text
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.merged import MergedWork
+from compaction_pipeline.core.work.work import Work
 
 
 def why_kept(
     view: NodeView,
     deletes: Sequence[LiveFile],
-    tasks: Sequence[CompactionTask],
+    tasks: Sequence[MergedWork[Work]],
     types: Collection[CompactionType],
     full: Trigger,
     now: datetime | None,
@@ -59,7 +60,7 @@ def why_kept(
     return None if minor.due and CompactionType.MINOR in types else minor.text
 
 
-def that_cannot_grow(view: NodeView, tasks: Sequence[CompactionTask]) -> frozenset[TaskId]:
+def that_cannot_grow(view: NodeView, tasks: Sequence[MergedWork[Work]]) -> frozenset[TaskId]:
     """Return those of a node's waiting tasks that stay when the node is planned again, because they have the largest size already.
 
     The new files then get a task of their own. Tasks of a task group are not among them: a plan replaces a group as a whole.
@@ -68,7 +69,7 @@ def that_cannot_grow(view: NodeView, tasks: Sequence[CompactionTask]) -> frozens
     return frozenset(task.task_id for task in tasks if not task.work.group and task.work.input_bytes >= least and _is_valid(task, view))
 
 
-def with_whole_groups(kept: Mapping[TableNode, str], waiting: Mapping[TableNode, Sequence[CompactionTask]]) -> Mapping[TableNode, str]:
+def with_whole_groups(kept: Mapping[TableNode, str], waiting: Mapping[TableNode, Sequence[MergedWork[Work]]]) -> Mapping[TableNode, str]:
     """Return the kept nodes, without those that share a task group with a node that is planned again.
 
     A plan replaces all waiting tasks of a group together. So it must plan all their nodes. `waiting` are the waiting tasks of the nodes
@@ -84,7 +85,7 @@ def with_whole_groups(kept: Mapping[TableNode, str], waiting: Mapping[TableNode,
             del left[node]
 
 
-def _is_valid(task: CompactionTask, view: NodeView) -> bool:
+def _is_valid(task: MergedWork[Work], view: NodeView) -> bool:
     """Return whether nothing has happened to the files of a waiting task that would make its commit a conflict."""
     work = task.work
     live = {file.path: file.data_sequence_number for file in view.available}
@@ -106,7 +107,7 @@ def _is_valid(task: CompactionTask, view: NodeView) -> bool:
     )
 
 
-def _is_major_due(view: NodeView, tasks: Sequence[CompactionTask]) -> bool:
+def _is_major_due(view: NodeView, tasks: Sequence[MergedWork[Work]]) -> bool:
     """Return whether a MAJOR is due for files that no waiting MAJOR or FULL takes."""
     covered = {file.path for task in tasks if task.work.type is not CompactionType.MINOR for file in task.work.inputs}
     rest = view.with_available([file for file in view.available if file.path not in covered])

@@ -119,3 +119,4 @@ class TaskListener(Protocol):
 
     def task_ended(self, task: CompactionTask, status: TaskStatus) -> None:
         """Learn that an attempt ended. `task` has its result and its present status, which `status` repeats."""
+        return
