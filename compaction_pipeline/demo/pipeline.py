@@ -116,6 +116,12 @@ def _due(services: Services, table: TableIdentifier) -> dict[str, str]:
     return {table.name: plan.reason.text} if plan.tasks or plan.reason.code not in NOTHING_TO_DO else {}
 
 
+def runs_in_progress(options: DemoOptions) -> int:
+    """How many runs have started and not ended. A run ends some seconds after its work is done."""
+    with DagsterInstance.from_config(str(options.dagster_home)) as instance:
+        return instance.get_runs_count(RunsFilter(statuses=[DagsterRunStatus.STARTING, DagsterRunStatus.STARTED]))
+
+
 @dataclass(frozen=True, slots=True)
 class RecordsBySensors:
     """The committed records. `sensors` maps the id of a record to the sensor that launched its run, where a sensor did."""
