@@ -24,6 +24,8 @@ SHAPE ?=
 PYTEST := $(BIN)/python -m pytest
 # Two workers fit a machine of 2 cores. Run `make test JOBS=4` on a larger one.
 JOBS ?= 2
+# Scenarios mostly wait for processes to start, to notice a kill or to end, so twice as many share the cores.
+SCENARIO_JOBS ?= $(shell expr 2 \* $(JOBS))
 # The tests of a file run one after the other, because they share servers. By itself pytest-xdist begins with the files of many tests, and
 # would leave the longest ones for the end: those of the demo have three tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
@@ -117,11 +119,11 @@ test-postgres: $(STAMP) ## tests on PostgreSQL
 
 test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"
-	@$(PYTEST) -q --stage=interop
+	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=interop
 
 test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
-	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=scenario
+	@$(PYTEST) -q -n $(SCENARIO_JOBS) $(BY_FILE) --stage=scenario
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
