@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.interop.amoro_reader import optimized_sequences
+from compaction_pipeline_tests.keyed.acting_catalog import ActingCatalog, Commit
 from compaction_pipeline_tests.keyed.compactions import Compactions
 from compaction_pipeline_tests.keyed.written import SCHEMA, Keyed
 from compaction_pipeline_tests.keyed.written import table_of as changes_of
@@ -50,14 +49,25 @@ def table_of(rows: Sequence[Row], columns: Schema = SCHEMA) -> pa.Table:
     return changes_of((("", row) for row in rows), columns).drop_columns(["_change_type"])
 
 
-def between(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], Any]) -> None:
-    """Let others act after the rows of an overwrite are written and before its commit: the first of them in the first overwrite."""
-    real, left = overwriting.write_files, list(acts)
+def between(catalog: ActingCatalog, *acts: Callable[[], Any], before: Callable[[], Any] | None = None) -> None:
+    """Let others act after the rows of an overwrite are written and before its commit: the first of them in the first overwrite.
 
-    def write_files(*arguments: Any) -> Any:
-        written = real(*arguments)
-        if left:
-            left.pop(0)()
-        return written
+    An overwrite begins by a commit to the change store. It loads the table again when its rows are written. `before` acts just before the
+    first overwrite begins.
+    """
+    first, left = [before] if before is not None else [], list(acts)
 
-    monkeypatch.setattr(overwriting, "write_files", write_files)
+    def act(name: str, commit: Commit) -> None:
+        if name == "t_change_" and first:
+            catalog.act = None
+            first.pop()()
+            catalog.act = act
+        commit()
+        if name == "t_change_" and left:
+            catalog.before_load = written
+
+    def written() -> None:
+        catalog.before_load = None
+        left.pop(0)()
+
+    catalog.act = act

@@ -110,9 +110,9 @@ def test_without_rows_nothing_is_replaced(keyed: Overwritten) -> None:
 # ---- changes, merges and other overwrites meanwhile
 
 
-def test_changes_that_land_while_rows_are_written_apply_to_them(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_land_while_rows_are_written_apply_to_them(keyed: Overwritten) -> None:
     keyed.insert(row(1, "old"))
-    between(monkeypatch, lambda: keyed.write(("DELETE", row(1)), ("DELETE", row(2)), ("INSERT", row(3, "later"))))
+    between(keyed.catalog, lambda: keyed.write(("DELETE", row(1)), ("DELETE", row(2)), ("INSERT", row(3, "later"))))
     assert keyed.overwrite(row(1, "new"), row(2, "new"), row(4, "new")) == 2
     keyed.check([row(3, "later"), row(4, "new")])
     assert keyed.compactions.compact() is not None
@@ -133,7 +133,7 @@ def test_a_merge_that_was_planned_before_is_not_committed_after(regions: Overwri
     regions.check([row(1, "new", "eu"), row(1, "a", "us"), row(2, "b", "us")])
 
 
-def test_a_merge_while_rows_are_written_stays_below_the_transaction(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merge_while_rows_are_written_stays_below_the_transaction(keyed: Overwritten) -> None:
     keyed.insert(row(1, "old"))
 
     def change_and_compact() -> None:
@@ -141,13 +141,13 @@ def test_a_merge_while_rows_are_written_stays_below_the_transaction(keyed: Overw
         assert keyed.compactions.compact() is not None
         assert keyed.sequences() == {(): 1}
 
-    between(monkeypatch, change_and_compact)
+    between(keyed.catalog, change_and_compact)
     assert keyed.overwrite(row(1, "new")) == 2
     assert keyed.sequences() == {(): 2}
     keyed.check([row(1, "new"), row(2, "later")])
 
 
-def test_an_overwrite_that_took_too_long_begins_again(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwrite_that_took_too_long_begins_again(keyed: Overwritten) -> None:
     keyed.insert(row(1, "old"))
     with keyed.stores()[0].transaction() as base:
         base.set_properties({"compaction.transaction.timeout": "1"})
@@ -159,15 +159,15 @@ def test_an_overwrite_that_took_too_long_begins_again(keyed: Overwritten, monkey
         merged.extend(keyed.base_paths())
 
     merged: list[str] = []
-    between(monkeypatch, change_and_compact)
+    between(keyed.catalog, change_and_compact)
     assert keyed.overwrite(row(1, "new")) == 4
     keyed.check([row(1, "new")])
     assert keyed.stored() == len(merged) + 1, "the file of the first try is gone; older snapshots still have those of the merge"
 
 
-def test_an_overwrite_that_is_always_passed_gives_up_and_leaves_no_file(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwrite_that_is_always_passed_gives_up_and_leaves_no_file(keyed: Overwritten) -> None:
     # Each of the others is written during one try, and nothing happens while its own rows are written.
-    between(monkeypatch, *[lambda: keyed.overwrite(row(7, "other")), lambda: None] * overwriting._BEGINNINGS)
+    between(keyed.catalog, *[lambda: keyed.overwrite(row(7, "other")), lambda: None] * overwriting._BEGINNINGS)
     with pytest.raises(RacesLost, match=r"changes up to \d+ went into the base store, and the overwrite is transaction"):
         keyed.overwrite(row(1, "new"))
     keyed.check([row(7, "other")])
@@ -175,9 +175,7 @@ def test_an_overwrite_that_is_always_passed_gives_up_and_leaves_no_file(keyed: O
 
 
 @pytest.mark.parametrize("when", ["after the rows are written", "before the swap"])
-def test_of_two_overwrites_at_once_the_one_that_is_committed_last_counts(
-    keyed: Overwritten, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_of_two_overwrites_at_once_the_one_that_is_committed_last_counts(keyed: Overwritten, when: str) -> None:
     keyed.insert(row(1, "old"))
 
     def other() -> None:
@@ -192,7 +190,7 @@ def test_of_two_overwrites_at_once_the_one_that_is_committed_last_counts(
 
         keyed.catalog.in_place_of_commits("t", race)
     else:
-        between(monkeypatch, other)
+        between(keyed.catalog, other)
     # The other one is transaction 3, so this one begins again.
     assert keyed.overwrite(row(1, "new")) == 4
     keyed.check([row(1, "new")])

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 
 from compaction_pipeline.core.errors import RacesLost
-from compaction_pipeline.iceberg.keyed.append import begin_overwrite
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
 from compaction_pipeline.keyed import KeyedTable
-from compaction_pipeline.keyed import overwrite as overwriting
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.overwrites import between, table_of
 from compaction_pipeline_tests.keyed.written import BY_REGION
@@ -57,18 +53,6 @@ def log(tmp_path: Path) -> Written:
     return Written(tmp_path)
 
 
-def before_beginning(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
-    """Let others act after the first overwrite has looked at the table, and before its transaction begins."""
-    left = [act]
-
-    def begin(*arguments: Any) -> int:
-        while left:
-            left.pop()()
-        return begin_overwrite(*arguments)
-
-    monkeypatch.setattr(overwriting, "begin_overwrite", begin)
-
-
 def test_an_overwrite_waits_for_a_transaction_that_began_before(log: Written) -> None:
     number = log.begin()
     with pytest.raises(
@@ -83,8 +67,8 @@ def test_an_overwrite_waits_for_a_transaction_that_began_before(log: Written) ->
     log.check([row(1, "eu", "new")])
 
 
-def test_a_transaction_that_begins_just_before_the_overwrite_stops_its_commit(log: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    before_beginning(monkeypatch, log.begin)
+def test_a_transaction_that_begins_just_before_the_overwrite_stops_its_commit(log: Written) -> None:
+    between(log.catalog, before=log.begin)
     with pytest.raises(RacesLost, match=r"transaction 2 began at .* nothing was overwritten"):
         log.overwrite("new")
     assert log.base.refresh().current_snapshot() is None
@@ -96,24 +80,22 @@ def test_a_transaction_that_begins_just_before_the_overwrite_stops_its_commit(lo
     log.check([row(1, "eu", "new")])
 
 
-def test_changes_of_an_earlier_transaction_that_land_meanwhile_are_replaced_too(log: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    before_beginning(monkeypatch, log.begin)
-    between(monkeypatch, lambda: log.upsert(2))
+def test_changes_of_an_earlier_transaction_that_land_meanwhile_are_replaced_too(log: Written) -> None:
+    between(log.catalog, lambda: log.upsert(2), before=log.begin)
     assert log.overwrite("new") == 5, "it began again as a transaction after the changes"
     log.check([row(1, "eu", "new")])
     assert log.base_files_stored() == 1
 
 
-def test_changes_of_an_earlier_transaction_in_another_partition_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_an_earlier_transaction_in_another_partition_stay(tmp_path: Path) -> None:
     log = Written(tmp_path, BY_REGION)
-    before_beginning(monkeypatch, log.begin)
-    between(monkeypatch, lambda: log.upsert(2, region="us"))
+    between(log.catalog, lambda: log.upsert(2, region="us"), before=log.begin)
     assert log.overwrite("new") == 3
     log.check([row(1, "eu", "new"), row(1, "us", "upserted by 2")])
 
 
-def test_changes_of_a_transaction_that_begins_after_the_overwrite_apply_to_it(log: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    between(monkeypatch, log.begin)
+def test_changes_of_a_transaction_that_begins_after_the_overwrite_apply_to_it(log: Written) -> None:
+    between(log.catalog, log.begin)
     assert log.overwrite("new") == 2
     log.check([row(1, "eu", "new")])
     log.check([log.upsert(3)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,6 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.keyed import KeyedTable
-from compaction_pipeline.keyed import append as appending
 from compaction_pipeline_tests.keyed.compacted import Compacted
 from compaction_pipeline_tests.keyed.overwrites import Overwritten, table_of
 from compaction_pipeline_tests.keyed.written import row
@@ -95,16 +93,16 @@ def test_numbers_of_old_versions_above_those_of_the_change_store_are_read_and_no
 # ---- a batch
 
 
-def test_a_batch_of_changes_sees_that_an_overwrite_landed_it_meanwhile(keyed: Overwritten, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = appending.write_files
+def test_a_batch_of_changes_sees_that_an_overwrite_landed_it_meanwhile(keyed: Overwritten) -> None:
+    location = Path(keyed.stores()[1].location().removeprefix("file://"))
 
-    def write_files(*arguments: Any) -> Any:
-        written = real(*arguments)
-        assert keyed.overwrite(row(1, "overwritten"), sink_id="a", batch=1) == 1
-        return written
+    def once_written() -> None:
+        if list(location.glob("data/**/*.parquet")):
+            keyed.catalog.before_load = None
+            assert keyed.overwrite(row(1, "overwritten"), sink_id="a", batch=1) == 1
 
-    monkeypatch.setattr(appending, "write_files", write_files)
+    keyed.catalog.before_load = once_written
     assert keyed.insert(row(1, "changed"), sink_id="a", batch=1) is None
     keyed.check([row(1, "overwritten")])
-    location = Path(keyed.stores()[1].location().removeprefix("file://"))
+    assert keyed.catalog.before_load is None
     assert not list(location.glob("data/**/*.parquet")), "the files of the batch are gone"
