@@ -24,8 +24,11 @@ from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline.iceberg.keyed.sequences import fields_of_spec, read_sequences
 from compaction_pipeline.iceberg.keyed.stores import load_stores
+from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
+from compaction_pipeline.merging.keyed.to_base import merge_changes
 from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog
+from compaction_pipeline_tests.merging.counted_files import CountedFiles
 from compaction_pipeline_tests.works import merge_task, task_work
 
 MIB = 1024 * 1024
@@ -113,6 +116,15 @@ def _node(file: LiveFile) -> DataTreeNode:
 def run(log: ChangeLog, task: CompactionTask, **properties: str) -> MergeResult:
     """Merge, without a commit. A failure is a result with an error."""
     return merge_task(task, layout_of_table(log, **properties), {})
+
+
+def opened_by(log: ChangeLog, task: CompactionTask) -> list[str]:
+    """The paths of the files that a merge opens, once each time. What it writes is deleted."""
+    layout = layout_of_table(log)
+    counted = CountedFiles({}, layout.location)
+    merge_changes(task.merge_input(layout), counted, SharedDeletes())
+    counted.delete_written()
+    return counted.opened
 
 
 def small_batches(patch: pytest.MonkeyPatch) -> None:

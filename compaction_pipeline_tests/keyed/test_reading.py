@@ -18,10 +18,14 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType, Stru
 
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, TableRefused
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.keyed.stores import load_stores
+from compaction_pipeline.iceberg.scan import layout_of
 from compaction_pipeline.keyed import KeyedTable
-from compaction_pipeline.merging.keyed import merge_on_read, scanned_rows
+from compaction_pipeline.merging.keyed.merge_on_read import KeyedReader
+from compaction_pipeline.merging.reading.read import TableShape
 from compaction_pipeline_tests.keyed.change_logs import SCHEMA, ChangeLog, partition_of, positions_file, row
 from compaction_pipeline_tests.keyed.keys import KEYS, by, node_of
+from compaction_pipeline_tests.merging.counted_files import CountedFiles
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
 
 
@@ -338,15 +342,13 @@ def test_random_logs_are_read_as_amoros_rules_say(spec: PartitionSpec, steps: li
             )
     judged = log.judged()
     assert bag_difference(log.scanned(), judged) == ""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanned_rows, "_DELETE_BYTES", 500)
-        assert bag_difference(log.scanned(), judged) == "", "deletes that do not fit in memory"
+    assert bag_difference(read_with(log, 500)[0], judged) == "", "deletes that do not fit in memory"
 
 
 # ---- many deletes
 
 
-def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog) -> None:
     first = log.base_rows(1, 1, [row(number, v="base") for number in range(0, 3000, 2)])
     log.commit_base(first)
     log.commit_base(deleted={first.path: [1, 2]})
@@ -354,20 +356,17 @@ def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog, 
     log.commit(log.changes(1, "ED", 0, [(row(number), number) for number in range(0, 3000, 3)]))
     log.commit(log.changes(3, "I", 0, [(row(number, v="again"), number) for number in range(0, 90, 9)]))
     held = log.scanned()
-    monkeypatch.setattr(scanned_rows, "_DELETE_BYTES", 20_000)
-    parts = _count_parts(monkeypatch)
-    assert bag_difference(log.scanned(), held) == ""
-    assert max(parts) > 4
+    found, opened = read_with(log, 20_000)
+    assert bag_difference(found, held) == ""
+    assert opened.count(first.path) > 5, "it is read once for each of more than four parts of the deletes, and once for its rows"
     log.check(held)
 
 
-def _count_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    counted: list[int] = []
-    real = merge_on_read.MarkedDeletes
-
-    def made(deletes: Any, parts: int, *others: Any) -> Any:
-        counted.append(parts)
-        return real(deletes, parts, *others)
-
-    monkeypatch.setattr(merge_on_read, "MarkedDeletes", made)
-    return counted
+def read_with(log: ChangeLog, delete_bytes: int) -> tuple[list[Row], list[str]]:
+    """The rows that the product reads with this memory for deletes, and the paths of the files that it opens, once each time."""
+    stores = load_stores(log.catalog, ("db", "t"))
+    base, change = (TableShape.of(layout_of(store.metadata)) for store in (stores.base, stores.change))
+    files = CountedFiles(stores.base.io.properties, stores.base.location())
+    reader = KeyedReader(files, base, change, stores.key, stores.base.schema().fields, 256 * 1024 * 1024, delete_bytes)
+    rows = [row for node in stores.nodes(lambda file: True) for batch in reader.batches(node) for row in batch.to_pylist()]
+    return rows, files.opened

@@ -21,8 +21,8 @@ from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging import convert
-from compaction_pipeline.merging.keyed import merge_on_read, node_writer, to_base
-from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, run, small_batches, task_of
+from compaction_pipeline.merging.keyed import node_writer, to_base
+from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, opened_by, run, small_batches, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.keys import KEYS, by, node_of
 from compaction_pipeline_tests.reference_reader import bag_difference, canonical
@@ -415,10 +415,7 @@ def test_nodes_without_shared_rows_are_checked_when_all_new_files_are_of_the_roo
 # ---- memory, order and files
 
 
-def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
-    real = merge_on_read.MarkedDeletes
-    monkeypatch.setattr(merge_on_read, "MarkedDeletes", lambda *args: counted.append(args[1]) or real(*args))
+def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog) -> None:
     marked = log.base_rows(1, 0, [row(number) for number in range(0, 4000, 2)])
     log.commit_base(marked, log.base_rows(1, 0, [row(number) for number in range(4001, 6000, 2)]))
     log.commit(log.changes(1, "I", 0, [(row(number, v="new"), number) for number in range(1, 4000, 2)]))
@@ -427,9 +424,10 @@ def test_deletes_that_do_not_fit_in_memory_delete_the_same_rows(log: ChangeLog, 
         log.changes(1, "I", 0, [(row(number, v="again"), number) for number in range(0, 90, 9)]),
     )
     before = log.judged()
-    compact(log, merged, Choices(marked=[marked.path], memory_bytes=MIB // 2))
-    assert counted
-    assert max(counted) > 3
+    choices = Choices(marked=[marked.path], memory_bytes=MIB // 2)
+    opened = opened_by(log, task_of(log, merged, choices=choices))
+    assert opened.count(marked.path) > 4, "it is read once for each of more than three parts of the deletes, and once to be marked"
+    compact(log, merged, choices)
     log.check(before)
 
 
