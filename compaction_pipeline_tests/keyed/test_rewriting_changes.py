@@ -22,11 +22,11 @@ from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.stores import load_stores
-from compaction_pipeline.merging.writing.write import DataWriter
 from compaction_pipeline_tests.keyed.base_merges import Choices, compact
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.delta_merges import MIB, opened_by, rewrite, run, task_of
 from compaction_pipeline_tests.keyed.keys import KEYS, by, node_of
+from compaction_pipeline_tests.merging.broken_writer import write_otherwise
 from compaction_pipeline_tests.reference_reader import Row, bag_difference, canonical
 
 SMALL, MIDDLE, LARGE = MIB // 64, 2 * MIB, 256 * MIB
@@ -335,17 +335,12 @@ def test_a_transaction_above_the_files_own_number_is_refused(log: ChangeLog) -> 
 def test_a_row_that_is_lost_or_changed_on_its_way_shows_and_no_file_stays(
     log: ChangeLog, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = DataWriter.write
-
-    def write(self: DataWriter, partition: Any, batch: Any, names: Any = None) -> None:
-        if how == "lost":
-            real(self, partition, batch.slice(1), names)
-        else:
-            real(self, partition, batch.set_column(5, batch.schema.field(5), pc.add(batch.column(5), 1)), names)
+    def change(batch: Any) -> list[Any]:
+        return [batch.slice(1) if how == "lost" else batch.set_column(5, batch.schema.field(5), pc.add(batch.column(5), 1))]
 
     log.commit(log.changes(1, "I", 0, [(row(1), 1), (row(2), 2)]))
     log.commit(log.changes(1, "I", 0, [(row(3), 1), (row(4), 2)]))
-    monkeypatch.setattr(DataWriter, "write", write)
+    write_otherwise(monkeypatch, change)
     before = set(Path(log.change.location().removeprefix("file://")).rglob("*.parquet"))
     result = run(log, task_of(log, log.change_files()))
     assert result.end_reason is EndReason.DIGEST_MISMATCH

@@ -21,10 +21,11 @@ from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.merging import convert
-from compaction_pipeline.merging.keyed import node_writer, to_base
+from compaction_pipeline.merging.keyed import to_base
 from compaction_pipeline_tests.keyed.base_merges import MIB, Choices, compact, figures, names_of, opened_by, run, small_batches, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.keys import KEYS, by, node_of
+from compaction_pipeline_tests.merging.broken_writer import write_otherwise
 from compaction_pipeline_tests.reference_reader import bag_difference, canonical
 
 ONE_BUCKET = {"base__file-index__hash-bucket": "1"}
@@ -566,9 +567,8 @@ def test_buckets_that_are_no_power_of_two_are_refused(log: ChangeLog) -> None:
 
 def test_a_row_that_is_lost_on_its_way_shows(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     merged = log.commit(log.changes(1, "I", 0, [(row(number), number) for number in range(30)]))
-    real = node_writer.NodeWriter.write
-    monkeypatch.setattr(node_writer.NodeWriter, "write", lambda self, partition, batch: real(self, partition, batch.slice(1)))
-    result = run(log, task_of(log, merged))
+    write_otherwise(monkeypatch, lambda batch: [batch.slice(1)])
+    result = run(log, task_of(log, merged), **ONE_BUCKET)
     assert result.end_reason is EndReason.DIGEST_MISMATCH
     assert "30 must be written, but 29 were" in str(result.error)
     assert not list(Path(log.base.location().removeprefix("file://")).rglob("*.parquet"))
@@ -576,13 +576,8 @@ def test_a_row_that_is_lost_on_its_way_shows(log: ChangeLog, monkeypatch: pytest
 
 def test_a_row_that_is_changed_on_its_way_shows(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     merged = log.commit(log.changes(1, "I", 0, [(row(number, v="a"), number) for number in range(30)]))
-    real = node_writer.NodeWriter.write
-
-    def changed(self: Any, partition: Any, batch: Any) -> None:
-        real(self, partition, batch.take([1, *range(1, batch.num_rows)]))
-
-    monkeypatch.setattr(node_writer.NodeWriter, "write", changed)
-    result = run(log, task_of(log, merged))
+    write_otherwise(monkeypatch, lambda batch: [batch.take([1, *range(1, batch.num_rows)])])
+    result = run(log, task_of(log, merged), **ONE_BUCKET)
     assert result.end_reason is EndReason.DIGEST_MISMATCH
     assert "the rows written are not the rows read" in str(result.error)
 
