@@ -51,13 +51,18 @@ LoggedRow = tuple[Row] | tuple[Row, int] | tuple[Row, int, int]
 
 
 class ChangeLog:
-    """A keyed table `db.t` in an empty catalog."""
+    """A keyed table `db.t` in an empty catalog, which may have more properties."""
 
     def __init__(
-        self, folder: Path, schema: Schema = SCHEMA, key: Sequence[str] = ("id",), spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
+        self,
+        folder: Path,
+        schema: Schema = SCHEMA,
+        key: Sequence[str] = ("id",),
+        spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+        **properties: str,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.catalog = ActingCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh")
+        self.catalog = ActingCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/wh", **properties)
         self.catalog.create_namespace("db")
         common = {"table-format": "MIXED_ICEBERG", "mixed-format.primary-key-fields": ",".join(key)}
         base = {**common, "mixed-format.table-store": "base", "mixed-format.change.identifier": "db.t_change_"}

@@ -19,14 +19,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.core.queue.task import CompactionTask
-from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.merging.deletes import deletes, positions
+from compaction_pipeline.merging.deletes import deletes
 from compaction_pipeline.merging.deletes.keys import KeySet
 from compaction_pipeline.merging.deletes.shared_deletes import DeleteFile, KeyFiles, SharedDeletes
 from compaction_pipeline.merging.memory import PeakMemory
-from compaction_pipeline.merging.reading.read import DataReader
+from compaction_pipeline_tests.merging.counting_io import COUNTING, CountingIO
 from compaction_pipeline_tests.merging.files import MIB, Table, long, rows_of, text
 from compaction_pipeline_tests.works import merge_task
 
@@ -140,46 +140,39 @@ def _written(folder: Path, steps: list[Any]) -> _World:
 # ---- shared sets
 
 
-def _opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list to which the path of each delete file is added when it is opened."""
-    real, paths = DataReader.open, []
-
-    def noted(self: DataReader, file: LiveFile, **options: Any) -> Any:
-        if file.content is not FileContent.DATA:
-            paths.append(file.path)
-        return real(self, file, **options)
-
-    monkeypatch.setattr(DataReader, "open", noted)
-    return paths
+def _opened(table: Table) -> list[str]:
+    """The path of each delete file that was read since the table was made, once each time."""
+    paths = {delete.path for delete in table.deletes}
+    return [path for path in CountingIO.opened if path in paths]
 
 
 def _merged(table: Table, shared: SharedDeletes, *inputs: LiveFile, **options: Any) -> MergeResult:
-    result = merge_task(_task(table, inputs, table.deletes, **options), table.layout(), {}, shared)
+    result = merge_task(_task(table, inputs, table.deletes, **options), table.layout(), COUNTING, shared)
     assert result.error is None
     return result
 
 
-def test_a_delete_file_is_read_once_for_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delete_file_is_read_once_for_all_tasks(tmp_path: Path) -> None:
     table = Table(tmp_path)
     files = [table.append([{"id": 10 * number + index, "name": ""} for index in range(4)]) for number in range(3)]
     table.delete_equal([{"id": 1}, {"id": 21}], [long(1, "id")])
     table.delete_positions([(file.path, 3) for file in files])
-    opened, shared = _opened(monkeypatch), SharedDeletes()
+    shared = SharedDeletes()
     results = [_merged(table, shared, file) for file in files]
     assert [[row["id"] for row in rows_of(result.outputs)] for result in results] == [[0, 2], [10, 11, 12], [20, 22]]
-    assert sorted(opened) == sorted(delete.path for delete in table.deletes)
+    assert sorted(_opened(table)) == sorted(delete.path for delete in table.deletes)
 
 
-def test_a_set_serves_a_task_whose_inputs_are_newer_than_some_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_serves_a_task_whose_inputs_are_newer_than_some_of_its_files(tmp_path: Path) -> None:
     table = Table(tmp_path)
     old = table.append([{"id": 1, "name": "old"}, {"id": 2, "name": "old"}])
     first = table.delete_equal([{"id": 1}], [long(1, "id")])
     new = table.append([{"id": 1, "name": "new"}, {"id": 2, "name": "new"}])
     second = table.delete_equal([{"id": 2}], [long(1, "id")])
-    opened, shared = _opened(monkeypatch), SharedDeletes()
+    shared = SharedDeletes()
     assert _merged(table, shared, old).rows_written == 0
     assert [row["id"] for row in rows_of(_merged(table, shared, new).outputs)] == [1]
-    assert opened == [first.path, second.path]
+    assert _opened(table) == [first.path, second.path]
 
 
 def test_a_set_does_not_serve_a_task_of_an_older_snapshot(tmp_path: Path) -> None:
@@ -193,14 +186,14 @@ def test_a_set_does_not_serve_a_task_of_an_older_snapshot(tmp_path: Path) -> Non
     assert [row["id"] for row in rows_of(_merged(table, shared, file).outputs)] == [2]
 
 
-def test_keys_that_are_many_for_one_task_are_held_once_a_second_task_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_are_many_for_one_task_are_held_once_a_second_task_asks_for_them(tmp_path: Path) -> None:
     table = Table(tmp_path)
     files = [table.append([{"id": number, "name": ""}, {"id": -1, "name": ""}]) for number in range(4)]
     table.delete_equal([{"id": index} for index in range(70_000)], [long(1, "id")])
-    opened, shared = _opened(monkeypatch), SharedDeletes()
+    shared = SharedDeletes()
     assert [_merged(table, shared, file).rows_deleted_by_equality for file in files] == [1, 1, 1, 1]
     # The file is read once beside the rows of the first task, and once for the set.
-    assert len(opened) == 2
+    assert len(_opened(table)) == 2
 
 
 def test_sets_that_a_task_cannot_use_are_freed_before_it_reads(tmp_path: Path) -> None:
@@ -250,36 +243,35 @@ def test_files_too_old_for_the_inputs_may_be_in_the_set(extra: int, oldest: int,
 # ---- position deletes of many data files
 
 
-def test_of_a_large_position_delete_only_row_groups_that_may_name_an_input_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(positions, "kept_for_others", lambda *_: {})
-    monkeypatch.setattr(deletes, "kept_for_others", lambda *_: {})
+@pytest.mark.parametrize("damaged", [(), (0, 2), (1,)])
+def test_of_a_large_position_delete_only_row_groups_that_may_name_an_input_are_read(tmp_path: Path, damaged: Sequence[int]) -> None:
     table = Table(tmp_path)
-    files = [table.append([{"id": 10 * number + index, "name": ""} for index in range(6)]) for number in range(8)]
-    named = [(file.path, position) for file in sorted(files, key=lambda each: each.path) for position in (0, 5)]
-    path = _rewritten_in_groups(table.delete_positions(named), 4)
-    groups: list[list[int]] = []
-    real = pa.parquet.ParquetFile.iter_batches
-
-    def noted(self: Any, *args: Any, **options: Any) -> Any:
-        if self.schema_arrow.names == ["file_path", "pos"]:
-            groups.append(options["row_groups"])
-        return real(self, *args, **options)
-
-    monkeypatch.setattr(pa.parquet.ParquetFile, "iter_batches", noted)
+    files = [table.append([{"id": 100 * number + index, "name": ""} for index in range(12)]) for number in range(8)]
     order = sorted(files, key=lambda each: each.path)
-    result = _merged(table, SharedDeletes(), order[2], order[3], order[7])
-    assert Path(path).exists()
-    assert [row["id"] % 10 for row in rows_of(result.outputs)] == [1, 2, 3, 4] * 3
-    assert groups == [[1], [3]]
+    # These positions are too many to be kept for other tasks.
+    delete = table.delete_positions([(file.path, position) for file in order for position in range(10)])
+    _rewrite_in_groups(delete, 20)
+    for group in damaged:
+        _damage(delete, group)
+    inputs = order[2], order[3], order[7]
+    result = merge_task(_task(table, inputs, table.deletes, memory=MIB // 256), table.layout(), {}, SharedDeletes())
+    assert (result.error is None) is (1 not in damaged), result.error
+    assert [row["id"] % 100 for row in rows_of(result.outputs)] == [10, 11] * 3 * (1 not in damaged)
 
 
-def _rewritten_in_groups(delete: LiveFile, rows: int) -> str:
-    """Rewrite the delete file with row groups of this many rows. Returns its path."""
+def _rewrite_in_groups(delete: LiveFile, rows: int) -> None:
+    """Rewrite the delete file with row groups of this many rows."""
     content = pa.parquet.read_table(delete.path)
     pa.parquet.write_table(content, delete.path, row_group_size=rows, store_schema=False)
-    return delete.path
+
+
+def _damage(delete: LiveFile, group: int) -> None:
+    """Overwrite the pages of a row group. Its footer stays as it is."""
+    found = pa.parquet.read_metadata(delete.path).row_group(group)
+    with Path(delete.path).open("r+b") as file:
+        for column in (found.column(number) for number in range(found.num_columns)):
+            file.seek(column.dictionary_page_offset or column.data_page_offset)
+            file.write(b"\xff" * column.total_compressed_size)
 
 
 # ---- memory

@@ -22,13 +22,14 @@ from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.keyed.compacted import expire
+from compaction_pipeline_tests.merging.counting_io import COUNTING, CountingIO
 
 Opened = Callable[..., list[str]]
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> ChangeLog:
-    return ChangeLog(tmp_path)
+    return ChangeLog(tmp_path, **COUNTING)
 
 
 @pytest.fixture
@@ -37,21 +38,15 @@ def kept() -> KeptManifests:
 
 
 @pytest.fixture
-def opened(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> Opened:
+def opened(log: ChangeLog) -> Opened:
     """The names of the manifests that were opened since the last call, sorted; with `of=".parquet"` those of the data files."""
-    kind, paths = type(log.change.io), list[str]()
-    new_input = kind.new_input
-
-    def counted(io: object, location: str) -> object:
-        paths.append(location)
-        return new_input(io, location)  # type: ignore[arg-type]
 
     def since(of: str = ".avro") -> list[str]:
-        names = [path.rsplit("/", 1)[-1] for path in paths]
-        paths.clear()
+        names = [path.rsplit("/", 1)[-1] for path in CountingIO.opened]
+        CountingIO.opened.clear()
         return sorted(each for each in names if each.endswith(of) and not each.startswith("snap-"))
 
-    monkeypatch.setattr(kind, "new_input", counted)
+    since()
     return since
 
 
@@ -191,7 +186,7 @@ def test_memory_is_bounded_and_a_large_table_is_kept_in_part(log: ChangeLog, ope
 
 def test_the_table_that_was_looked_at_longest_ago_is_forgotten_first(tmp_path: Path, opened: Opened) -> None:
     kept = KeptManifests(most_files=5)
-    one, two, three = (ChangeLog(tmp_path / name) for name in ("one", "two", "three"))
+    one, two, three = (ChangeLog(tmp_path / name, **COUNTING) for name in ("one", "two", "three"))
     for each in (one, two, three):
         each.commit(each.changes(1, "I", 0, [(row(1), 1)]))
     for each in (one, two, one, three):
