@@ -6,7 +6,6 @@ import json
 from datetime import datetime, timedelta, timezone
 
 import dagster as dg
-import pytest
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import NodeOverview
@@ -15,9 +14,12 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.file_events import MOST_EVENTS
 from compaction_pipeline.defs.walk import Walk, next_keys, walked
+from compaction_pipeline.services.insight.overviews import tables_with_nodes
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import DELTA_FILES, NAMES
+from compaction_pipeline_tests.statements import statements
 
 NOW = datetime(2026, 5, 1, 23, tzinfo=timezone.utc)
 ORDERS = TableIdentifier("lake", ("shop",), "orders")
@@ -84,7 +86,7 @@ def test_after_the_last_key_the_first_one_follows() -> None:
     assert next_keys([], "b") == []
 
 
-def test_a_tick_with_nothing_new_reads_neither_nodes_nor_partitions(lake: Lake, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_with_nothing_new_reads_neither_nodes_nor_partitions(lake: Lake, services: OpenedServices, tick: Tick) -> None:
     lake.orders.transaction().set_properties({"self-optimizing.minor.trigger.file-count": "50"}).commit_transaction()
     tick("snapshot_sensor")
     cursor = None
@@ -92,10 +94,14 @@ def test_a_tick_with_nothing_new_reads_neither_nodes_nor_partitions(lake: Lake, 
         cursor = tick("fragmentation_sensor", cursor).cursor
     assert json.loads(cursor or "")["walk"].split(" ")[1] == "0"
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("nothing changed, so this need not be read")
+    def overviews() -> list[object]:
+        stores = services.stores
+        return [each.nodes for each in tables_with_nodes(stores.catalogs.entries(), stores.tables, stores.tasks, services.clock())]
 
-    monkeypatch.setattr("compaction_pipeline.defs.walk.known_nodes", refuse)
-    monkeypatch.setattr("compaction_pipeline.services.insight.overviews.node_overview", refuse)
-    monkeypatch.setattr("compaction_pipeline.storage.tables.node_state", refuse)
-    assert tick("fragmentation_sensor", cursor).asset_events == []
+    before = overviews()
+    with statements() as asked:
+        assert tick("fragmentation_sensor", cursor).asset_events == []
+    assert not [each for each in asked if "FROM compaction_node" in each]
+    [newest] = [each for each in asked if "FROM dynamic_partitions" in each]
+    assert "LIMIT" in newest
+    assert all(one is other for one, other in zip(before, overviews(), strict=True)), "overviews of nodes were made anew"
