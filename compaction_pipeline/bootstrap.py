@@ -41,7 +41,7 @@ class Services(Foundations, EveryService):
     def _leases(self) -> Leases:
         from compaction_pipeline.services.held_lease import Leases
 
-        return Leases(self._stores.leases, self.clock, heartbeat, self.new_owner)
+        return Leases(self._stores.leases, self.clock, self._heartbeat, self.new_owner)
 
     @cached_property
     def _new_id(self) -> Callable[[], str]:

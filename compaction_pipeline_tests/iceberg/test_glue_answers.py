@@ -45,19 +45,23 @@ def concurrent_modification(resent: int) -> CommitFailedException:
 
 @pytest.fixture
 def glue(lake: Lake) -> Lake:
-    """A lake whose catalog is called like PyIceberg's for Glue. As that one does, it writes the metadata file first."""
-    lake.catalog.__class__ = type("GlueCatalog", (type(lake.catalog),), {})
+    """A lake whose catalog is called like PyIceberg's for Glue. As that one does, it writes the metadata file first.
+
+    Its first commits are answered by `plans`, which may carry them out.
+    """
+    real = type(lake.catalog)
+
+    def commit_table(self: Any, *asked: Any) -> Any:
+        return self.plans.pop()(lambda: real.commit_table(self, *asked)) if self.plans else real.commit_table(self, *asked)
+
+    lake.catalog.__class__ = type("GlueCatalog", (real,), {"commit_table": commit_table, "plans": []})
     return lake
 
 
-def fault(lake: Lake, monkeypatch: pytest.MonkeyPatch, first: Callable[[Callable[[], Any]], Any]) -> None:
-    """Let the first commit be answered by `first`, which may carry it out."""
-    real, plans = lake.catalog.commit_table, [first]
-
-    def commit_table(*asked: Any) -> Any:
-        return plans.pop()(lambda: real(*asked)) if plans else real(*asked)
-
-    monkeypatch.setattr(lake.catalog, "commit_table", commit_table)
+def fault(lake: Lake, first: Callable[[Callable[[], Any]], Any]) -> None:
+    """Let the first commit be answered by `first`."""
+    catalog: Any = lake.catalog
+    catalog.plans.append(first)
 
 
 def test_a_timeout_of_glue_does_not_say_that_the_metadata_file_was_not_written(glue: Lake) -> None:
@@ -67,7 +71,7 @@ def test_a_timeout_of_glue_does_not_say_that_the_metadata_file_was_not_written(g
     assert is_metadata_not_written(glue.catalog, OSError(28, "No space left on device"))
 
 
-def test_a_commit_that_glue_carried_out_without_an_answer_keeps_its_manifests(glue: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_that_glue_carried_out_without_an_answer_keeps_its_manifests(glue: Lake) -> None:
     t = glue.table()
     t.ids(1)
     t.ids(2)
@@ -77,7 +81,7 @@ def test_a_commit_that_glue_carried_out_without_an_answer_keeps_its_manifests(gl
         swap()
         raise ReadTimeoutError("Read timeout on endpoint URL: https://glue.eu-central-1.amazonaws.com/")
 
-    fault(glue, monkeypatch, silent)
+    fault(glue, silent)
     try:
         assert t.commit(merge).state is CommitState.COMMITTED
     finally:
@@ -92,7 +96,7 @@ def test_a_conflict_that_answers_a_request_sent_twice_proves_nothing(glue: Lake)
     assert answer_of(catalog, twice, ()) is Answer.UNKNOWN
 
 
-def test_a_request_of_a_commit_that_glue_still_carries_out_finds_its_manifests(glue: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_a_commit_that_glue_still_carries_out_finds_its_manifests(glue: Lake) -> None:
     t = glue.table()
     t.ids(1)
     t.ids(2)
@@ -107,7 +111,7 @@ def test_a_request_of_a_commit_that_glue_still_carries_out_finds_its_manifests(g
         while held:
             held.pop()()
 
-    fault(glue, monkeypatch, still_working)
+    fault(glue, still_working)
     try:
         outcome = IcebergCommitter(glue.catalogs, sleep=go_on).commit(t.identifier, "record-1", [merge])
         assert outcome.state in (CommitState.UNKNOWN, CommitState.COMMITTED)
@@ -116,7 +120,7 @@ def test_a_request_of_a_commit_that_glue_still_carries_out_finds_its_manifests(g
         assert t.live_ids() == [1, 2]
 
 
-def test_a_request_of_a_writer_that_glue_still_carries_out_finds_its_manifests(glue: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_of_a_writer_that_glue_still_carries_out_finds_its_manifests(glue: Lake) -> None:
     t = glue.table()
     t.ids(1)
     file, held = t.data_file([{"id": 2, "name": "n2"}]), list[Callable[[], Any]]()
@@ -137,7 +141,7 @@ def test_a_request_of_a_writer_that_glue_still_carries_out_finds_its_manifests(g
         while held:
             held.pop()()
 
-    fault(glue, monkeypatch, still_working)
+    fault(glue, still_working)
     try:
         with pytest.raises(CommitStateUnknown):
             commit_write(store, "table db.t", stage, go_on)

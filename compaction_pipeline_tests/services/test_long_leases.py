@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline import bootstrap
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 from compaction_pipeline.core.planning.plan import PlanRequest
@@ -33,7 +32,7 @@ class SlowHouse(House):
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowHouse]:
+def house(tmp_path: Path) -> Iterator[SlowHouse]:
     house = SlowHouse(tmp_path)
     house.beats = []
 
@@ -45,7 +44,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowHouse
         finally:
             house.beats.remove(renew)
 
-    monkeypatch.setattr(bootstrap, "heartbeat", heartbeat)
+    house.services._heartbeat = heartbeat
     yield house
     house.services.close()
 

@@ -11,7 +11,6 @@ from sqlalchemy import text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.planning.table_planning import TablePlanning
-from compaction_pipeline.storage import engine as engine_module
 from compaction_pipeline.storage.engine import lock, open_state, reading, shown, writing
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import NOW, TABLE
@@ -123,12 +122,12 @@ def test_what_was_written_is_there_when_opened_again(state_url: str) -> None:
 
 
 @pytest.mark.postgres
-def test_a_process_that_stands_still_in_a_transaction_blocks_others_only_for_a_while(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_module, "STILL_IN_TRANSACTION_SECONDS", 1)
+def test_a_process_that_stands_still_in_a_transaction_blocks_others_only_for_a_while(postgres_url: str) -> None:
     still, other = open_state(postgres_url), open_state(postgres_url)
     with pytest.raises(StorageUnavailable), writing(still) as connection:  # noqa: PT012
+        assert connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one() == "1min"
+        # The test does not wait for a minute.
+        connection.execute(text("SET idle_in_transaction_session_timeout = '1s'"))
         lock(connection, "queue heavy")
         with writing(other) as waiting:
             # Without the limit, this would wait for ever.
