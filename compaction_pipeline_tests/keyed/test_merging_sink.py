@@ -34,8 +34,6 @@ from compaction_pipeline.core.work.work import RewriteChanges
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.keyed import MergingSink
-from compaction_pipeline.keyed import merging_sink as sink_module
-from compaction_pipeline.keyed import sink_merges as merges_module
 from compaction_pipeline.keyed.append import append_rows
 from compaction_pipeline.keyed.merging_sink import _live
 from compaction_pipeline.keyed.sink_merges import SinkMerges
@@ -111,10 +109,8 @@ def test_batches_that_came_during_a_merge_are_taken_together(keyed: Keyed) -> No
 
 
 @pytest.mark.parametrize("patience", [60.0, 0.01])
-def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(
-    patience: float, keyed: Keyed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, seen, merged = sink_module.append_rows, [], threading.Event()
+def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(patience: float, keyed: Keyed) -> None:
+    seen, written, merged = list[int](), list[str](), threading.Event()
     rows: dict[int, Row] = {}
     with keyed.table.merging_sink("s", interval=timedelta(seconds=1)) as sink:
         sink._patience_seconds = patience
@@ -125,18 +121,20 @@ def test_a_commit_waits_for_the_batch_that_is_being_written_but_not_long(
             merged.set()
             return results
 
-        def appended(*arguments: Any) -> Any:
-            if arguments[3].number == 2:
-                # The interval ends while this batch is written.
-                assert merged.wait(300)
-                until = time.monotonic() + (1 if patience > 1 else 60)
-                while time.monotonic() < until and not sink.figures.merged_files:
-                    time.sleep(0.02)
-                seen.append(sink.figures.merged_files)
-            return real(*arguments)
+        def act(name: str, commit: Commit) -> None:
+            if threading.current_thread() is threading.main_thread():
+                written.append(name)
+                if len(written) == 3:
+                    # The interval ends while this batch is written.
+                    assert merged.wait(300)
+                    until = time.monotonic() + (1 if patience > 1 else 60)
+                    while time.monotonic() < until and not sink.figures.merged_files:
+                        time.sleep(0.02)
+                    seen.append(sink.figures.merged_files)
+            commit()
 
         sink._merges.merge_tasks = merge_and_tell
-        monkeypatch.setattr(sink_module, "append_rows", appended)
+        keyed.catalog.act = act
         for batch in range(3):
             put(sink, rows, batch, 1, 2)
         # The end of the block ends the wait, too.
@@ -269,19 +267,22 @@ def test_what_cannot_be_a_merging_sink_is_told(tmp_path: Path, keyed: Keyed) -> 
         (MemoryError(), True),
     ],
 )
-def test_a_merge_that_cannot_be_committed_leaves_the_small_files(
-    keyed: Keyed, error: Exception, stay: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: object) -> int:
+def test_a_merge_that_cannot_be_committed_leaves_the_small_files(keyed: Keyed, error: Exception, stay: bool) -> None:
+    def fail() -> None:
+        keyed.catalog.before_load = None
         raise error
 
-    monkeypatch.setattr(merges_module, "replace_changes", fail)
+    def before_the_commit() -> None:
+        keyed.catalog.before_load = fail
+
     rows: dict[int, Row] = {}
     folder = Path(keyed.stores()[1].location().removeprefix("file://"))
     with keyed.table.merging_sink("s", interval=_LONG) as sink:
+        sink._merges.pause = before_the_commit
         put(sink, rows, 0, 1, 2, 3)
         put(sink, rows, 1, 1, 2, 3)
         before = set(folder.rglob("*.parquet"))
+    assert keyed.catalog.before_load is None
     keyed.check(rows.values())
     assert (sink.figures.merged_files, sink.figures.left_files) == (0, len(before))
     assert str(error) in (sink.figures.problem or "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -16,14 +15,13 @@ from pyiceberg.types import StringType
 
 from compaction_pipeline.core.errors import CommitStateUnknown, ConfigError, RacesLost, TableRefused
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.iceberg.commit.attempts import RetryPolicy
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.keyed.base_commits import BaseCommits
 from compaction_pipeline_tests.keyed.compacted import Compacted, expire
 from compaction_pipeline_tests.keyed.overwrites import Overwritten, between, table_of
-from compaction_pipeline_tests.keyed.written import BY_REGION, row
+from compaction_pipeline_tests.keyed.written import BY_REGION, give_up_soon, row
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
 
@@ -139,7 +137,7 @@ def test_an_overwrite_that_always_loses_leaves_no_file(keyed: Overwritten, monke
     def lose(commit: Callable[[], None]) -> None:
         raise CommitFailedException("another was faster")
 
-    monkeypatch.setattr(RetryPolicy, "WRITER", replace(RetryPolicy.WRITER, retries=1))
+    give_up_soon(monkeypatch)
     keyed.catalog.in_place_of_commits("t", lose, lose)
     with pytest.raises(RacesLost, match="nothing was written, write it again"):
         keyed.overwrite(row(1, "new"), sink_id="a", batch=1)

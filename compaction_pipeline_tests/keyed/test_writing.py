@@ -21,10 +21,9 @@ from compaction_pipeline.core.tables.keyed.key_hash import key_hash
 from compaction_pipeline.core.tables.keyed.tree import DataTreeNode
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
-from compaction_pipeline.iceberg.keyed import append
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.keyed.acting_catalog import Commit
-from compaction_pipeline_tests.keyed.written import BY_REGION, SCHEMA, Keyed, list_files, row, table_of
+from compaction_pipeline_tests.keyed.written import BY_REGION, SCHEMA, Keyed, give_up_soon, list_files, row, table_of
 from compaction_pipeline_tests.reference_reader import Row, live_entries, metadata_of
 
 
@@ -173,7 +172,7 @@ def test_a_writer_that_always_loses_leaves_no_file(keyed: Keyed, monkeypatch: py
         raise CommitFailedException("another was faster")
 
     keyed.catalog.act = act
-    monkeypatch.setattr(append.time, "sleep", lambda seconds: None)
+    give_up_soon(monkeypatch)
     with pytest.raises(RacesLost, match="nothing was written, write it again"):
         keyed.write(("INSERT", row(1)))
     assert list_files(keyed) == []

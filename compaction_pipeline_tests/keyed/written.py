@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -14,6 +16,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BooleanType, DateType, DoubleType, ListType, LongType, NestedField, StringType
 
+from compaction_pipeline.iceberg.commit.attempts import RetryPolicy
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
 from compaction_pipeline_tests.keyed.acting_catalog import ActingCatalog
@@ -78,3 +81,8 @@ def row(number: int, v: str | None = None, region: str | None = None) -> Row:
 def list_files(keyed: Keyed) -> list[Path]:
     _, change = keyed.stores()
     return list(Path(change.location().removeprefix("file://")).glob("data/**/*.parquet"))
+
+
+def give_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let writers try again once only. As often as they do it else, a test would wait for seconds."""
+    monkeypatch.setattr(RetryPolicy, "WRITER", replace(RetryPolicy.WRITER, retries=1))
