@@ -19,7 +19,6 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.commit.ports import CommitOutcome
-from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
@@ -40,7 +39,7 @@ from compaction_pipeline_tests.defs.lake import Lake, key, node
 from compaction_pipeline_tests.held_leases import HeldForAMoment
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, NAMES, TABLE_HEALTH
-from compaction_pipeline_tests.services.in_hand import InHand
+from compaction_pipeline_tests.services.in_hand import InHand, take_in_hand
 from compaction_pipeline_tests.statements import statements
 
 # ---- launched by a person ----------------------------------------------------------------------------------------------
@@ -676,18 +675,23 @@ def test_no_commit_of_a_run_leaves_the_checks_not_evaluated_until_the_next_judge
         services.one_table.refresh(table)
         services.plan_tables.plan(table)
     services.work_on_queue.drain("test")
-    found: list[list[str]] = []
-    committed = RunReport.committed
+    found: list[tuple[str, list[str]]] = []
 
-    def looked_at(of_run: RunReport, record: CompactionRecord) -> None:
-        committed(of_run, record)
-        found.append(not_evaluated(instance))
+    def take(services: Services) -> None:
+        for part, verb in (("_committer", "commit"), ("judge_compaction", "judge")):
+            take_in_hand(services, part, partial(look_before, verb))
 
-    monkeypatch.setattr(RunReport, "committed", looked_at)
+    def look_before(verb: str, part: InHand) -> None:
+        def looked_at(*arguments: Any, **named: Any) -> Any:
+            found.append((verb, not_evaluated(instance)))
+            return getattr(part.real, verb)(*arguments, **named)
+
+        part.instead(**{verb: looked_at})
+
     # Judging takes a second. The second commit comes so soon after it that the run may not judge again.
     monkeypatch.setattr(report, "time", SimpleNamespace(monotonic=partial(next, count(100))))
-    assert run(instance, "commit_job").success
-    assert found == [[], []]
+    assert run(instance, "commit_job", resources=prepared(take)).success
+    assert found == [("commit", []), ("judge", []), ("commit", []), ("judge", [])]
     assert not_evaluated(instance) == []
     assert {event.partition for event in events(instance, COMPACTION_RECORDS)} == {"lake.shop.orders", "lake.shop.returns"}
     assert services.stores.records.unmirrored(10) == ()

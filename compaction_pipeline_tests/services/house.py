@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+import pytest
+
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.services.tables import refresh_files
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.services.in_hand import ServicesInHand
@@ -50,3 +53,8 @@ class House:
         row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in range(files)])
         self.services.explore_catalogs.explore()
         return table
+
+
+def store_each_manifest_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a refresh store the files of each manifest in a transaction of its own. Those of a test are too few for two transactions else."""
+    monkeypatch.setattr(refresh_files, "BATCH_FILES", 1)

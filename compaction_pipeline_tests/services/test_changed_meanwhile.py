@@ -18,10 +18,9 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, Table
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.services.planning.decide_plan import Asker, Decision
-from compaction_pipeline.services.tables import refresh_files
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 from compaction_pipeline_tests.iceberg.lake import LakeTable
-from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.house import House, store_each_manifest_alone
 from compaction_pipeline_tests.services.in_hand import InHand
 
 STOOD_STILL = 61
@@ -125,7 +124,7 @@ def test_a_catalog_that_is_removed_and_added_between_two_manifests_has_whole_tab
     table = house.fragmented(files=6)
     table.delete_ids(1)
     refresh = house.services.refresh_files.refresh
-    monkeypatch.setattr(refresh_files, "BATCH_FILES", 1)
+    store_each_manifest_alone(monkeypatch)
     scan = house.services.scan
     calls: list[object] = []
 

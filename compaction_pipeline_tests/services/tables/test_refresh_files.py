@@ -25,7 +25,7 @@ from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 from compaction_pipeline_tests import builders
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.rest_catalog import rest_server, status
-from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.house import House, store_each_manifest_alone
 from compaction_pipeline_tests.services.in_hand import InHand
 
 
@@ -437,7 +437,7 @@ def test_manifests_that_are_read_in_two_ticks_change_no_node_that_stayed(house: 
     with table.table.transaction() as transaction:
         transaction.set_properties({"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "2"})
     table.table.append(pa.Table.from_pylist([{"id": 99, "day": 2}], table.table.schema().as_arrow()))
-    monkeypatch.setattr("compaction_pipeline.services.tables.refresh_files.BATCH_FILES", 1)
+    store_each_manifest_alone(monkeypatch)
     assert not house.services.refresh_files.refresh(table.identifier, deadline=house.now).complete
     refresh = house.services.refresh_files.refresh(table.identifier)
     assert refresh.complete
