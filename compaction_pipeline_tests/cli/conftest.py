@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -30,7 +29,6 @@ from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
-from compaction_pipeline.merging import engine as merge_engine
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices
@@ -77,8 +75,14 @@ class Desk:
                     actions.pop()()
                 yield from results
 
-        with mock.patch.object(merge_engine, "InProcessMergeEngine", Engine):
+        def take(services: Services) -> None:
+            services.engine_override = Engine()
+
+        self.preparations.append(take)
+        try:
             yield
+        finally:
+            self.preparations.remove(take)
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         """Run a command with --json. Its stdout must be exactly one JSON value."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
@@ -33,6 +34,16 @@ class InHand:
             return method(*arguments, **named)
 
         return answered
+
+    @contextmanager
+    def for_a_while(self, **methods: Callable[..., Any]) -> Iterator[None]:
+        """Let these functions answer the calls of these names in the block."""
+        self.instead(**methods)
+        try:
+            yield
+        finally:
+            for name in methods:
+                self.pass_on(name)
 
     def pass_on(self, name: str) -> None:
         """Let the real port answer the calls of this name again."""

@@ -391,7 +391,7 @@ def prepared(house: House, table: LakeTable) -> list[str]:
     return [task.task_id for task in tasks]
 
 
-def test_a_lost_answer_that_landed_is_found_and_never_committed_twice(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_that_landed_is_found_and_never_committed_twice(house: House) -> None:
     table = house.fragmented(files=12)
     ids = prepared(house, table)
     commit = house.services.committer.commit
@@ -400,8 +400,7 @@ def test_a_lost_answer_that_landed_is_found_and_never_committed_twice(house: Hou
         commit(*arguments)  # type: ignore[arg-type]
         return CommitOutcome(CommitState.UNKNOWN, reason="the answer got lost")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(house.services.committer, "commit", lost)
+    with house.services.committer.for_a_while(commit=lost):
         record = house.services.commit_tables.commit(table.identifier).record
     assert record is not None
     assert record.status is RecordStatus.UNKNOWN
@@ -414,11 +413,10 @@ def test_a_lost_answer_that_landed_is_found_and_never_committed_twice(house: Hou
     assert len([s for s in table.head().ancestors if RECORD_ID_PROPERTY in s.summary]) == 1
 
 
-def test_a_lost_answer_that_never_arrived_is_committed_by_the_same_record(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_that_never_arrived_is_committed_by_the_same_record(house: House) -> None:
     table = house.fragmented(files=12)
     prepared(house, table)
-    with monkeypatch.context() as patch:
-        patch.setattr(house.services.committer, "commit", lambda *a: CommitOutcome(CommitState.UNKNOWN, reason="lost"))
+    with house.services.committer.for_a_while(commit=lambda *_: CommitOutcome(CommitState.UNKNOWN, reason="lost")):
         house.services.commit_tables.commit(table.identifier)
     house.pass_time(10)
     house.services.keep_watch.keep()

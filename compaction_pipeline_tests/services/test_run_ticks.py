@@ -139,16 +139,15 @@ def test_a_clean_up_that_was_stopped_begins_anew_and_expires_nothing(tmp_path: P
     assert services.stores.tasks.tasks(table.identifier) == ()
 
 
-def test_a_clean_up_whose_server_was_killed_is_done_by_another_a_minute_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clean_up_whose_server_was_killed_is_done_by_another_a_minute_later(tmp_path: Path) -> None:
     house = House(tmp_path)
     table, services = house.fragmented(), house.services
     left = leftover(table, services)
-    with monkeypatch.context() as patched:
-        # A killed process releases nothing.
-        patched.setattr(services.stores.leases, "release", lambda name, owner: None)
-        patched.setattr(services.stores.catalogs, "entries", mock.Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            services.run_ticks.clean_up(lambda: False)
+    # A killed process releases nothing.
+    services.stores.leases.instead(release=lambda name, owner: None)
+    services.stores.catalogs.instead(entries=mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        services.run_ticks.clean_up(lambda: False)
     another(house).run_ticks.clean_up(lambda: False)
     assert left.exists()
     house.now += LEASE_OF_WORK
@@ -156,13 +155,12 @@ def test_a_clean_up_whose_server_was_killed_is_done_by_another_a_minute_later(tm
     assert not left.exists()
 
 
-def test_a_clean_up_that_an_error_ends_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clean_up_that_an_error_ends_begins_anew(tmp_path: Path) -> None:
     house = House(tmp_path)
     table, services = house.fragmented(), house.services
     left = leftover(table, services)
-    with monkeypatch.context() as patched:
-        patched.setattr(services.stores.catalogs, "entries", mock.Mock(side_effect=StorageUnavailable("away")))
-        with pytest.raises(StorageUnavailable):
-            services.run_ticks.clean_up(lambda: False)
+    services.stores.catalogs.instead_once(entries=mock.Mock(side_effect=StorageUnavailable("away")))
+    with pytest.raises(StorageUnavailable):
+        services.run_ticks.clean_up(lambda: False)
     services.run_ticks.clean_up(lambda: False)
     assert not left.exists()

@@ -21,12 +21,14 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.in_hand import InHand
 
 MINOR = PlanRequest(types=(CompactionType.MINOR,), force=True)
 
 
 def answering(house: House, answer: Callable[..., CommitOutcome]) -> AbstractContextManager[object]:
-    return mock.patch.object(house.services.committer, "commit", answer)
+    committer: InHand = house.services.committer
+    return committer.for_a_while(commit=answer)
 
 
 def refused(*arguments: object) -> CommitOutcome:
@@ -126,7 +128,7 @@ def test_the_command_that_finds_a_lost_answer_reports_that_commit(house: House) 
 
 def test_nothing_is_merged_while_a_commit_may_still_land(house: House) -> None:
     table = with_prepared(house)
-    with answering(house, lost), mock.patch.object(house.services.committer, "settle", lost):
+    with house.services.committer.for_a_while(commit=lost, settle=lost):
         house.services.commit_tables.commit(table.identifier)
         with pytest.raises(CommitStateUnknown, match=r"may still land \(the answer got lost\)"):
             house.services.compact_tables.compact(table.identifier)

@@ -87,11 +87,10 @@ def test_a_person_who_names_a_partition_and_a_type_gets_it(house: House) -> None
     assert files_of(table) == {"a": 12, "b": 1}
 
 
-def test_ticks_read_nothing_of_what_the_filter_leaves_out_until_it_changes(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ticks_read_nothing_of_what_the_filter_leaves_out_until_it_changes(house: House) -> None:
     table = two_partitions(house, "name = 'c'")
     plans, ticks = house.services.plan_tables, house.services.sweep_tables
-    with monkeypatch.context() as patch:
-        patch.setattr(house.services.stores.files, "files", lambda *_: pytest.fail("files were read for nothing"))
+    with house.services.stores.files.for_a_while(files=lambda *_: pytest.fail("files were read for nothing")):
         assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.DISABLED
         house.pass_time(7 * 86_400)
         assert house.services.tables_in_line.worth_planning() == []

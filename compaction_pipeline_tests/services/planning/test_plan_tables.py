@@ -22,7 +22,7 @@ from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.serving import serving
 
 
-def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ticks_read_no_files_while_nothing_may_be_planned(house: House) -> None:
     table = house.fragmented()
     services = house.services
     services.one_table.refresh(table.identifier)
@@ -31,8 +31,7 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House, monkeypa
     services.one_table.refresh(table.identifier)
     # A node whose files changed is judged at once, also during the pause between two plans.
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
-    with monkeypatch.context() as patch:
-        patch.setattr(services.stores.files, "files", lambda *_: pytest.fail("files were read for nothing"))
+    with services.stores.files.for_a_while(files=lambda *_: pytest.fail("files were read for nothing")):
         assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
     house.pass_time(61)
     replanned = services.plan_tables.plan(table.identifier)

@@ -320,7 +320,7 @@ def test_a_new_spec_without_a_snapshot_moves_no_row(house: House) -> None:
     assert "the spec changed" in full_reason(house, table)
 
 
-def test_a_refresh_that_was_cut_off_remembers_a_new_spec(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_that_was_cut_off_remembers_a_new_spec(house: House) -> None:
     table = house.fragmented()
     house.services.refresh_files.refresh(table.identifier)
     evolved(table)
@@ -329,8 +329,7 @@ def test_a_refresh_that_was_cut_off_remembers_a_new_spec(house: House, monkeypat
     def away(*arguments: object) -> NoReturn:
         raise StorageUnavailable("storage is away")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(house.services.scan, "live_files", away)
+    with house.services.scan.for_a_while(live_files=away):
         assert house.services.refresh_files.refresh(table.identifier).problem == "storage is away"
     assert "the spec changed" in full_reason(house, table)
 
