@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -91,6 +92,21 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions
     started = SparkSessions(SparkSettings(master="local[2]", home=str(home), extra=extra))
     yield started
     started.stop()
+
+
+@pytest.mark.spark
+def test_the_program_still_handles_ctrl_c_after_a_session_was_started(sessions: SparkSessions) -> None:
+    """A SparkContext that starts puts in a handler of its own."""
+
+    def own(number: int, frame: object) -> None: ...
+
+    sessions.stop()
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        assert sessions.session().range(1).count() == 1
+        assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.spark
