@@ -10,7 +10,6 @@ from typing import Protocol
 
 from compaction_pipeline.core.commit.record import CommitFigures, CompactionRecord
 from compaction_pipeline.core.commit.table_commits import TableCommits
-from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
@@ -117,13 +116,20 @@ class CommitsOfTable(Protocol):
         """The layout of the newest metadata that was loaded; None while none was."""
 
 
+class NodeOfTable(Protocol):
+    """A node that a table has. `NodeState` (core/fragmentation/verdict.py) says more of it."""
+
+    @property
+    def node(self) -> TableNode: ...
+
+
 class CommitsReader(Protocol):
     """Reads what a commit must know of tables and their nodes. `TableReader` (core/insight/ports.py) reads more."""
 
     def state(self, table: TableIdentifier) -> CommitsOfTable:
         """Return what is known of a table. Raises NotFoundError when it is unknown."""
 
-    def nodes(self, table: TableIdentifier) -> Sequence[NodeState]:
+    def nodes(self, table: TableIdentifier) -> Sequence[NodeOfTable]:
         """Return the nodes of a table, sorted by key."""
 
 

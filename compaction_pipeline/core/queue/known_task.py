@@ -28,6 +28,9 @@ class KnownTask(MergedWork[Work], Protocol):
     def record_id(self) -> RecordId | None: ...
 
     @property
+    def prepared_at(self) -> datetime | None: ...
+
+    @property
     def ended_at(self) -> datetime | None: ...
 
     @property

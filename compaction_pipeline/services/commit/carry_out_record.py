@@ -50,7 +50,7 @@ class CarryOutRecord:
 
     def __init__(
         self,
-        tasks: PreparedTasks,
+        tasks: PreparedTasks[KnownTask],
         records: RecordStore,
         committer: CommitMaker,
         known: KnownCommits,

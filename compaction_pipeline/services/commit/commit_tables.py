@@ -24,6 +24,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.rewrite_decision import by_store
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -39,7 +40,7 @@ class CommitTables:
 
     def __init__(
         self,
-        tasks: PreparedTasks,
+        tasks: PreparedTasks[KnownTask],
         leases: Leases,
         known: KnownCommits,
         open_record: OpenRecord,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
@@ -14,11 +14,11 @@ from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import TableProperties, properties_or_defaults
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
@@ -32,9 +32,16 @@ class KnownCommits:
     """A table may be forgotten while it is committed. Then nothing is known of its commits, and nothing is noted."""
 
     def __init__(
-        self, catalogs: CatalogStore, reader: CommitsReader, commits: CommitsStore, records: RecordStore, tasks: PreparedTasks, clock: Clock
+        self,
+        catalog: Callable[[str], CatalogEntry],
+        reader: CommitsReader,
+        commits: CommitsStore,
+        records: RecordStore,
+        tasks: PreparedTasks[KnownTask],
+        clock: Clock,
     ) -> None:
-        self._catalogs = catalogs
+        """`catalog` returns a registered catalog, and raises NotFoundError when it is unknown."""
+        self._catalog = catalog
         self._reader = reader
         self._commits = commits
         self._records = records
@@ -64,13 +71,16 @@ class KnownCommits:
 
     def is_observed(self, table: TableIdentifier) -> bool:
         """Whether the catalog of a table is only observed, so that nothing is committed to it."""
-        return any(entry.observe for entry in self._catalogs.entries() if entry.name == table.catalog)
+        try:
+            return self._catalog(table.catalog).observe
+        except NotFoundError:
+            return False
 
     def properties(self, table: TableIdentifier) -> TableProperties:
         """Return the table's properties; the defaults when one breaks its rule, so that merged tasks are still committed."""
         try:
             layout = self._reader.state(table).layout
-            return properties_or_defaults(layout.properties if layout is not None else {}, self._catalogs.entry(table.catalog).properties)
+            return properties_or_defaults(layout.properties if layout is not None else {}, self._catalog(table.catalog).properties)
         except CompactionError:
             return TableProperties()
 

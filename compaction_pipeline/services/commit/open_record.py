@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from compaction_pipeline.core.commit.ports import RecordStore
@@ -12,7 +12,7 @@ from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
-from compaction_pipeline.core.tables.ports.index import NodeKeyStore
+from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.commit.known_commits import KnownCommits
 
@@ -22,14 +22,15 @@ class OpenRecord:
 
     def __init__(
         self,
-        tasks: PreparedTasks,
+        tasks: PreparedTasks[KnownTask],
         records: RecordStore,
-        node_keys: NodeKeyStore,
+        node_keys: Callable[[TableIdentifier, Collection[TableNode]], Mapping[TableNode, str]],
         known: KnownCommits,
         clock: Clock,
         new_id: Callable[[], str],
         on_step: Callable[[str], None],
     ) -> None:
+        """`node_keys` returns the keys of these nodes of a table, as `NodeKeyStore` says."""
         self._tasks = tasks
         self._records = records
         self._node_keys = node_keys
@@ -48,7 +49,7 @@ class OpenRecord:
         if not tasks:
             return None
         now, commits = self._clock(), self._known.of(table)
-        keys = self._node_keys.keys(table, {task.work.node for task in tasks}).values()
+        keys = self._node_keys(table, {task.work.node for task in tasks}).values()
         interval, before = self._known.properties(table).commit_interval, self._records.records(table, limit=1)
         merged_at = [task.prepared_at for task in tasks if task.prepared_at is not None]
         waited = waited_for(merged_at, now, commits, interval, before, at_once)

@@ -12,6 +12,7 @@ from compaction_pipeline.core.errors import (
     CompactionError,
     NotFoundError,
 )
+from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -24,7 +25,7 @@ class SettleRecords:
 
     def __init__(
         self,
-        tasks: PreparedTasks,
+        tasks: PreparedTasks[KnownTask],
         records: RecordStore,
         committer: CommitMaker,
         known: KnownCommits,

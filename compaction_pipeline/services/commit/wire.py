@@ -21,7 +21,7 @@ class CommitServices(Wiring):
         from compaction_pipeline.services.commit.known_commits import KnownCommits
 
         stores = self._stores
-        return KnownCommits(stores.catalogs, stores.tables, stores.commits, stores.records, stores.tasks, self.clock)
+        return KnownCommits(stores.catalogs.entry, stores.tables, stores.commits, stores.records, stores.tasks, self.clock)
 
     @cached_property
     def commit_tables(self) -> CommitTables:
@@ -31,7 +31,7 @@ class CommitServices(Wiring):
         from compaction_pipeline.services.commit.settle_records import SettleRecords
 
         tasks, records, known, committer = self._stores.tasks, self._stores.records, self._known_commits, self._committer
-        open_record = OpenRecord(tasks, records, self._stores.node_keys, known, self.clock, self._new_id, self._note_step)
+        open_record = OpenRecord(tasks, records, self._stores.node_keys.keys, known, self.clock, self._new_id, self._note_step)
         carry_out = CarryOutRecord(tasks, records, committer, known, self.clock, self._note_step, self.late)
         settle_records = SettleRecords(tasks, records, committer, known, carry_out, self._undisturbed)
         return CommitTables(tasks, self._leases, known, open_record, carry_out, settle_records, self._undisturbed)

@@ -17,7 +17,7 @@ from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 
 
-class TaskStore(PreparedTasks, Protocol):
+class TaskStore(PreparedTasks[CompactionTask], Protocol):
     """The stored tasks. Only this store writes the status of a task, by compare-and-set, after `core.queue.transitions` allowed it."""
 
     def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime, room: QueueRoom | None = None) -> bool:
