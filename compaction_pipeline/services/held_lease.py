@@ -7,11 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.leases.holders import LeaseHolder
-from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore
+from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore, Renew
 from compaction_pipeline.core.leases.timeouts import LEASE
-
-Renew = Callable[[], bool]
-"""Renews a lease, and returns False when it was lost."""
 
 
 class Leases:

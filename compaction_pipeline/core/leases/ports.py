@@ -17,6 +17,28 @@ Heartbeat = Callable[[Callable[[], object]], AbstractContextManager[None]]
 """Opens a block and calls its argument every `RENEWAL_INTERVAL`, in a thread, until the block ends. A call that fails does not end this."""
 
 
+Renew = Callable[[], bool]
+"""Renews a lease, and returns False when it was lost."""
+
+
+class HeldLeases(Protocol):
+    """Holds a lease while a use case works. `Leases` (services/held_lease.py) does so, and has verbs for longer leases too."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that all processes share."""
+
+    @property
+    def new_owner(self) -> Callable[[], str]:
+        """Returns an owner that no other lease has."""
+
+    def hold(self, name: str) -> AbstractContextManager[Renew | None]:
+        """Hold a lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
+
+    def holder(self, name: str) -> LeaseHolder | None:
+        """Return who holds a lease now; None when it is free or has ended."""
+
+
 class LeaseStore(Protocol):
     """Named leases. Each has at most one owner: for example one committer, one planner and one refresher per table.
 

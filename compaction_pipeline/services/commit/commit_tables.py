@@ -24,6 +24,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.rewrite_decision import by_store
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.task import TaskStatus
@@ -32,7 +33,6 @@ from compaction_pipeline.services.commit.carry_out_record import CarryOutRecord,
 from compaction_pipeline.services.commit.known_commits import KnownCommits
 from compaction_pipeline.services.commit.open_record import OpenRecord
 from compaction_pipeline.services.commit.settle_records import SettleRecords
-from compaction_pipeline.services.held_lease import Leases, Renew
 
 
 class CommitTables:
@@ -41,7 +41,7 @@ class CommitTables:
     def __init__(
         self,
         tasks: PreparedTasks[KnownTask],
-        leases: Leases,
+        leases: HeldLeases,
         known: KnownCommits,
         open_record: OpenRecord,
         carry_out: CarryOutRecord,

@@ -16,6 +16,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReas
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.planning.line import waits_since
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
@@ -26,7 +27,6 @@ from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.held_lease import Leases, Renew
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class PlanTables:
         planning: PlanningStore,
         tasks: TaskStore,
         decide_plan: DecidePlan,
-        leases: Leases,
+        leases: HeldLeases,
         new_id: Callable[[], str],
         check_writable: Callable[[TableIdentifier], None] = lambda table: None,
     ) -> None:

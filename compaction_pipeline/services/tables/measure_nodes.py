@@ -1,8 +1,12 @@
-"""Measures the nodes of a table whose files changed. The store remembers such nodes until their figures are stored."""
+"""Measures the nodes of tables, and stores the figures of those that changed.
+
+Of a table with an index, the nodes are measured whose files changed: the store remembers them until their figures are stored. Of a keyed
+table every node is measured.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.metrics import measure, same_content
@@ -26,7 +30,7 @@ FEW_NODES = 500
 
 
 class MeasureNodes:
-    """One verb: measure."""
+    """Stores the figures of the nodes of a table that has an index of files. One verb: measure."""
 
     def __init__(self, reader: TableReader, index: IndexStore, files: FileStore, clock: Clock) -> None:
         self._reader = reader
@@ -98,17 +102,67 @@ class MeasureNodes:
         changed = tuple(node for node, metrics in measured.items() if node not in known or node in others or known[node].metrics != metrics)
         # Another threshold changes the count of small files, but nothing that a reader of the node would see.
         moved = {node for node in changed if node not in known or node in others or not same_content(known[node].metrics, measured[node])}
-        nodes = [
-            MeasuredNode(
-                node,
-                metrics,
-                head.snapshot_id if node in moved else known[node].changed_snapshot_id,
-                small_since(known.get(node), metrics, properties, changed_at),
-            )
-            for node, metrics in measured.items()
-        ]
+        nodes = _figures(measured, known, moved, head.snapshot_id, properties, changed_at)
         self._index.save_figures(head.table, nodes, self._clock())
         return changed
+
+
+class MeasureKeyed:
+    """Stores the figures of the nodes of a keyed table. One verb: measure.
+
+    Such a table has no index of files: which change files count depends on the optimized sequences, which change without the files. So each
+    look takes the files of both stores, and every node is measured.
+    """
+
+    def __init__(self, reader: TableReader, index: IndexStore, clock: Clock) -> None:
+        self._reader = reader
+        self._index = index
+        self._clock = clock
+
+    def measure(
+        self,
+        table: TableIdentifier,
+        measured: Mapping[TableNode, NodeMetrics],
+        snapshot_id: int | None,
+        properties: TableProperties,
+        changed_at: datetime,
+        renew: Callable[[], bool],
+    ) -> tuple[TableNode, ...] | None:
+        """Store the figures of the nodes that differ from what is stored, and forget nodes without files.
+
+        `snapshot_id` is that of the newest change, and `changed_at` is when it happened. Return the nodes that changed. Return None, and
+        store nothing, when another process has taken over.
+        """
+        known = {state.node: state for state in self._reader.nodes(table)}
+        changed = [node for node, metrics in measured.items() if node not in known or known[node].metrics != metrics]
+        if not renew():
+            return None
+        moved = [node for node in changed if node not in known or not same_content(known[node].metrics, measured[node])]
+        figures = _figures({node: measured[node] for node in changed}, known, moved, snapshot_id, properties, changed_at)
+        if figures:
+            self._index.save_figures(table, figures, self._clock())
+        self._index.remove_nodes(table, [node for node in known if node not in measured])
+        return tuple(changed)
+
+
+def _figures(
+    measured: Mapping[TableNode, NodeMetrics],
+    known: Mapping[TableNode, NodeState],
+    moved: Collection[TableNode],
+    snapshot_id: int | None,
+    properties: TableProperties,
+    changed_at: datetime,
+) -> list[MeasuredNode]:
+    """The figures to store. The nodes `moved` were changed by the snapshot `snapshot_id`."""
+    return [
+        MeasuredNode(
+            node,
+            metrics,
+            snapshot_id if node in moved else known[node].changed_snapshot_id,
+            small_since(known.get(node), metrics, properties, changed_at),
+        )
+        for node, metrics in measured.items()
+    ]
 
 
 def _batches(counts: Mapping[TableNode, int]) -> Iterator[list[TableNode]]:

@@ -20,7 +20,7 @@ from compaction_pipeline.core.fragmentation.small_since import changed_at
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder
-from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.leases.ports import Clock, HeldLeases, Renew
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.foreign_rewrite import foreign_rewrite
 from compaction_pipeline.core.tables.index import (
@@ -43,9 +43,7 @@ from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.properties import properties_or_defaults, resolve_properties
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
-from compaction_pipeline.services.held_lease import Leases, Renew
-from compaction_pipeline.services.tables.measure_keyed import MeasureKeyed
-from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
+from compaction_pipeline.services.tables.measure_nodes import MeasureKeyed, MeasureNodes
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +82,7 @@ class RefreshFiles:
         reader: TableReader,
         index: IndexStore,
         files: FileStore,
-        leases: Leases,
+        leases: HeldLeases,
         scan: TableScan,
         clock: Clock,
     ) -> None:
