@@ -15,10 +15,11 @@ from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.insight.overview import TableOverview
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.optimizer import Optimizer
+from compaction_pipeline.core.queue.queue_counts import QueueCounts
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.insight.read_records import ReadRecords
 from compaction_pipeline.services.insight.read_tables import ReadTables
-from compaction_pipeline.services.insight.read_tasks import QueueCounts, ReadTasks
+from compaction_pipeline.services.insight.read_tasks import ReadTasks
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
 MOST_RECORDS = 1_000

@@ -40,9 +40,9 @@ from compaction_pipeline.core.work.ends import EndReason
 
 if TYPE_CHECKING:
     from compaction_pipeline.core.insight.checks.every_check import CheckResult
+    from compaction_pipeline.core.queue.queue_counts import QueueCounts
     from compaction_pipeline.core.queue.queue_work import QueueWork
     from compaction_pipeline.services.insight.read_queues import Queues
-    from compaction_pipeline.services.insight.read_tasks import QueueCounts
 
 MOST_FILES = 100
 """The most files that a person is shown."""

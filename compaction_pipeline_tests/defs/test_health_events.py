@@ -15,13 +15,13 @@ from dagster._core.test_utils import freeze_time
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.overview import TableOverview
+from compaction_pipeline.core.queue.queue_counts import QueueCounts
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.health_events import HEARTBEAT, MANY, Told
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.insight.read_status import Status
-from compaction_pipeline.services.insight.read_tasks import QueueCounts
 from compaction_pipeline_tests.defs.clocked import compaction_at
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick

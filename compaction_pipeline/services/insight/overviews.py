@@ -1,4 +1,4 @@
-"""Reads the state of tables and nodes and makes overviews of it. The use cases of this folder share these functions."""
+"""Reads the state of tables, nodes and the queue, and makes overviews of it. The use cases of this folder share these functions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from compaction_pipeline.core.insight.overview import (
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
+from compaction_pipeline.core.queue.queue_counts import QueueCounts
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.remembered import Remembered
 
@@ -57,6 +59,25 @@ def all_worst_first(found: Iterable[TableWithNodes]) -> tuple[NodeOverview, ...]
     """The nodes of all these tables in one order (see `worst_first`)."""
     sources = tuple(table.nodes for table in found)
     return _ALL.made({"": sources}, lambda lists: worst_first(node for nodes in lists for node in nodes))[""]
+
+
+def queue_counts(tasks: TaskStore) -> QueueCounts:
+    """The counts of a task store."""
+    counts, paused, retrying = tasks.counts(), tasks.paused(), tasks.count_waiting_for_retry()
+    replaced = tasks.count_replaced()
+    return QueueCounts(
+        # The two counts are read one after the other, and tasks may end between them.
+        pending=max(0, counts.get(TaskStatus.PENDING, 0) - paused),
+        paused=paused,
+        executing=counts.get(TaskStatus.EXECUTING, 0),
+        prepared=counts.get(TaskStatus.PREPARED, 0),
+        committed=counts.get(TaskStatus.COMMITTED, 0),
+        # A task may be put back between the two questions.
+        failed=max(0, counts.get(TaskStatus.FAILED, 0) - retrying),
+        canceled=max(0, counts.get(TaskStatus.CANCELED, 0) - replaced),
+        retrying=retrying,
+        replaced=replaced,
+    )
 
 
 def _with_nodes(source: _Source) -> TableWithNodes:

@@ -15,11 +15,11 @@ from compaction_pipeline.core.insight.overview import SHOWN, NodeOverview, Table
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
+from compaction_pipeline.core.queue.queue_counts import QueueCounts
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.services.insight.overviews import all_worst_first, tables_with_nodes
-from compaction_pipeline.services.insight.read_tasks import QueueCounts, queue_counts
+from compaction_pipeline.services.insight.overviews import all_worst_first, queue_counts, tables_with_nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,67 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.application import application_page
-from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
+from compaction_pipeline.core.queue.queue_counts import QueueCounts
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCounts:
-    """How many tasks have each status. Finished tasks count as long as the state database keeps them.
-
-    `pending` counts the tasks that a worker may take. `paused` counts those that wait until their tables are resumed. `retrying` counts
-    those that failed and wait to be tried again, and `failed` those that are not tried again. `replaced` counts the CANCELED tasks whose
-    files a newer plan took into larger tasks, and `canceled` the others.
-    """
-
-    pending: int = 0
-    paused: int = 0
-    executing: int = 0
-    prepared: int = 0
-    committed: int = 0
-    failed: int = 0
-    canceled: int = 0
-    retrying: int = 0
-    replaced: int = 0
-
-    @property
-    def open(self) -> int:
-        """Tasks that have not ended."""
-        return self.pending + self.paused + self.executing + self.prepared + self.retrying
-
-    @property
-    def open_tasks(self) -> OpenTasks:
-        """The same tasks by what they wait for."""
-        return OpenTasks(self.pending, self.executing, self.prepared, self.paused, self.retrying)
-
-
-def queue_counts(tasks: TaskStore) -> QueueCounts:
-    """The counts of a task store."""
-    counts, paused, retrying = tasks.counts(), tasks.paused(), tasks.count_waiting_for_retry()
-    replaced = tasks.count_replaced()
-    return QueueCounts(
-        # The two counts are read one after the other, and tasks may end between them.
-        pending=max(0, counts.get(TaskStatus.PENDING, 0) - paused),
-        paused=paused,
-        executing=counts.get(TaskStatus.EXECUTING, 0),
-        prepared=counts.get(TaskStatus.PREPARED, 0),
-        committed=counts.get(TaskStatus.COMMITTED, 0),
-        # A task may be put back between the two questions.
-        failed=max(0, counts.get(TaskStatus.FAILED, 0) - retrying),
-        canceled=max(0, counts.get(TaskStatus.CANCELED, 0) - replaced),
-        retrying=retrying,
-        replaced=replaced,
-    )
+from compaction_pipeline.services.insight.overviews import queue_counts
 
 
 class ReadTasks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.clock import may_be_due_from
@@ -12,8 +12,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.line import in_line
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import properties_or_defaults
-from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.planning.table_parts import TableParts
+from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.services.remembered import Remembered
 
 _Worth = tuple[Sequence[NodeState], Mapping[str, str], Mapping[str, str], bool]
@@ -25,10 +24,17 @@ _WORTH: Remembered[TableIdentifier, _Worth, datetime | None] = Remembered()
 class TablesInLine:
     """Two questions: which tables are worth planning, and in which order they are planned."""
 
-    def __init__(self, catalogs: CatalogStore, reader: TableReader, parts: TableParts, clock: Clock) -> None:
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        reader: TableReader,
+        reached_from_elsewhere: Callable[[TableIdentifier, TableLayout], bool],
+        clock: Clock,
+    ) -> None:
+        """`reached_from_elsewhere` says whether deletes of an unpartitioned spec reach nodes of other specs of a table."""
         self._catalogs = catalogs
         self._reader = reader
-        self._parts = parts
+        self._reached_from_elsewhere = reached_from_elsewhere
         self._clock = clock
 
     def worth_planning(self) -> Sequence[TableIdentifier]:
@@ -43,7 +49,7 @@ class TablesInLine:
         for known in self._reader.states():
             if (whole := known.whole) is not None:
                 layout = whole.loaded.layout
-                reached = self._parts.reached_from_elsewhere(known.table, layout)
+                reached = self._reached_from_elsewhere(known.table, layout)
                 if known.planning.queue_full_since is not None:
                     # Somebody else may have done its work. Its next plan takes it out of the line.
                     in_line.add(known.table)

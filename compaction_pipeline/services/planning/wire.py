@@ -27,7 +27,7 @@ class PlanningServices(Wiring):
     def tables_in_line(self) -> TablesInLine:
         from compaction_pipeline.services.planning.tables_in_line import TablesInLine
 
-        return TablesInLine(self._stores.catalogs, self._stores.tables, self._table_parts, self.clock)
+        return TablesInLine(self._stores.catalogs, self._stores.tables, self._table_parts.reached_from_elsewhere, self.clock)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
