@@ -17,6 +17,9 @@ AvroType = Any
 Skip = Callable[[bytes, int], int]
 """Takes the place where a value begins, and returns the place behind the value."""
 
+SkipItems = Callable[[bytes, int, int], int]
+"""Takes the place where the items of a run begin, and how many they are. Returns the place behind the last one."""
+
 _NAMED = ("record", "error", "enum", "fixed")
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
@@ -49,11 +52,7 @@ class _Plain:
         if isinstance(schema, list):
             return [self.of(each) for each in schema]
         if isinstance(schema, str):
-            if schema in _PRIMITIVES:
-                return schema
-            if schema not in self._defined or schema in self._open:
-                raise UnknownAvro(f"its schema names the type {schema!r}, which it does not define")
-            return self.of(self._defined[schema])
+            return self._of_name(schema)
         if not isinstance(schema, Mapping):
             raise UnknownAvro(f"its schema holds {schema!r}, which is no type")
         kind = schema.get("type")
@@ -63,26 +62,35 @@ class _Plain:
         if "logicalType" in schema:
             rest["logical"] = schema["logicalType"]
         if kind in _NAMED:
-            name = str(schema.get("name", ""))
-            self._defined[name] = schema
-            self._open.add(name)
-            self._count += 1
-            rest["name"] = f"t{self._count}"
-            if kind in ("record", "error"):
-                rest["fields"] = [
-                    {key: value for key, value in field.items() if key not in ("default", "doc", "aliases")}
-                    | {"type": self.of(field["type"]), "name": f"f{place}"}
-                    for place, field in enumerate(schema["fields"])
-                ]
-            self._open.discard(name)
-            return rest
+            return self._of_named(schema, rest)
         if kind == "array":
             return {**rest, "items": self.of(schema["items"])}
         if kind == "map":
             return {**rest, "values": self.of(schema["values"])}
-        if kind in _PRIMITIVES:
-            return rest
-        return self.of(kind)
+        return rest if kind in _PRIMITIVES else self.of(kind)
+
+    def _of_name(self, name: str) -> AvroType:
+        if name in _PRIMITIVES:
+            return name
+        if name not in self._defined or name in self._open:
+            raise UnknownAvro(f"its schema names the type {name!r}, which it does not define")
+        return self.of(self._defined[name])
+
+    def _of_named(self, schema: Mapping[str, Any], rest: dict[str, Any]) -> AvroType:
+        """A type that has a name. `rest` is what of it stays."""
+        name = str(schema.get("name", ""))
+        self._defined[name] = schema
+        self._open.add(name)
+        self._count += 1
+        rest["name"] = f"t{self._count}"
+        if schema["type"] in ("record", "error"):
+            rest["fields"] = [
+                {key: value for key, value in field.items() if key not in ("default", "doc", "aliases")}
+                | {"type": self.of(field["type"]), "name": f"f{place}"}
+                for place, field in enumerate(schema["fields"])
+            ]
+        self._open.discard(name)
+        return rest
 
 
 def named_once(schema: AvroType) -> AvroType:
@@ -171,7 +179,7 @@ def skipper(kind: AvroType) -> Skip:
     if name == "array":
         return _skip_array(kind["items"])
     if name == "map":
-        return _skip_runs(_skip_record([_skip_bytes, skipper(kind["values"])]))
+        return _skip_runs(_one_by_one(_skip_record([_skip_bytes, skipper(kind["values"])])))
     size = {"null": 0, "boolean": 1, "float": 4, "double": 8}.get(name)
     size = int(kind["size"]) if name == "fixed" else size
     if size is None:
@@ -272,56 +280,74 @@ def _skip_array(kind: AvroType) -> Skip:
     names = [type_name(each) for each in inner]
     if all(name in ("int", "long") for name in names):
         # Counts of columns are most of an entry, so a run of numbers is skipped at once.
-        return _skip_runs(None, len(names))
+        return _skip_runs(_skip_integers(len(names)))
     if names == ["int", "bytes"]:
-        return _skip_runs(None, 0)
-    return _skip_runs(skipper(kind))
+        return _skip_runs(_skip_bounds)
+    return _skip_runs(_one_by_one(skipper(kind)))
 
 
-def _skip_runs(one: Skip | None, integers: int = 0) -> Skip:
-    """Skip an array or a map. `one` skips an item. Without `one`, an item is `integers` integers or, if that is 0, an integer and bytes."""
+def _skip_runs(skip_items: SkipItems) -> Skip:
+    """Skip an array or a map. `skip_items` skips the items of a run."""
 
     def skip(content: bytes, position: int) -> int:
-        while True:
+        # Nearly every array ends with one zero byte, so that byte is not read as a number.
+        while content[position]:
             count, position = read_long(content, position)
             if count == 0:
                 return position
-            if count < 0:
-                # The size of the run in bytes stands before its items.
-                size, position = read_long(content, position)
-                if size < 0:
-                    raise DamagedAvro(f"a run at byte {position} has the size {size}: it was overwritten")
-                position += size
-            elif one is not None:
-                for _ in range(count):
-                    position = one(content, position)
-            elif integers:
-                position = _skip_integers(content, position, integers * count)
-            else:
-                for _ in range(count):
-                    while content[position] > 0x7F:
-                        position += 1
-                    length = content[position + 1]
-                    # Nearly every bound is shorter than 64 bytes, so one byte holds its length.
-                    position = position + 2 + (length >> 1) if length < 0x80 and not length & 1 else _skip_bytes(content, position + 1)
+            if count > 0:
+                position = skip_items(content, position, count)
+                continue
+            # The size of the run in bytes stands before its items.
+            size, position = read_long(content, position)
+            if size < 0:
+                raise DamagedAvro(f"a run at byte {position} has the size {size}: it was overwritten")
+            position += size
+        return position + 1
 
     return skip
+
+
+def _one_by_one(one: Skip) -> SkipItems:
+    def skip(content: bytes, position: int, count: int) -> int:
+        for _ in range(count):
+            position = one(content, position)
+        return position
+
+    return skip
+
+
+def _skip_bounds(content: bytes, position: int, count: int) -> int:
+    """Skip items that are an integer and bytes each: the bounds of columns."""
+    for _ in range(count):
+        while content[position] > 0x7F:
+            position += 1
+        length = content[position + 1]
+        # Nearly every bound is shorter than 64 bytes, so one byte holds its length.
+        position = position + 2 + (length >> 1) if length < 0x80 and not length & 1 else _skip_bytes(content, position + 1)
+    return position
 
 
 _INTEGERS_AT_ONCE = 4096
 
 
-def _skip_integers(content: bytes, position: int, count: int) -> int:
-    if count > len(content):
-        raise DamagedAvro(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
-    while count > 0:
-        step = min(count, _INTEGERS_AT_ONCE)
-        found = _wholes(step)(content, position)
-        if found is None:
-            raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")
-        position = found.end()
-        count -= step
-    return position
+def _skip_integers(of_item: int) -> SkipItems:
+    """Skip items that are `of_item` integers each."""
+
+    def skip(content: bytes, position: int, count: int) -> int:
+        count *= of_item
+        if count > len(content):
+            raise DamagedAvro(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
+        while count > 0:
+            step = min(count, _INTEGERS_AT_ONCE)
+            found = _wholes(step)(content, position)
+            if found is None:
+                raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")
+            position = found.end()
+            count -= step
+        return position
+
+    return skip
 
 
 @lru_cache(maxsize=256)
