@@ -31,8 +31,9 @@ ReadTimeoutError: Any = type("ReadTimeoutError", (BotoCoreError, RequestExceptio
 class ClientError(Exception):
     """`botocore.exceptions.ClientError`: the service answered, after the client had sent the request `resent` times more."""
 
-    def __init__(self, code: str, resent: int) -> None:
+    def __init__(self, code: str, resent: int, operation: str = "UpdateTable") -> None:
         super().__init__(code)
+        self.operation_name = operation
         self.response = {"Error": {"Code": code}, "ResponseMetadata": {"RetryAttempts": resent}}
 
 
@@ -118,6 +119,53 @@ def test_a_request_of_a_commit_that_glue_still_carries_out_finds_its_manifests(g
     finally:
         go_on()
         assert t.live_ids() == [1, 2]
+
+
+def credentials_are_gone() -> None:
+    """Raise what a provider of credentials raises while botocore works: an error of Python, in a frame of botocore."""
+    names = {"__name__": "botocore.credentials"}
+    exec("raise FileNotFoundError(2, 'No such file or directory', '/var/run/secrets/token')", names)
+
+
+def sts_refuses() -> None:
+    raise ClientError("ExpiredTokenException", 0, "AssumeRoleWithWebIdentity")
+
+
+@pytest.mark.parametrize("new_credentials", [credentials_are_gone, sts_refuses])
+@pytest.mark.parametrize("landed_at_once", [True, False])
+def test_new_credentials_that_fail_before_a_request_is_sent_again_prove_nothing(
+    glue: Lake, new_credentials: Callable[[], None], landed_at_once: bool
+) -> None:
+    t = glue.table()
+    t.ids(1)
+    t.ids(2)
+    merge, held = t.merge(), list[Callable[[], Any]]()
+
+    def timed_out(swap: Callable[[], Any]) -> Any:
+        # The first request got no answer, and Glue works on it. The client asks for new credentials before it would send it again.
+        held.append(swap)
+        if landed_at_once:
+            held.pop()()
+        new_credentials()
+
+    def go_on(_: float = 0) -> None:
+        while held:
+            held.pop()()
+
+    fault(glue, timed_out)
+    try:
+        outcome = IcebergCommitter(glue.catalogs, sleep=go_on).commit(t.identifier, "record-1", [merge])
+        assert outcome.state in (CommitState.UNKNOWN, CommitState.COMMITTED)
+    finally:
+        go_on()
+        assert t.live_ids() == [1, 2]
+
+
+def test_an_answer_of_glue_itself_proves_that_nothing_was_committed() -> None:
+    catalog: Any = type("GlueCatalog", (), {})()
+    for operation in ("UpdateTable", "GetTable"):
+        assert answer_of(catalog, ClientError("ExpiredTokenException", 0, operation), ()) is Answer.REFUSED
+    assert answer_of(catalog, ClientError("ExpiredTokenException", 0, "AssumeRole"), ()) is Answer.UNKNOWN
 
 
 def test_a_request_of_a_writer_that_glue_still_carries_out_finds_its_manifests(glue: Lake) -> None:

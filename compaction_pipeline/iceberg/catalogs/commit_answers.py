@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 
 from pyiceberg.catalog import Catalog
@@ -11,6 +12,11 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from compaction_pipeline.core.commit.answers import Answer, of_aws, of_http, of_sql
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
+
+_ASKED_OF_GLUE = frozenset({"GetTable", "UpdateTable"})
+"""What a commit asks Glue."""
+
+_CLIENTS_OF_AWS = frozenset({"botocore", "aiobotocore", "boto3"})
 
 
 def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]) -> Answer:
@@ -27,8 +33,10 @@ def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]
         return Answer.REFUSED if _is_readonly(error) else of_sql(getattr(error.orig, "pgcode", None))
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
-        # This is an error of botocore, which is installed only where Glue is used.
-        return of_aws(str(response["Error"].get("Code", "")), _resent(error))
+        # This is an error of botocore, which is installed only where Glue is used. It may be the answer of another service, which was asked
+        # for new credentials before the request would have been sent again.
+        of_glue = getattr(error, "operation_name", None) in _ASKED_OF_GLUE
+        return of_aws(str(response["Error"].get("Code", "")), _resent(error)) if of_glue else Answer.UNKNOWN
     return Answer.UNKNOWN
 
 
@@ -49,11 +57,22 @@ def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:
     """Whether the catalog's database was never asked, because the new metadata file could not be written.
 
     SQL catalogs and Glue write the file first, and errors of SQL databases are no OSError. Some errors of botocore are, and they may be
-    about the question to Glue.
+    about the question to Glue. While botocore asks, it may also read files for new credentials, and send the question again.
     """
     writes_first = isinstance(catalog, SqlCatalog) or type(catalog).__name__ == "GlueCatalog"
-    of_botocore = any(base.__module__.startswith("botocore.") for base in type(error).__mro__)
-    return writes_first and isinstance(error, OSError) and not of_botocore and not isinstance(error, (ConnectionError, TimeoutError))
+    return (
+        writes_first
+        and isinstance(error, OSError)
+        and not _is_of_botocore(error)
+        and not isinstance(error, (ConnectionError, TimeoutError))
+    )
+
+
+def _is_of_botocore(error: BaseException) -> bool:
+    """Whether this is an error of the client of AWS, or was raised while the client worked."""
+    modules = [base.__module__ for base in type(error).__mro__]
+    modules += [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(module.partition(".")[0] in _CLIENTS_OF_AWS for module in modules)
 
 
 def _resent(error: BaseException | None) -> int:
