@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
-from fastapi import Depends, FastAPI
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from compaction_pipeline.api.bodies import Bodies
@@ -19,7 +19,6 @@ from compaction_pipeline.api.openapi import complete_document
 from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.problems import answer_with_problems
-from compaction_pipeline.api.query_keys import refuse_unknown_query_keys
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.reports import report_routes
 from compaction_pipeline.api.security import Guard, no_token, unknown_token
@@ -44,7 +43,6 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
         version=services.version,
         description="Merges the small files of Apache Iceberg tables. `api/ROUTES.md` explains every route.",
         lifespan=lifespan,
-        dependencies=[Depends(refuse_unknown_query_keys)],
         # `add_docs` serves these pages.
         openapi_url=None,
     )

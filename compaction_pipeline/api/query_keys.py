@@ -15,13 +15,16 @@ from compaction_pipeline.api.problems import BodyError
 from compaction_pipeline.core.words import printable
 
 _LONGEST_KEY = 100
-_PROBED = ("/health/", "/metrics")
-"""Load balancers and scrapers may add keys of their own, and what they ask changes nothing."""
+_SCRAPED = "/metrics"
+"""A scraper may add keys of its own, and what it asks changes nothing."""
 
 
-async def refuse_unknown_query_keys(request: Request) -> None:
-    """Raise BodyError for the first key that the route of the request does not know. Values are not repeated: they may hold a secret."""
-    if request.url.path.startswith(_PROBED):
+def refuse_unknown_query_keys(request: Request) -> None:
+    """Raise BodyError for the first key that the route of the request does not know. Values are not repeated: they may hold a secret.
+
+    It is asked for requests with a right token only, so that nobody else learns the keys, or escapes the limits of wrong tokens.
+    """
+    if request.url.path == _SCRAPED:
         return
     route = request.scope["route"]
     known = set(_query_keys(route.dependant)) if isinstance(route, APIRoute) else set()

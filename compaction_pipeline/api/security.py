@@ -13,6 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from compaction_pipeline.api.patient_protocol import KNOWN
 from compaction_pipeline.api.problems import NOT_DONE, problem
+from compaction_pipeline.api.query_keys import refuse_unknown_query_keys
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.wrong_tokens import READING, WrongTokens
 from compaction_pipeline.core.access.rate import BYTES_OF_ONE, COST_OF_OWN, MOST_AT_ONCE, MOST_AT_ONCE_TOGETHER, PER_SECOND
@@ -71,6 +72,7 @@ class Guard:
             if token.role is not Role.ADMIN and token.role not in roles:
                 needed = " or ".join(role.value for role in (*roles, Role.ADMIN))
                 raise HTTPException(403, f"this needs a token of the role {needed}, but the given one has the role {token.role.value}")
+            refuse_unknown_query_keys(request)
             bounds = ((token.token_id, MOST_AT_ONCE), (token.issued_id, MOST_AT_ONCE_TOGETHER))
             for bound in bounds:
                 if self._at_once[bound] >= bound[1]:

@@ -52,7 +52,8 @@ class IcebergScan:
         locations = self._catalogs.locations(catalog)
         known = {
             table: place_of_all(locations[store] for store in stores)
-            for table, stores in self._names.items()
+            # Another thread may load the head of a table that is new.
+            for table, stores in list(self._names.items())
             if locations.keys() >= set(stores)
         }
         return {**locations, **known}

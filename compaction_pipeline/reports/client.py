@@ -50,7 +50,8 @@ class CommitReporter:
         A report is tried at most `tries` times. When the server does not answer, that takes a minute and a half at most.
         """
         self._url = server.rstrip("/")
-        self._token = token.strip()
+        # A token that is none, None too, must not end the writer. Each report says so.
+        self._token = str(token or "").strip()
         self._verify: bool | str = ca_file if ca_file is not None else True
         self._tries = tries
         self._sleep = sleep

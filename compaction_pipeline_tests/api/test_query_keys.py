@@ -17,7 +17,6 @@ KNOWN = "the keys that it knows are node, type"
         ("POST", "/api/v1/tables/lake.db.t/pause", "it knows none"),
         ("GET", "/api/v1/groups/default", "it knows none"),
         ("DELETE", "/api/v1/optimizers/one", "the keys that it knows are failed, why"),
-        ("GET", "/openapi.json", "it knows none"),
     ],
 )
 def test_a_key_that_a_route_does_not_know_is_refused(served: Served, method: str, path: str, exist: str) -> None:
@@ -29,12 +28,14 @@ def test_a_key_that_a_route_does_not_know_is_refused(served: Served, method: str
 
 
 def test_what_load_balancers_and_scrapers_ask_may_have_keys_of_their_own(served: Served) -> None:
-    for path in ("/metrics", "/health/live", "/health/ready"):
+    for path in ("/metrics", "/health/live", "/health/ready", "/openapi.json"):
         assert served.ask("GET", path, served.token(Role.READER), params={"nonsense": "1"}).status_code == 200
 
 
-def test_whoever_has_no_token_learns_nothing_about_keys(served: Served) -> None:
+def test_whoever_has_no_right_token_learns_nothing_about_keys(served: Served) -> None:
     assert served.ask("GET", "/api/v1/tasks?nonsense=1").status_code == 401
+    assert served.ask("GET", "/api/v1/tasks?nonsense=1", "wrong.token").status_code == 401
+    assert served.ask("POST", "/api/v1/tables/lake.db.t/compact?nonsense=1", served.token(Role.READER)).status_code == 403
 
 
 def test_a_method_that_a_path_does_not_take_is_answered_with_those_that_it_takes(served: Served) -> None:

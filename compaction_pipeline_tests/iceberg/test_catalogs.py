@@ -91,3 +91,10 @@ def test_a_token_with_a_line_break_is_refused_and_not_shown() -> None:
         Catalogs(lambda name: CatalogEntry(name, properties)).catalog("re")
     assert "super" not in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_password_that_breaks_a_url_is_not_shown() -> None:
+    for uri in ("http://me:sec/ret@127.0.0.1:1", "http://me:sec#ret@127.0.0.1:1", "http://me:sec?ret@127.0.0.1:1"):
+        with pytest.raises(CompactionError) as caught:
+            Catalogs(lambda name, uri=uri: CatalogEntry(name, {"type": "rest", "uri": uri})).catalog("re")
+        assert "sec" not in str(caught.value)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,8 +156,8 @@ def test_the_client_needs_requests_alone() -> None:
     assert [name for name in others if f"'{name}'" in loaded] == []
 
 
-@pytest.mark.parametrize("token", ["", "  \n", "12.secret\n13.secret", "a secret", "12.sécret"])
-def test_a_token_that_is_no_token_is_not_sent_and_not_shown(token: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("token", [None, "", "  \n", "12.secret\n13.secret", "a secret", "12.sécret"])
+def test_a_token_that_is_no_token_is_not_sent_and_not_shown(token: Any, caplog: pytest.LogCaptureFixture) -> None:
     reporter = CommitReporter("http://127.0.0.1:1", token)
     assert reporter.report_commit("lake.db.t", 1) is None
     with pytest.raises(ReportError, match="must be one word"):

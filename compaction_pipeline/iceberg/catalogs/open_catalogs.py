@@ -190,6 +190,11 @@ def _reason(error: ValueError) -> str:
     if "header" in text.lower():
         # The message repeats the header, and the header may have a token or a password.
         return "a property that is sent as a header, such as 'token', begins with a blank or has a line break; correct its properties"
+    if "failed to parse" in text.lower():
+        # The message repeats a part of the URL, which may be its password.
+        return (
+            "'uri' is no URL that can be read: write '/', '#', '?' and '@' of a password as %2F, %23, %3F and %40; correct its properties"
+        )
     return f"{text}; correct its properties"
 
 

@@ -177,16 +177,19 @@ def test_a_catalog_with_a_wrong_property_of_tables_is_not_registered(stores: Sto
     assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
 
 
-def test_a_catalog_with_a_filter_that_is_no_condition_is_neither_registered_nor_declared(stores: Stores) -> None:
+def test_a_catalog_with_a_filter_that_is_no_condition_is_not_registered(stores: Stores) -> None:
     explore, key = explored(stores, World()), "table.self-optimizing.filter"
     told = rf"catalog 'second': '{key}' is 'day >' but must be a SQL condition .*: it ends; correct the properties"
     with pytest.raises(ConfigError, match=told):
         explore.register(CatalogEntry("second", {key: "day >"}))
-    with pytest.raises(ConfigError, match=told):
-        explore.declare([DeclaredCatalog("second", {key: "day >"})])
     assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
-    explore.declare([DeclaredCatalog("second", {key: "day > '2026-01-01'"})])
-    assert [entry.name for entry in stores.catalogs.entries()] == ["lake", "second"]
+
+
+def test_a_declared_catalog_with_such_a_filter_does_not_stop_the_others(stores: Stores) -> None:
+    explored(stores, World()).declare(
+        [DeclaredCatalog("second", {"table.self-optimizing.filter": "day >"}), DeclaredCatalog("third", {"uri": "a"})]
+    )
+    assert [entry.name for entry in stores.catalogs.entries()] == ["lake", "second", "third"]
 
 
 @dataclass
