@@ -49,3 +49,8 @@ def answer_on(connection: socket.socket) -> bytes:
         return connection.recv(4_096)
     except ConnectionResetError:
         return b""
+
+
+def rest_on(connection: socket.socket) -> bytes:
+    """What is left of an answer whose beginning was read, until the server ends the connection. Raises TimeoutError when it does not."""
+    return b"".join(iter(lambda: answer_on(connection), b""))
