@@ -17,14 +17,15 @@ def token_file(home: Path, role: Role) -> Path:
 
 
 def write_first_tokens(tokens: KeepTokens, home: Path) -> Mapping[Role, Path]:
-    """Issue an admin token and an optimizer token when there is no token yet. Return the files that were written.
+    """Issue an admin token and an optimizer token, each when nobody was given one of its role yet. Return the files that were written.
 
     Raises ConfigError when a file cannot be written.
     """
-    if tokens.tokens():
-        return {}
+    given = {token.role for token in tokens.tokens()}
     written = {}
     for role in (Role.ADMIN, Role.OPTIMIZER):
+        if role in given:
+            continue
         path = token_file(home, role)
         text = tokens.issue(role, f"first {role.value}").text
         try:

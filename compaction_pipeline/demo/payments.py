@@ -1,6 +1,6 @@
 """The demo's keyed table: payments, which a PySpark stream writes as inserts and deletes of its change store.
 
-`python -m compaction_pipeline.demo.payments [BATCHES]` is the stream as a process. It ends as the other writers do: when it is told to
+`python -m compaction_pipeline.demo.payments DEMO [BATCHES]` is the stream as a process. It ends as the other writers do: when it is told to
 stop, when its parent is gone, or after so many batches. With BATCHES the query is stopped once on the way and goes on from its checkpoint.
 """
 
@@ -176,18 +176,21 @@ def _session(options: DemoOptions) -> Any:
 
 def main(arguments: list[str]) -> int:
     """Run the stream until asked to stop, and answer the exit code."""
-    if len(arguments) > 1 or not all(each.isdecimal() for each in arguments):
-        print("usage: python -m compaction_pipeline.demo.payments [BATCHES]", file=sys.stderr)
+    if len(arguments) not in (1, 2) or not all(each.isdecimal() for each in arguments):
+        print("usage: python -m compaction_pipeline.demo.payments DEMO [BATCHES]", file=sys.stderr)
         return 2
-    stop, parent = threading.Event(), os.getppid()
+    # The demo may have been killed while this process imported, and then another process is its parent already.
+    stop, demo = threading.Event(), int(arguments[0])
 
     def ask_to_stop(_: int, __: FrameType | None) -> None:
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ask_to_stop)
+    if os.getppid() != demo:
+        return 0
     try:
-        _run(read_options(), int(arguments[0]) if arguments else None, lambda: stop.is_set() or os.getppid() != parent)
+        _run(read_options(), int(arguments[1]) if len(arguments) == 2 else None, lambda: stop.is_set() or os.getppid() != demo)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import urllib.error
@@ -64,13 +65,14 @@ def fail_lost_runs(options: DemoOptions) -> None:
 
 def start_writer(processes: Processes, options: DemoOptions, table: str, *files: str) -> Child:
     """Start the writer of a plain table: for ever, or until it has written so many files."""
-    command = [sys.executable, "-m", "compaction_pipeline.demo.writer", table, *files]
+    command = [sys.executable, "-m", "compaction_pipeline.demo.writer", table, str(os.getpid()), *files]
     return processes.start(f"writer of {table}", command, child_environment(options), options.root, options.logs / f"{table}.log")
 
 
 def start_payments(processes: Processes, options: DemoOptions, batches: int | None = None) -> Child:
     """Start the stream that writes the keyed table: for ever, or so many batches."""
-    command = [sys.executable, "-m", "compaction_pipeline.demo.payments", *([] if batches is None else [str(batches)])]
+    asked = [str(os.getpid()), *([] if batches is None else [str(batches)])]
+    command = [sys.executable, "-m", "compaction_pipeline.demo.payments", *asked]
     return processes.start("stream of payments", command, child_environment(options), options.root, options.logs / "payments.log")
 
 

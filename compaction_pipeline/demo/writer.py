@@ -1,4 +1,4 @@
-"""One writer as a process: `python -m compaction_pipeline.demo.writer TABLE [FILES]`.
+"""One writer as a process: `python -m compaction_pipeline.demo.writer TABLE DEMO [FILES]`.
 
 The writer commits every few seconds, until it is told to stop or its parent is gone. With FILES it commits as fast as it can, until it
 has written so many files. It always finishes a commit that has begun.
@@ -24,10 +24,11 @@ _EXPIRE_EVERY = 100
 
 def main(arguments: list[str]) -> int:
     """Write until asked to stop, and answer the exit code."""
-    if len(arguments) not in (1, 2) or arguments[0] not in TABLES:
-        print(f"usage: python -m compaction_pipeline.demo.writer {{{','.join(TABLES)}}} [FILES]", file=sys.stderr)
+    if len(arguments) not in (2, 3) or arguments[0] not in TABLES or not all(each.isdecimal() for each in arguments[1:]):
+        print(f"usage: python -m compaction_pipeline.demo.writer {{{','.join(TABLES)}}} DEMO [FILES]", file=sys.stderr)
         return 2
-    goal = int(arguments[1]) if len(arguments) == 2 else None
+    # The demo may have been killed while this process imported, and then another process is its parent already.
+    demo, goal = int(arguments[1]), int(arguments[2]) if len(arguments) == 3 else None
     stop = threading.Event()
 
     def ask_to_stop(_: int, __: FrameType | None) -> None:
@@ -35,10 +36,9 @@ def main(arguments: list[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, ask_to_stop)
-    parent = os.getppid()
     writer = Writer(read_options(), TABLES[arguments[0]])
     written = commits = 0
-    while not stop.is_set() and os.getppid() == parent and (goal is None or written < goal):
+    while not stop.is_set() and os.getppid() == demo and (goal is None or written < goal):
         files = writer.commit_batch()
         written += files
         commits += 1

@@ -341,7 +341,8 @@ def _why(error: requests.RequestException) -> str:
     reason = getattr(cause, "reason", cause)
     tls = next((one for one in (reason, *getattr(reason, "args", ())) if isinstance(one, ssl.SSLError) and one.reason), None)
     if tls is not None:
-        return f"TLS failed: {str(tls.reason).replace('_', ' ').lower()}"
+        hint = ", which --ca-file may mend: give the certificate of the server or of its authority" if "VERIFY" in tls.reason else ""
+        return f"TLS failed: {tls.reason.replace('_', ' ').lower()}{hint}"
     return str(reason).rpartition(": ")[2] or type(error).__name__
 
 

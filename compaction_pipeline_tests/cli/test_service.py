@@ -177,6 +177,15 @@ def test_the_first_tokens_are_written_once_for_their_owner_only(tmp_path: Path) 
     house.services.close()
 
 
+def test_a_token_of_another_role_keeps_no_first_token_back(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    tokens = house.services.keep_tokens
+    tokens.issue(Role.WRITER, "flink")
+    tokens.issue(Role.ADMIN, "me")
+    assert set(write_first_tokens(tokens, tmp_path / "home")) == {Role.OPTIMIZER}
+    house.services.close()
+
+
 def test_without_the_extra_everything_but_serve_works() -> None:
     program = (
         "import sys\n"

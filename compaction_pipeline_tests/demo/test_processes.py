@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.demo.options import DemoOptions, child_environment
 from compaction_pipeline.demo.processes import Child, Processes, Stopped, stop_on_signals
 from compaction_pipeline.demo.tied import tied
+from compaction_pipeline.demo.warehouse import make_tables, newest_snapshots
 from compaction_pipeline.ending.process_table import ProcessEntry, family, process_table, processes_with
 
 # This script starts a child in a process group of its own, as Spark does. Both ignore SIGTERM. It announces when both run.
@@ -135,3 +137,16 @@ def test_a_family_is_its_tree_its_session_and_the_groups_seen_before() -> None:
 def test_the_process_table_holds_this_process() -> None:
     mine = next(entry for entry in process_table() if entry.pid == os.getpid())
     assert (mine.parent, mine.group, mine.ended) == (os.getppid(), os.getpgrp(), False)
+
+
+@pytest.mark.parametrize("module", ["writer", "payments"])
+def test_a_writer_whose_demo_was_killed_while_it_started_writes_nothing(tmp_path: Path, module: str) -> None:
+    options = DemoOptions(tmp_path / "demo")
+    options.make_folders()
+    make_tables(options)
+    # No process is called 1 but the first one, which is not the parent of the writer.
+    asked = ["orders", "1", "5"] if module == "writer" else ["1", "5"]
+    command = [sys.executable, "-m", f"compaction_pipeline.demo.{module}", *asked]
+    done = subprocess.run(command, env=child_environment(options), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(newest_snapshots(options).values()) == {None}

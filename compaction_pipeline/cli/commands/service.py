@@ -108,7 +108,8 @@ def serve(
 ) -> None:
     """Serve optimizers and programs over HTTP, and keep all tables compacted, until Ctrl-C or SIGTERM.
 
-    When no token exists yet, it writes admin.token and optimizer.token into COMPACTION_HOME. The pages of the API are at /docs.
+    While nobody was given a token of the role admin or optimizer, it writes admin.token or optimizer.token into COMPACTION_HOME. The pages
+    of the API are at /docs.
 
     Examples:
 
