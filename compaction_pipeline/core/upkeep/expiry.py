@@ -55,7 +55,8 @@ def decide_expiry(history: History, retention: Retention, held: Mapping[int, str
     for name in refs:
         for snapshot_id, stay in _kept_by(history.refs[name], history, retention, held, now):
             kept[snapshot_id] = _stronger(kept.get(snapshot_id), stay)
-    on_refs = history.reached(history.refs[name].snapshot_id for name in refs)
+    on_refs = history.reached(ref.snapshot_id for name, ref in history.refs.items() if name in refs and ref.is_branch)
+    # What lies below a tag is on no ref, as for Iceberg.
     for snapshot in history.snapshots.values():
         until = snapshot.since + retention.age()
         if snapshot.snapshot_id not in on_refs and until >= now:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.upkeep.expiry import Expiry, decide_expiry
@@ -92,7 +92,7 @@ def removed_by_iceberg(history: History, retention: Retention) -> tuple[set[int]
         if name in dropped:
             continue
         chain = list(history.ancestry(ref.snapshot_id))
-        reachable |= {one.snapshot_id for one in chain}
+        reachable |= {one.snapshot_id for one in chain} if ref.is_branch else {ref.snapshot_id}
         kept.add(ref.snapshot_id)
         if ref.is_branch:
             kept |= _newest(chain, ref.min_to_keep or retention.min_to_keep, age_limit(ref.max_snapshot_age, retention.max_snapshot_age))
@@ -121,10 +121,14 @@ def test_a_second_run_at_the_same_moment_finds_nothing(history: History, retenti
 
 
 @given(histories(), retentions, held_ids, st.integers(1, 40).map(lambda hours: timedelta(hours=hours)))
-def test_nothing_that_went_comes_back_with_time(history: History, retention: Retention, held: dict[int, str], later: timedelta) -> None:
+def test_nothing_that_went_comes_back_with_time_while_the_refs_stay(
+    history: History, retention: Retention, held: dict[int, str], later: timedelta
+) -> None:
     first, then = decided(history, retention, held), decided(history, retention, held, NOW + later)
-    assert set(first.removed) <= set(then.removed)
     assert set(first.dropped_refs) <= set(then.dropped_refs)
+    # What a branch kept for a shorter time than the table is on no ref once that branch is gone.
+    assume(set(first.dropped_refs) == set(then.dropped_refs))
+    assert set(first.removed) <= set(then.removed)
 
 
 @given(histories(), retentions, held_ids)
