@@ -7,6 +7,7 @@ checks this before the swap. A REST catalog tells afterwards on which metadata i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ from pyiceberg.table.update import (
 from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 
+_logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:
@@ -43,7 +46,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A removal that landed: the metadata that it was made on, and what it became. `before` is None when the catalog does not tell it."""
+    """A removal that landed: the metadata that it was made on, and what it became. `before` is None when nobody can tell it."""
 
     before: TableMetadata | None
     after: TableMetadata
@@ -58,6 +61,7 @@ class _AsLookedAt(AssertTableUUID):
         super().__init__(uuid=looked_at.table_uuid)
         self._looked_at = looked_at
 
+    # pydantic has an old class method of this name, and mypy compares this one with it.
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         super().validate(base_metadata)
         if base_metadata != self._looked_at:
@@ -145,10 +149,17 @@ def _of(gone: Collection[int], ids: Iterable[int]) -> Iterable[int]:
 
 
 def _before(table: Table, answer: CommitTableResponse) -> TableMetadata | None:
-    """The metadata on which a REST catalog made the change, from the metadata log of its answer."""
+    """The metadata on which a REST catalog made the change, from the metadata log of its answer. None when that file cannot be read.
+
+    The change has landed by now. An error from here would look like one of the swap.
+    """
     log = answer.metadata.metadata_log
     if not log:
         return None
     if log[-1].metadata_file == table.metadata_location:
         return table.metadata
-    return read_metadata(table.io, log[-1].metadata_file)
+    try:
+        return read_metadata(table.io, log[-1].metadata_file)
+    except Exception as error:  # A FileIO and a decoder raise errors of many types.
+        _logger.warning("metadata %s, on which a catalog removed snapshots, cannot be read: %s", log[-1].metadata_file, error)
+        return None

@@ -136,7 +136,24 @@ def test_a_rest_catalog_tells_the_tag_that_nobody_knew(table: LakeTable, server:
     assert removed.before.refs["release"].snapshot_id == numbers[0]
 
 
-def test_a_rest_catalog_without_a_metadata_log_tells_nothing(tmp_path: Path, table: LakeTable, server: RestServer) -> None:
+def test_a_removal_that_landed_is_no_failure_when_the_metadata_before_it_is_gone(table: LakeTable, server: RestServer) -> None:
+    loaded = through_rest(server, table)
+
+    def tag_first_and_lose_it(call: Call) -> None:
+        table.table.refresh()
+        table.table.manage_snapshots().create_tag(ids(loaded)[0], "release").commit()
+        tagged = table.lake.catalogs.load(table.identifier).metadata_location
+        answer = call.carry_out()
+        Path(tagged.removeprefix("file://")).unlink()
+        call.answer(200, answer)
+
+    server.commits = [tag_first_and_lose_it]
+    removed = remove(loaded, Removal(ids(loaded)[:2], ()))
+    assert removed.before is None
+    assert len(removed.after.snapshots) == 3
+
+
+def test_a_rest_catalog_without_a_metadata_log_tells_nothing(table: LakeTable, server: RestServer) -> None:
     loaded = through_rest(server, table)
 
     def without_log(call: Call) -> None:
