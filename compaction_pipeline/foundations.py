@@ -23,6 +23,7 @@ from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
+from compaction_pipeline.core.upkeep.ports import SnapshotStores
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 
 if TYPE_CHECKING:
@@ -150,6 +151,12 @@ class Foundations:
         from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 
         return IcebergCommitter(self._catalogs, on_step=self.on_step)
+
+    @cached_property
+    def _snapshot_stores(self) -> SnapshotStores:
+        from compaction_pipeline.iceberg.upkeep.snapshot_stores import IcebergSnapshotStores
+
+        return IcebergSnapshotStores(self._catalogs, self.on_step)
 
     @cached_property
     def _spark_sessions(self) -> Sessions:

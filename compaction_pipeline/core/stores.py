@@ -18,6 +18,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.index import IndexStore, NodeKeyStore, SwitchStore
 from compaction_pipeline.core.tables.ports.reports import ReportStore
+from compaction_pipeline.core.upkeep.ports import UpkeepStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Stores:
     queues: QueueReader
     reports: ReportStore
     watchers: WatcherStore
+    upkeep: UpkeepStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.queue.ports.containers import Containers
     from compaction_pipeline.core.stores import Stores
     from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
+    from compaction_pipeline.core.upkeep.ports import SnapshotStores
     from compaction_pipeline.core.work.merge_engine import MergeEngine
     from compaction_pipeline.core.work.merge_input import MergeInput
     from compaction_pipeline.core.work.result import MergeResult
@@ -63,6 +64,8 @@ class Wiring(Protocol):
     def _scan(self) -> TableScan: ...
     @property
     def _committer(self) -> Committer: ...
+    @property
+    def _snapshot_stores(self) -> SnapshotStores: ...
     @property
     def _engine(self) -> MergeEngine: ...
     @property

@@ -166,6 +166,19 @@ class SqlFileStore(SqlStore):
             ]
         return frozenset(known[number] for number in found)
 
+    def named_by_others(self, table: TableIdentifier, paths: Sequence[str]) -> Collection[str]:
+        query = (
+            select(schema.live_file.c.path)
+            .join(schema.partition, schema.partition.c.partition_id == schema.live_file.c.partition_id)
+            .where(schema.partition.c.identifier != str(table))
+        )
+        asked, found = set(paths), set[str]()
+        with reading(self._engine) as connection:
+            for batch in batches(paths):
+                rows = connection.execute(query.where(schema.live_file.c.path_hash.in_([path_hash(path) for path in batch])))
+                found |= asked.intersection(rows.scalars())
+        return found
+
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         query = (
             select(schema.live_file.c.partition_id)

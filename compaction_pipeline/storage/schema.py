@@ -23,6 +23,8 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
+from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage.columns import Json, Member, Moment
@@ -396,4 +398,23 @@ token = _table(
     Column("allowed_at", Moment),
     # Revoking a token revokes those of the optimizers that registered with it.
     Index("compaction_token_parent", "parent_id"),
+)
+
+upkeep_record = _table(
+    "compaction_upkeep_record",
+    Column("record_id", String, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("status", Member(UpkeepStatus), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("value", Json(UpkeepRecord), nullable=False),
+    Index("compaction_upkeep_record_identifier", "identifier", "created_at"),
+    Index("compaction_upkeep_record_status", "status", "ended_at"),
+)
+
+# What was seen of each store that upkeep looked at. The change store of a keyed table has a row of its own.
+sightings = _table(
+    "compaction_sightings",
+    Column("identifier", String, primary_key=True),
+    Column("value", Json(Sightings), nullable=False),
 )

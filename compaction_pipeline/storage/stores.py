@@ -26,6 +26,7 @@ from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
 from compaction_pipeline.storage.tokens import SqlTokenStore
+from compaction_pipeline.storage.upkeep import SqlUpkeepStore
 from compaction_pipeline.storage.watchers import SqlWatcherStore
 
 
@@ -57,6 +58,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlQueueReader(engine),
         SqlReportStore(engine),
         SqlWatcherStore(engine),
+        SqlUpkeepStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -70,7 +70,7 @@ def whole(text: str, least: int, most: int) -> Rule:
 # The state database and Java can hold these numbers too.
 _MOST, _MOST_BYTES = 2**31 - 1, 2**60
 
-_BOOLEAN = Rule(_boolean, "true or false", lambda value: True)
+BOOLEAN = Rule(_boolean, "true or false", lambda value: True)
 _BYTES = whole("≥ 1 and ≤ 2^60", 1, _MOST_BYTES)
 # float() accepts the texts "inf" and "nan".
 _FINITE = Rule(float, "> 0 and finite", lambda value: isinstance(value, float) and value > 0 and isfinite(value))
@@ -89,14 +89,14 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         ENABLED_KEY,
         "amoros_switch",
-        _BOOLEAN,
+        BOOLEAN,
         "true",
         "false: the table is measured, but never compacted; Amoro obeys it too",
     ),
     Property(
         OWN_ENABLED_KEY,
         "switched_on",
-        _BOOLEAN,
+        BOOLEAN,
         "true",
         "false: the table is measured, but this program never compacts it",
     ),
@@ -191,7 +191,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "self-optimizing.full.rewrite-all-files",
         "full_rewrites_all",
-        _BOOLEAN,
+        BOOLEAN,
         "false",
         "true: a FULL rewrites every data file of its node; false: only those whose rewrite gains something. Amoro's own default is true, "
         "but here a table gets this only when it sets it",
@@ -235,7 +235,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         "compaction.conversions.enabled",
         "conversions_enabled",
-        _BOOLEAN,
+        BOOLEAN,
         "true",
         "false: deletes that apply to large data files wait for a MAJOR or a FULL, and every snapshot is then a `replace`, which streaming "
         "readers skip",
@@ -243,7 +243,7 @@ PROPERTIES: tuple[Property, ...] = (
     Property(
         DELTA_REWRITE_KEY,
         "delta_rewrite",
-        _BOOLEAN,
+        BOOLEAN,
         "false",
         "keyed tables only, set when the table is created: a MINOR merges change files with each other. Amoro must not compact such a "
         "table, so `self-optimizing.enabled` must be false, and only `compaction.enabled` counts",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 MAIN = "main"
@@ -16,13 +16,14 @@ class Snapshot:
     """One snapshot. `made_at` is the time that its writer wrote into it.
 
     `absent_at` is the newest time at which this program saw the table without this snapshot; None when it was there at the first look.
-    `summary` has the operation too.
+    `summary` has the operation too. `sequence_number` is 0 in tables of format v1, which have none.
     """
 
     snapshot_id: int
     parent_id: int | None
     made_at: datetime
     summary: Mapping[str, str] = field(default_factory=dict)
+    sequence_number: int = 0
     absent_at: datetime | None = None
 
     @property
@@ -53,6 +54,14 @@ class History:
     def ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
         """The snapshot, its parent, and so on, as far as metadata still has them. Damaged metadata may have a ring; it is walked once."""
         return self._walk(snapshot_id, set())
+
+    def with_absences(self, absent_at: Callable[[int], datetime | None]) -> History:
+        """The same history, and of each snapshot the newest time at which the table was seen without it, by its sequence number."""
+        known = {
+            snapshot_id: replace(one, absent_at=absent_at(one.sequence_number)) if one.sequence_number else one
+            for snapshot_id, one in self.snapshots.items()
+        }
+        return History(known, self.refs)
 
     def reached(self, heads: Iterable[int]) -> frozenset[int]:
         """The ids of the snapshots in the ancestry of any of these."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from compaction_pipeline.core.tables.properties import values_of
-from compaction_pipeline.core.tables.property_rules import INTERVAL, NEVER, Property, Rule, whole
+from compaction_pipeline.core.tables.property_rules import BOOLEAN, INTERVAL, NEVER, Property, Rule, whole
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 _UNITS = {
@@ -87,6 +87,38 @@ RETENTION_PROPERTIES: tuple[Property, ...] = (
         "Connect that starts again looks there for what it has committed, and would write it twice if it found nothing",
     ),
     Property(
+        "compaction.expire.grace",
+        "grace",
+        _DURATION,
+        "1h",
+        "the files of removed snapshots are deleted this long after the snapshots left the metadata: readers that began before still "
+        "need them, and a rollback or a cherry-pick that began before still lands",
+    ),
+    Property(
+        "table-expire.enabled",
+        "enabled",
+        BOOLEAN,
+        "false",
+        "Amoro's property: whether snapshots of the table expire by themselves; `compaction-pipeline maintain expire` does it once, "
+        "whatever this says",
+    ),
+    Property(
+        "gc.enabled",
+        "gc_enabled",
+        BOOLEAN,
+        "true",
+        "Iceberg's property: with `false` no file of the table is ever deleted, because other tables may have the same files; then no "
+        "snapshot expires either",
+    ),
+    Property(
+        "compaction.catalog-has-branches",
+        "catalog_has_branches",
+        BOOLEAN,
+        "false",
+        "set this in a catalog that has branches and tags of its own, as Nessie has: other branches of it need snapshots and files that "
+        "this program cannot see, so nothing expires",
+    ),
+    Property(
         "compaction.writer-keys",
         "writer_keys",
         Rule(_names, "names of snapshot properties, with commas between them", lambda value: isinstance(value, tuple) and bool(value)),
@@ -107,6 +139,10 @@ class Retention:
     amoro_age: timedelta = timedelta(0)
     amoro_count: int = 1
     writer_retention: timedelta = timedelta(days=7)
+    grace: timedelta = timedelta(hours=1)
+    enabled: bool = False
+    gc_enabled: bool = True
+    catalog_has_branches: bool = False
     writer_keys: tuple[str, ...] = ()
 
     def age(self, of_branch: timedelta | None = None) -> timedelta:

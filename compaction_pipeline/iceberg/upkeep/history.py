@@ -27,7 +27,7 @@ def _snapshot(one: IcebergSnapshot) -> Snapshot:
     summary = {} if one.summary is None else {**one.summary.additional_properties, "operation": one.summary.operation.value}
     # Python has no later years. A snapshot with such a time is kept for its age, whichever of these years it has.
     made_at = _EPOCH + timedelta(milliseconds=max(0, min(one.timestamp_ms, _LAST_MS)))
-    return Snapshot(one.snapshot_id, one.parent_snapshot_id, made_at, summary)
+    return Snapshot(one.snapshot_id, one.parent_snapshot_id, made_at, summary, one.sequence_number or 0)
 
 
 def _ref(name: str, ref: SnapshotRef) -> Ref:

@@ -24,6 +24,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.commit.rewrite_decision import by_store
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.leases.names import commit_lease
 from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
@@ -69,7 +70,7 @@ class CommitTables:
             return Commit(None, f"catalog {table.catalog} is only observed, so nothing is committed to {table}")
         with self._lease(table) as renew:
             if renew is None:
-                holder = self._leases.holder(_lease_name(table))
+                holder = self._leases.holder(commit_lease(table))
                 return Commit(None, held_in_words(holder, f"committing {table}"), busy=True)
             settled, unsettled = self._settle_records.settle(table)
             if unsettled is not None:
@@ -108,8 +109,4 @@ class CommitTables:
 
     def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
         """Hold the table's commit lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
-        return self._leases.hold(_lease_name(table))
-
-
-def _lease_name(table: TableIdentifier) -> str:
-    return f"commit:{table}"
+        return self._leases.hold(commit_lease(table))

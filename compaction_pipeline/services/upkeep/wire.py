@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 
 
@@ -25,3 +26,16 @@ class UpkeepServices(Wiring):
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, self._scan)
         leftovers = RemoveLeftovers(stores.tasks, stores.records, self._scan, self._committer, self.clock, self.late)
         return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, self.clock, ttl)
+
+    @cached_property
+    def expire_snapshots(self) -> ExpireSnapshots:
+        from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
+        from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
+        from compaction_pipeline.services.upkeep.held_snapshots import HeldSnapshots
+        from compaction_pipeline.services.upkeep.other_tables import OtherTables
+
+        stores, looked_at = self._stores, self._snapshot_stores
+        held = HeldSnapshots(stores.catalogs, stores.tables, stores.tasks, stores.records)
+        others = OtherTables(stores.tables, stores.files)
+        delete_expired = DeleteExpired(looked_at, stores.upkeep, others, self.clock, self.late)
+        return ExpireSnapshots(stores.catalogs, looked_at, stores.upkeep, held, delete_expired, self._leases, self._new_id)

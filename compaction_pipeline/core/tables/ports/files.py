@@ -58,6 +58,9 @@ class FileStore(Protocol):
     def named_from_elsewhere(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
         """Return the nodes with a data file that a position delete of another node names; with `nodes`, only those of these."""
 
+    def named_by_others(self, table: TableIdentifier, paths: Sequence[str]) -> Collection[str]:
+        """Return those of these paths that are live in the index of another table. Paths are compared as they are written."""
+
     def has_global_deletes(self, table: TableIdentifier, unpartitioned_spec_ids: Collection[int]) -> bool:
         """Return whether the index has an equality delete of one of these specs.
 

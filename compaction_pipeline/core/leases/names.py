@@ -1,0 +1,10 @@
+"""The names of leases that several columns take."""
+
+from __future__ import annotations
+
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+
+def commit_lease(table: TableIdentifier) -> str:
+    """The lease under which the metadata of a table is changed."""
+    return f"commit:{table}"

@@ -1,0 +1,250 @@
+"""Removes snapshots from the stores of tables, and deletes the files that only they reached: the SnapshotStores port on PyIceberg."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from typing import Any
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
+
+from compaction_pipeline.core.commit.answers import Answer
+from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
+from compaction_pipeline.core.upkeep.ports import Deletion, Removal, RemovalState, StoreLook
+from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
+from compaction_pipeline.core.words import count_text
+from compaction_pipeline.formats.file_io.local_files import local_path
+from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
+from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
+from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.opened_paths import opens_what_it_says
+from compaction_pipeline.iceberg.scan import refusal_of_contents
+from compaction_pipeline.iceberg.stores import open_stores
+from compaction_pipeline.iceberg.upkeep.history import history_of
+from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal as ToRemove
+from compaction_pipeline.iceberg.upkeep.remove_snapshots import remove
+from compaction_pipeline.iceberg.upkeep.unreachable import unreachable
+
+_DELETES_AT_ONCE = 8
+_BATCH = 1_000
+_OLD_METADATA = 100
+"""As many older metadata files are read at most, to find the one that a removal was made on."""
+
+_logger = logging.getLogger(__name__)
+
+
+class IcebergSnapshotStores:
+    """The SnapshotStores port. `on_step` is told each step of a deletion; crash tests end the process there."""
+
+    def __init__(self, catalogs: Catalogs, on_step: Callable[[str], None] = lambda step: None) -> None:
+        self._catalogs = catalogs
+        self._on_step = on_step
+
+    def look(self, table: TableIdentifier) -> Sequence[StoreLook]:
+        stores = open_stores(self._catalogs, table)
+        return [_look(name, loaded) for name, loaded in zip(stores.names(table), stores.tables, strict=True)]
+
+    def remove(self, look: StoreLook, snapshot_ids: Sequence[int], refs: Collection[str]) -> Removal:
+        table: Table = look.handle
+        with counted_sends() as sends:
+            try:
+                removed = remove(table, ToRemove(snapshot_ids, refs))
+            except Exception as error:  # A catalog may raise anything; what is certain is read from the error.
+                return _not_removed(look.store, table, error, sends.statuses)
+        if removed.before is None:
+            return Removal(RemovalState.LANDED)
+        dropped = _refs_on(removed.before, set(snapshot_ids)) - set(refs)
+        return Removal(RemovalState.LANDED, keeps_files=_refs_in_words(dropped), base_known=True)
+
+    def dropped_beside(self, look: StoreLook, record: UpkeepRecord) -> str | None:
+        gone = {one.snapshot_id for one in record.removed}
+        table: Table = look.handle
+        for entry in reversed(table.metadata.metadata_log[-_OLD_METADATA:]):
+            try:
+                before = read_metadata(table.io, entry.metadata_file)
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                return f"metadata {entry.metadata_file} cannot be read: {error}"
+            if any(one.snapshot_id in gone for one in before.snapshots):
+                return _refs_in_words(_refs_on(before, gone) - set(record.dropped_refs))
+        return "the metadata on which the snapshots were removed is gone, so nobody can tell whether a tag was dropped with them"
+
+    def delete_unreachable(
+        self,
+        look: StoreLook,
+        record: UpkeepRecord,
+        of_others: Callable[[Sequence[str]], Collection[str]],
+        is_over: Callable[[], bool],
+    ) -> Deletion:
+        table: Table = look.handle
+        with translated(f"the files of table {look.store}"):
+            found = unreachable(table.io, table.metadata, record.removed, record.statistics)
+        self._on_step("files-judged")
+        run = _Run(table, of_others, is_over)
+        deleted = DeletedFiles()
+        for step, paths in (
+            ("content", list(found.content)),
+            ("statistics", found.statistics),
+            ("manifests", found.manifests),
+            ("lists", found.lists),
+        ):
+            gone = run.delete(paths)
+            deleted += _counted(step, gone, sum(found.content.get(path, 0) for path in gone))
+            if run.problem is not None:
+                break
+            self._on_step(f"{step}-deleted")
+        return Deletion(deleted + DeletedFiles(kept_elsewhere=run.elsewhere), run.problem)
+
+
+class _Run:
+    """One deletion in one table. After the first problem nothing more is deleted."""
+
+    def __init__(self, table: Table, of_others: Callable[[Sequence[str]], Collection[str]], is_over: Callable[[], bool]) -> None:
+        self._io = table.io
+        self._folders = tuple(f"{_comparable(folder)}/" for folder in _folders(table.metadata))
+        self._of_others = of_others
+        self._is_over = is_over
+        self.problem: str | None = None
+        self.elsewhere = 0
+
+    def delete(self, paths: Sequence[str]) -> Sequence[str]:
+        """Delete these files, in batches. Return those that were there and are gone now."""
+        gone: list[str] = []
+        with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
+            for start in range(0, len(paths), _BATCH):
+                if self._is_over():
+                    self.problem = "the time for this run is over"
+                    break
+                batch = self._own(paths[start : start + _BATCH])
+                answers = dict(zip(batch, pool.map(self._delete_one, batch), strict=True))
+                gone += [path for path, answer in answers.items() if answer is True]
+                failed = [path for path, answer in answers.items() if isinstance(answer, str)]
+                if failed:
+                    self.problem = f"{count_text(len(failed), 'file')} cannot be deleted, e.g. {failed[0]}: {answers[failed[0]]}"
+                    break
+        return gone
+
+    def _own(self, paths: Sequence[str]) -> Sequence[str]:
+        """Those of these files that lie in the folders of the table, and that no other table has."""
+        others = set(self._of_others(paths))
+        own = [path for path in paths if self._lies_here(path) and path not in others]
+        self.elsewhere += len(paths) - len(own)
+        return own
+
+    def _lies_here(self, path: str) -> bool:
+        steps_out = any(step in (".", "..") for step in path.split("/"))
+        is_metadata = path.endswith(".metadata.json")
+        return opens_what_it_says(path) and not steps_out and not is_metadata and _comparable(path).startswith(self._folders)
+
+    def _delete_one(self, path: str) -> bool | str:
+        try:
+            self._io.delete(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            return str(error)
+        return True
+
+
+def _look(store: TableIdentifier, table: Table) -> StoreLook:
+    metadata = table.metadata
+    statistics: dict[int, tuple[str, ...]] = {}
+    for one in chain(metadata.statistics, metadata.partition_statistics):
+        statistics[one.snapshot_id] = (*statistics.get(one.snapshot_id, ()), one.statistics_path)
+    return StoreLook(
+        store=store,
+        table_uuid=str(metadata.table_uuid),
+        location=metadata.location,
+        metadata_location=table.metadata_location,
+        last_sequence_number=0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number,
+        last_updated_ms=metadata.last_updated_ms,
+        history=history_of(metadata),
+        properties=dict(metadata.properties),
+        leads={
+            one.snapshot_id: RemovedSnapshot(one.snapshot_id, one.manifest_list or None, tuple(inline_paths(one) or ()))
+            for one in metadata.snapshots
+        },
+        statistics=statistics,
+        refusal=refusal_of_contents(metadata) or _no_uuid(table),
+        keeps_files=_why_files_stay(table),
+        handle=table,
+    )
+
+
+def _no_uuid(table: Table) -> str | None:
+    """Why a table without a uuid is refused. Format v1 allows it, and PyIceberg then invents another one at each load."""
+    if table.metadata.format_version > 1:
+        return None
+    with translated(f"metadata {table.metadata_location}", is_file=True), table.io.new_input(table.metadata_location).open() as stream:
+        content = stream.read()
+    try:
+        named = json.loads(content).get("table-uuid")
+    except ValueError:
+        # It is compressed. Writers that compress metadata write a uuid.
+        return None
+    return None if named else "its metadata names no uuid, so it cannot be told from another table under its name"
+
+
+def _why_files_stay(table: Table) -> str | None:
+    """Why the files of a table may not be deleted from here, as its catalog says."""
+    said: dict[str, Any] = {**table.catalog.properties, **table.io.properties}
+    if str(said.get("s3.delete-enabled", "true")).lower() == "false":
+        return "'s3.delete-enabled' is false: the catalog deletes files itself, when it has kept them long enough"
+    if str(said.get("s3.remote-signing-enabled", "false")).lower() == "true":
+        return "the catalog signs each request ('s3.remote-signing-enabled'), and such signers allow no deletion; let it vend credentials"
+    return None
+
+
+def _not_removed(store: TableIdentifier, table: Table, error: Exception, statuses: Sequence[int | None]) -> Removal:
+    if is_metadata_not_written(table.catalog, error):
+        return Removal(RemovalState.NOTHING, f"the new metadata file cannot be written: {error}")
+    answer = answer_of(table.catalog, error, statuses)
+    if answer is Answer.UNKNOWN:
+        why = no_proof_in_words(error, statuses)
+        _logger.warning("table=%s it is not known whether snapshots were removed: %s", store, why)
+        return Removal(RemovalState.UNKNOWN, why)
+    if answer is Answer.LOST_RACE:
+        return Removal(RemovalState.NOTHING, "the table was changed meanwhile; the next run looks again")
+    return Removal(RemovalState.NOTHING, f"the catalog refused: {answer_in_words(error, statuses)}")
+
+
+def _refs_on(metadata: TableMetadata, snapshot_ids: Collection[int]) -> set[str]:
+    return {name for name, ref in metadata.refs.items() if ref.snapshot_id in snapshot_ids}
+
+
+def _refs_in_words(names: Collection[str]) -> str | None:
+    if not names:
+        return None
+    return (
+        f"ref {min(names)!r} was made on a snapshot while it was removed, and the catalog dropped both: the files stay, so that they can "
+        "be registered again"
+    )
+
+
+def _folders(metadata: TableMetadata) -> Sequence[str]:
+    keys = ("write.data.path", "write.object-storage.path", "write.metadata.path")
+    named = [metadata.properties[key] for key in keys if metadata.properties.get(key)]
+    return [metadata.location, data_folder(metadata.location, metadata.properties), *named]
+
+
+def _comparable(path: str) -> str:
+    """A path by which a file is found in a folder. One on this host may be written with or without `file:`."""
+    local = local_path(path)
+    return (path if local is None else str(local)).rstrip("/")
+
+
+def _counted(step: str, gone: Sequence[str], size: int) -> DeletedFiles:
+    count = len(gone)
+    if step == "content":
+        return DeletedFiles(content_files=count, content_bytes=size)
+    if step == "manifests":
+        return DeletedFiles(manifests=count)
+    return DeletedFiles(manifest_lists=count) if step == "lists" else DeletedFiles(statistics_files=count)

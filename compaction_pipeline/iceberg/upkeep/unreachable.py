@@ -1,0 +1,137 @@
+"""Finds the files that only removed snapshots reach: what may be deleted after an expiry.
+
+Files are compared by the name that a FileIO opens, without folders. Writers of Iceberg put an id into each name, so two files rarely have
+one name. Where they do, as imported files may, a file too many stays. And a file that is written as `s3://…` in one place and as `s3a://…`
+in another still has one name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
+from compaction_pipeline.core.upkeep.record import RemovedSnapshot
+from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
+from compaction_pipeline.iceberg.manifests.entries import check_live_count, readable
+from compaction_pipeline.iceberg.manifests.lists import read_manifests
+from compaction_pipeline.iceberg.opened_paths import opened_name
+from compaction_pipeline.iceberg.second_look import looked_at_twice
+
+_Entry = tuple[str, int, bool]
+"""Path and size in bytes of a file that a manifest names, and whether it is live there."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Unreachable:
+    """Files that nothing in a table's metadata needs, by kind, each by its path. `content` has the sizes in bytes."""
+
+    content: dict[str, int] = field(default_factory=dict)
+    manifests: list[str] = field(default_factory=list)
+    lists: list[str] = field(default_factory=list)
+    statistics: list[str] = field(default_factory=list)
+
+
+def unreachable(io: FileIO, metadata: TableMetadata, removed: Sequence[RemovedSnapshot], statistics: Sequence[str]) -> Unreachable:
+    """Return what only the removed snapshots reach. `metadata` is what the table is now.
+
+    A list or a manifest of a removed snapshot that is absent was deleted by an earlier run, after everything that it names. What the table
+    still needs must all be readable. Raises what a FileIO raises, StorageUnavailable and TableRefused.
+    """
+    kept = _manifests_of_all(io, metadata)
+    kept_lists = {opened_name(one.manifest_list) for one in metadata.snapshots if one.manifest_list}
+    found = Unreachable()
+    gone: dict[str, ManifestFile] = {}
+    for snapshot in removed:
+        if snapshot.manifest_list is not None:
+            if opened_name(snapshot.manifest_list) in kept_lists:
+                continue
+            found.lists.append(snapshot.manifest_list)
+        for manifest in _manifests_if_there(io, snapshot):
+            name = opened_name(manifest.manifest_path)
+            if name not in kept:
+                gone.setdefault(name, manifest)
+    read = {manifest.manifest_path: _entries_if_there(io, manifest) for manifest in gone.values()}
+    # A damaged manifest stays, and with it what it names: its files are not known.
+    found.manifests = [path for path, entries in read.items() if entries is not None]
+    found.content = _content(io, (entries for entries in read.values() if entries), kept.values())
+    named = _statistics_of(metadata)
+    found.statistics = [path for path in dict.fromkeys(statistics) if opened_name(path) not in named]
+    return found
+
+
+def _content(io: FileIO, gone: Iterable[Sequence[_Entry]], kept: Iterable[ManifestFile]) -> dict[str, int]:
+    """The files that these entries name and no live entry of a kept manifest names, with their sizes."""
+    candidates: dict[str, list[tuple[str, int]]] = {}
+    for path, size, _ in (entry for entries in gone for entry in entries):
+        candidates.setdefault(opened_name(path), []).append((path, size))
+    for manifest in kept:
+        if not candidates:
+            break
+        for path, _, is_live in _entries(io, manifest):
+            if is_live:
+                candidates.pop(opened_name(path), None)
+    return {path: size for files in candidates.values() for path, size in files}
+
+
+def _entries_if_there(io: FileIO, manifest: ManifestFile) -> Sequence[_Entry] | None:
+    """What a manifest of a removed snapshot names: nothing when it is gone, None when it is damaged."""
+    try:
+        return _entries(io, manifest)
+    except FileNotFoundError:
+        return ()
+    except (StorageUnavailable, TableRefused) as error:
+        _logger.warning("files of a removed snapshot stay: %s", error)
+        return None
+
+
+@looked_at_twice
+def _entries(io: FileIO, manifest: ManifestFile) -> Sequence[_Entry]:
+    """Every entry of a manifest, or an error."""
+    with io.new_input(manifest.manifest_path).open() as stream:
+        content = stream.read()
+    with readable(f"manifest {manifest.manifest_path}"):
+        found = [
+            (entry.path, entry.file_size_bytes, entry.status != ManifestEntryStatus.DELETED) for entry in ManifestDecoder(content).entries()
+        ]
+    check_live_count(manifest, sum(is_live for _, _, is_live in found))
+    return found
+
+
+def _manifests_of_all(io: FileIO, metadata: TableMetadata) -> dict[str, ManifestFile]:
+    """The manifests of all snapshots that the metadata has, by the name that is opened."""
+    found: dict[str, ManifestFile] = {}
+    for snapshot in metadata.snapshots:
+        for manifest in read_manifests(io, snapshot):
+            found.setdefault(opened_name(manifest.manifest_path), manifest)
+    return found
+
+
+def _manifests_if_there(io: FileIO, removed: RemovedSnapshot) -> Sequence[ManifestFile]:
+    """The manifests of a removed snapshot; none when its list is gone."""
+    try:
+        return read_manifests(io, _as_snapshot(removed))
+    except FileNotFoundError:
+        return ()
+
+
+def _as_snapshot(removed: RemovedSnapshot) -> Snapshot:
+    # The metadata that had this snapshot is gone. These are the fields by which its manifests are found.
+    found = Snapshot(snapshot_id=removed.snapshot_id, timestamp_ms=0, manifest_list=removed.manifest_list or "")
+    if removed.manifest_list is None:
+        object.__setattr__(found, "manifest_list", None)
+        found.inline_manifests = list(removed.manifests)  # type: ignore[attr-defined]
+    return found
+
+
+def _statistics_of(metadata: TableMetadata) -> frozenset[str]:
+    files = (*metadata.statistics, *metadata.partition_statistics)
+    return frozenset(opened_name(one.statistics_path) for one in files)

@@ -1,0 +1,186 @@
+"""Expires the snapshots of a table: takes them out of the metadata, and later deletes the files that only they reached.
+
+These are the steps, in order. The process may be killed after any of them, and the next run goes on:
+
+1. take the table's upkeep lease, so that nobody else expires it,
+2. go on with earlier records: find out from the table what became of a request without an answer, and delete the files of those whose grace
+   time is over (`delete_expired`),
+3. take the table's commit lease, and look at the table,
+4. write a record with the snapshots that go and what leads to their files,
+5. take them out of the metadata by one request,
+6. note the answer in the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.leases.names import commit_lease
+from compaction_pipeline.core.leases.ports import HeldLeases
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.expiry import Expiry, decide_expiry
+from compaction_pipeline.core.upkeep.ports import Removal, RemovalState, SnapshotStores, StoreLook, UpkeepStore
+from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
+from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
+from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
+from compaction_pipeline.core.upkeep.sightings import Sighting, Sightings, seen
+from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
+from compaction_pipeline.services.upkeep.held_snapshots import HeldSnapshots
+
+_LOG = logging.getLogger(__name__)
+_STATUS = {
+    RemovalState.LANDED: UpkeepStatus.REMOVED,
+    RemovalState.NOTHING: UpkeepStatus.FAILED,
+    RemovalState.UNKNOWN: UpkeepStatus.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredStore:
+    """What a run decided about one store: what goes and stays, or why nothing may go.
+
+    `record` says what was done. It is None for a dry run, and when nothing is old enough.
+    """
+
+    store: TableIdentifier
+    expiry: Expiry | None = None
+    refusal: str | None = None
+    record: UpkeepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What one run did to a table. `earlier` are the records that it went on with, as they are now."""
+
+    table: TableIdentifier
+    stores: tuple[ExpiredStore, ...]
+    earlier: tuple[UpkeepRecord, ...] = ()
+
+
+class ExpireSnapshots:
+    """One verb: expire. `forget_sightings` is for a person who has set a catalog's pointer back on purpose."""
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        stores: SnapshotStores,
+        memory: UpkeepStore,
+        held: HeldSnapshots,
+        delete_expired: DeleteExpired,
+        leases: HeldLeases,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._catalogs = catalogs
+        self._stores = stores
+        self._memory = memory
+        self._held = held
+        self._delete_expired = delete_expired
+        self._leases = leases
+        self._new_id = new_id
+
+    def expire(self, table: TableIdentifier, *, dry_run: bool = False, is_over: Callable[[], bool] = lambda: False) -> Expired:
+        """Expire the snapshots of a table. With `dry_run`, say what would go, and change nothing.
+
+        `is_over` is asked between two batches of deletions. Raises StorageUnavailable while another process works on the table, and what
+        the ports raise; the records then say how far the run came.
+        """
+        with self._holding(f"upkeep:{table}", f"expiring {table}"):
+            looks = self._stores.look(table)
+            refusal = self._held.why_none_may_go(table)
+            if refusal is not None:
+                return Expired(table, tuple(ExpiredStore(look.store, refusal=refusal) for look in looks))
+            if dry_run:
+                return Expired(table, tuple(self._decided(table, look) for look in looks))
+            earlier = self._delete_expired.go_on(table, looks, lambda look: self._retention(table, look), is_over)
+            with self._holding(commit_lease(table), f"committing {table}"):
+                # A commit may have begun since the first look, and its process may have died.
+                refusal = self._held.why_none_may_go(table)
+                if refusal is not None:
+                    return Expired(table, tuple(ExpiredStore(look.store, refusal=refusal) for look in looks), earlier)
+                done = [self._expire_store(table, look) for look in self._stores.look(table)]
+        return Expired(table, tuple(done), earlier)
+
+    def forget_sightings(self, table: TableIdentifier) -> None:
+        """Forget what was seen of a table, so that metadata that is older than that counts as its metadata."""
+        for look in self._stores.look(table):
+            self._memory.note(look.store, None)
+
+    @contextmanager
+    def _holding(self, lease: str, doing: str) -> Iterator[None]:
+        with self._leases.hold(lease) as renew:
+            if renew is None:
+                raise StorageUnavailable(f"{held_in_words(self._leases.holder(lease), doing)}; try again later")
+            yield
+
+    def _retention(self, table: TableIdentifier, look: StoreLook) -> Retention:
+        return resolve_retention(look.properties, self._catalogs.entry(table.catalog).properties, table)
+
+    def _seen_before(self, look: StoreLook) -> Sightings:
+        before = self._memory.sightings(look.store)
+        return before if before is not None and before.table_uuid == look.table_uuid else Sightings(look.table_uuid)
+
+    def _decided(self, table: TableIdentifier, look: StoreLook) -> ExpiredStore:
+        before, retention = self._seen_before(look), self._retention(table, look)
+        refusal = (
+            look.refusal
+            or why_nothing_expires(retention, look.location)
+            or before.set_back(look.last_sequence_number, look.last_updated_ms)
+        )
+        if refusal is not None:
+            return ExpiredStore(look.store, refusal=refusal)
+        history = look.history.with_absences(before.absent_at())
+        return ExpiredStore(look.store, decide_expiry(history, retention, self._held.of(table), self._leases.clock()))
+
+    def _expire_store(self, table: TableIdentifier, look: StoreLook) -> ExpiredStore:
+        decided = self._decided(table, look)
+        if decided.expiry is None:
+            return decided
+        sighting = Sighting(self._leases.clock(), look.last_sequence_number, look.last_updated_ms)
+        self._memory.note(look.store, seen(self._seen_before(look), sighting, look.metadata_location, decided.expiry.next_look))
+        if not decided.expiry.is_due:
+            return decided
+        record = self._opened(table, look, decided.expiry)
+        self._memory.save(record)
+        removal = self._stores.remove(look, decided.expiry.removed, decided.expiry.dropped_refs.keys())
+        record = _answered(record, removal, self._leases.clock())
+        self._memory.save(record)
+        _LOG.info("table=%s record=%s %s: %s", look.store, record.record_id, record.status.value, record.summary)
+        return replace(decided, record=record)
+
+    def _opened(self, table: TableIdentifier, look: StoreLook, expiry: Expiry) -> UpkeepRecord:
+        return UpkeepRecord(
+            record_id=RecordId(self._new_id()),
+            table=table,
+            store=look.store,
+            table_uuid=look.table_uuid,
+            status=UpkeepStatus.OPEN,
+            created_at=self._leases.clock(),
+            removed=tuple(look.leads[snapshot_id] for snapshot_id in expiry.removed),
+            dropped_refs=dict(expiry.dropped_refs),
+            statistics=tuple(path for snapshot_id in expiry.removed for path in look.statistics.get(snapshot_id, ())),
+            kept=len(expiry.kept),
+        )
+
+
+def _answered(record: UpkeepRecord, removal: Removal, now: datetime) -> UpkeepRecord:
+    """The record with the answer of the catalog. Files that must stay end it."""
+    landed = removal.state is RemovalState.LANDED
+    status, reason = _STATUS[removal.state], removal.reason
+    if landed and removal.keeps_files is not None:
+        status, reason = UpkeepStatus.DONE, f"their files stay: {removal.keeps_files}"
+    return replace(
+        record,
+        status=status,
+        reason=reason,
+        base_known=removal.base_known,
+        removed_at=now if landed else None,
+        ended_at=now if status in (UpkeepStatus.DONE, UpkeepStatus.FAILED) else None,
+    )
