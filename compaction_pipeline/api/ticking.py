@@ -9,13 +9,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, WATCH_EVERY, Part, RunTicks
+from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
+
+EXPIRE_EVERY = timedelta(minutes=10)
+"""A server looks this often for snapshots that are old, and for files whose grace time is over."""
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def ticking(run_ticks: RunTicks, *, tables: bool) -> Iterator[None]:
-    """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, and clean up.
+def ticking(run_ticks: RunTicks, expire_tables: ExpireTables, *, tables: bool) -> Iterator[None]:
+    """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, clean up and expire
+    snapshots.
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
@@ -44,6 +49,7 @@ def ticking(run_ticks: RunTicks, *, tables: bool) -> Iterator[None]:
             ("tick", of(Part.TICK, run_ticks.tick), TICK_EVERY),
             ("reports", of(Part.TICK, run_ticks.look_at_reported), LOOK_EVERY),
             ("clean-up", of(Part.TICK, lambda: run_ticks.clean_up(stopped.is_set)), LOOK_FOR_CLEAN_UP_EVERY),
+            ("expiry", of(Part.TICK, lambda: _expire(expire_tables, stopped)), EXPIRE_EVERY),
         ]
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
@@ -65,6 +71,10 @@ def _again_and_again(work: Callable[[], None], every: timedelta, stopped: thread
     while not stopped.is_set():
         _try(work)
         stopped.wait(every.total_seconds())
+
+
+def _expire(expire_tables: ExpireTables, stopped: threading.Event) -> None:
+    expire_tables.expire(stopped.is_set)
 
 
 def _try(work: Callable[[], None]) -> None:

@@ -48,6 +48,12 @@ def _record() -> typer.Typer:
     return commands
 
 
+def _maintain() -> typer.Typer:
+    from compaction_pipeline.cli.commands.maintain import commands
+
+    return commands
+
+
 def _task() -> typer.Typer:
     from compaction_pipeline.cli.commands.task import commands
 
@@ -87,6 +93,7 @@ COMMANDS.update(
         "compact": _compaction,
         "check": _check,
         "record": _record,
+        "maintain": _maintain,
         "task": _task,
         "group": _group,
         "queue": _group,

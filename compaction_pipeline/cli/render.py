@@ -66,7 +66,7 @@ _SOUNDNESS_STYLE = {Soundness.OK: "green", Soundness.WARNING: "yellow", Soundnes
 
 def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
     """Each catalog's name, mode and properties. Secrets are masked."""
-    table = _table("catalogs", "catalog", "mode", "properties")
+    table = titled_table("catalogs", "catalog", "mode", "properties")
     for entry in entries:
         properties = "\n".join(f"{key}={value}" for key, value in sorted(masked_properties(entry.properties).items()))
         table.add_row(escape(entry.name), "observed only" if entry.observe else "compacted", escape(properties))
@@ -75,7 +75,7 @@ def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
 
 def tokens_table(tokens: Iterable[Token]) -> Table:
     """Each token's id, role, name, and whether it is still accepted."""
-    table = _table("tokens", "id", "role", "name", "issued", "revoked", "blocked")
+    table = titled_table("tokens", "id", "role", "name", "issued", "revoked", "blocked")
     for token in tokens:
         revoked = "–" if token.revoked_at is None else time_text(token.revoked_at)
         blocked = "–" if token.blocked_at is None else time_text(token.blocked_at)
@@ -86,7 +86,7 @@ def tokens_table(tokens: Iterable[Token]) -> Table:
 def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
     """Each optimizer's id, group, place, size and state."""
     heads = ("id", "group", "state", "slots", "memory", "container", "resource", "host", "process", "version", "started", "last heard of")
-    table = _table("optimizers", *heads, "why")
+    table = titled_table("optimizers", *heads, "why")
     for each in optimizers:
         table.add_row(
             each.optimizer_id,
@@ -108,7 +108,7 @@ def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
 
 def groups_table(groups: Iterable[ResourceGroup], problems: Mapping[str, str]) -> Table:
     """Each group's name, capacity, order, container and properties, and why it gets no optimizers."""
-    table = _table("groups", "group", "capacity", "order", "container", "properties", "problem")
+    table = titled_table("groups", "group", "capacity", "order", "container", "properties", "problem")
     for group in groups:
         table.add_row(
             group.name,
@@ -123,7 +123,7 @@ def groups_table(groups: Iterable[ResourceGroup], problems: Mapping[str, str]) -
 
 def containers_table(containers: Iterable[Container]) -> Table:
     """Each container's name, kind and properties."""
-    table = _table("containers", "container", "kind", "properties")
+    table = titled_table("containers", "container", "kind", "properties")
     for container in containers:
         table.add_row(container.name, container.kind.value, _properties(container.properties))
     return table
@@ -137,7 +137,7 @@ def _properties(properties: Mapping[str, str]) -> str:
 def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
     """One line for each of these queues: what waits and runs, how full it is, and who works on it."""
     heads = ("group", "waiting", "oldest", "merging", "failed", "merged", "paused", "refused", "full", "order", "slots")
-    table = _table("queues", *heads)
+    table = titled_table("queues", *heads)
     for work in works:
         group = queues.groups.get(work.queue)
         table.add_row(
@@ -154,7 +154,7 @@ def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
 
 def tables_table(tables: Iterable[TableOverview]) -> Table:
     """One line for each table: its figures, its health and the reason."""
-    table = _table("tables", "table", "health", *_FIGURES, "why")
+    table = titled_table("tables", "table", "health", *_FIGURES, "why")
     for item in tables:
         notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
         modes = [word for word, holds in (("observed only", item.observe), ("paused", item.paused)) if holds]
@@ -166,7 +166,7 @@ def tables_table(tables: Iterable[TableOverview]) -> Table:
 
 def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_table: bool = False) -> Table:
     """One line for each node, in the order given."""
-    table = _table(title, *(["table"] if with_table else []), "node", "health", *_FIGURES, "why")
+    table = titled_table(title, *(["table"] if with_table else []), "node", "health", *_FIGURES, "why")
     for node in nodes:
         first = [escape(str(node.table))] if with_table else []
         table.add_row(*first, _node(node.node), _health(node.health), *_figures(node.metrics), escape(node.reason))
@@ -176,7 +176,7 @@ def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_tab
 def files_table(files: Sequence[LiveFile]) -> Table:
     """One line for each of the first MOST_FILES live files."""
     title = "files" if len(files) <= MOST_FILES else f"the first {MOST_FILES} of {len(files):,} files; --json lists all"
-    table = _table(title, "node", "content", "size", "rows", "sequence", "path")
+    table = titled_table(title, "node", "content", "size", "rows", "sequence", "path")
     for file in files[:MOST_FILES]:
         size = bytes_text(file.file_size_bytes)
         sequence = str(file.data_sequence_number)
@@ -187,7 +187,7 @@ def files_table(files: Sequence[LiveFile]) -> Table:
 def keyed_files_table(files: Sequence[ListedFile]) -> Table:
     """One line for each of the first MOST_FILES live files of both stores of a keyed table."""
     title = "files" if len(files) <= MOST_FILES else f"the first {MOST_FILES} of {len(files):,} files; --json lists all"
-    table = _table(title, "node", "store", "holds", "size", "rows", "sequence", "may hide rows in", "path")
+    table = titled_table(title, "node", "store", "holds", "size", "rows", "sequence", "may hide rows in", "path")
     for each in files[:MOST_FILES]:
         file, hides = each.file, ""
         if each.merged:
@@ -206,7 +206,7 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
 
     `not_honoured` maps properties of Iceberg that a merge cannot follow to the reason.
     """
-    table = _table("properties in force", "property", "value", "meaning")
+    table = titled_table("properties in force", "property", "value", "meaning")
     for item in PROPERTIES:
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
     for problem in properties.problems:
@@ -222,7 +222,7 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
 
 def plan_tasks_table(plan: CompactionPlan) -> Table:
     """One line for each task that would run."""
-    table = _table("tasks", "node", "type", "action", "data files", "deletes applied", "bytes in", "files after")
+    table = titled_table("tasks", "node", "type", "action", "data files", "deletes applied", "bytes in", "files after")
     for task in plan.tasks:
         size, deletes = bytes_text(task.input_bytes), str(len(task.deletes))
         after = str(task.predicted_files)
@@ -232,7 +232,7 @@ def plan_tasks_table(plan: CompactionPlan) -> Table:
 
 def left_alone_table(verdicts: Iterable[NodeVerdict]) -> Table:
     """One line for each node without a task, with the reason."""
-    table = _table("left alone", "node", "data files", "small", "deletes", "why")
+    table = titled_table("left alone", "node", "data files", "small", "deletes", "why")
     for verdict in verdicts:
         metrics = verdict.metrics
         counts = (str(metrics.data_files), str(metrics.small_files), str(metrics.delete_files))
@@ -248,7 +248,7 @@ def left_alone(plan: CompactionPlan) -> list[NodeVerdict]:
 
 def records_table(records: Iterable[CompactionRecord]) -> Table:
     """One line for each record, in the order given."""
-    table = _table("records", "record", "at", "table", "status", "types", "tasks", "data files", "delete files", "bytes", "why")
+    table = titled_table("records", "record", "at", "table", "status", "types", "tasks", "data files", "delete files", "bytes", "why")
     for record in records:
         figures = record.figures
         table.add_row(
@@ -313,7 +313,7 @@ def record_table(record: CompactionRecord) -> Table:
 
 def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[str, Sequence[TaskAttempt]] | None = None) -> Table:
     """One line for each task. With `attempts` it tells who held each attempt that did not succeed, and how it ended, cut short."""
-    table = _table(title, "task", "table", "node", "type", "status", "attempt", "data files", "bytes in", "held by", "why")
+    table = titled_table(title, "task", "table", "node", "type", "status", "attempt", "data files", "bytes in", "held by", "why")
     for task in tasks:
         tries = [
             f"{item.number}, {item.owner}: {printable(item.reason or (item.end_reason.value if item.end_reason else 'running'), 300)}"
@@ -361,7 +361,7 @@ def queue_line(queue: QueueCounts) -> Text:
 
 def findings_table(findings: Iterable[Finding]) -> Table:
     """One line for each finding of `doctor`."""
-    table = _table("doctor", "what", "", "found", "how to mend it")
+    table = titled_table("doctor", "what", "", "found", "how to mend it")
     for finding in findings:
         word = Text(finding.soundness.value, style=_SOUNDNESS_STYLE[finding.soundness])
         table.add_row(escape(finding.subject), word, escape(finding.found), escape(finding.mend or ""))
@@ -370,7 +370,7 @@ def findings_table(findings: Iterable[Finding]) -> Table:
 
 def checks_table(results: Iterable[CheckResult]) -> Table:
     """One line for each check: its result in one word, and in one sentence."""
-    table = _table("checks", "check", "severity", "", "result")
+    table = titled_table("checks", "check", "severity", "", "result")
     for result in results:
         severity = result.check.severity
         if not result.evaluated:
@@ -385,7 +385,7 @@ def failures_table(result: CheckResult) -> Table:
     """The nodes or tables that fail a check, 20 at most, the worst first."""
     failures = result.judgement.failures
     shown = f", the first {SHOWN} of {len(failures)}" if len(failures) > SHOWN else ""
-    table = _table(f"{result.check.name}{shown}", "table", "node", "why it fails")
+    table = titled_table(f"{result.check.name}{shown}", "table", "node", "why it fails")
     for failure in failures[:SHOWN]:
         table.add_row(escape(failure.place), _node(failure.node) if failure.node is not None else "", escape(failure.reason))
     table.caption = escape(result.check.description)
@@ -408,7 +408,8 @@ def _figures(metrics: NodeMetrics) -> tuple[str, ...]:
 _RIGHT = frozenset({*_FIGURES, "bytes in", "files after", "deletes applied", "sequence", "tasks", "bytes", "attempt"})
 
 
-def _table(title: str, *columns: str) -> Table:
+def titled_table(title: str, *columns: str) -> Table:
+    """An empty table with these columns."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in _RIGHT else "left", overflow="fold")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import delete, select
@@ -13,6 +13,7 @@ from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import upsert, writing
 from compaction_pipeline.storage.sql_store import SqlStore
+from compaction_pipeline.storage.table_rows import identifier_of
 
 _record, _sightings = schema.upkeep_record.c, schema.sightings.c
 
@@ -49,6 +50,9 @@ class SqlUpkeepStore(SqlStore):
     def sightings(self, store: TableIdentifier) -> Sightings | None:
         row = self._first(select(_sightings.value).where(_sightings.identifier == str(store)))
         return None if row is None else row.value
+
+    def all_sightings(self) -> Mapping[TableIdentifier, Sightings]:
+        return {identifier_of(row.identifier): row.value for row in self._rows(select(schema.sightings))}
 
     def note(self, store: TableIdentifier, sightings: Sightings | None) -> None:
         identifier = str(store)

@@ -38,12 +38,17 @@ def newest_of_writers(ancestry: Sequence[Snapshot], more_keys: Sequence[str]) ->
     return {place: writer for writer, place in newest.items()}
 
 
-def newest_marks(ancestry: Sequence[Snapshot]) -> Mapping[int, str]:
-    """The newest snapshot of this ancestry with each mark that others look for, by its place there, with the reason."""
+def newest_marks(ancestry: Sequence[Snapshot], rows_expire: bool) -> Mapping[int, str]:
+    """The newest snapshot of this ancestry with each mark that others look for, by its place there, with the reason.
+
+    `rows_expire` says that old rows of the table are deleted by the time of its last change.
+    """
     found: dict[str, int] = {}
     for place, snapshot in enumerate(ancestry):
         for reason in _marks(snapshot):
             found.setdefault(reason, place)
+        if rows_expire and not is_of_upkeep(snapshot):
+            found.setdefault("it is the newest that is no compaction and no upkeep, and the age of rows counts from it", place)
     return {place: reason for reason, place in found.items()}
 
 
@@ -53,8 +58,6 @@ def _marks(snapshot: Snapshot) -> Iterator[str]:
             yield f"it is the newest with the watermark '{key}', which jobs downstream read"
     if _KEYED_MARK in snapshot.summary:
         yield f"it is the newest with '{_KEYED_MARK}', which says what is merged into the base store"
-    if not is_of_upkeep(snapshot):
-        yield "it is the newest that is no compaction and no upkeep"
 
 
 def is_of_upkeep(snapshot: Snapshot) -> bool:

@@ -116,5 +116,8 @@ class UpkeepStore(Protocol):
     def sightings(self, store: TableIdentifier) -> Sightings | None:
         """Return what was seen of a store; None when it was never looked at."""
 
+    def all_sightings(self) -> Mapping[TableIdentifier, Sightings]:
+        """Return what was seen of every store that was ever looked at."""
+
     def note(self, store: TableIdentifier, sightings: Sightings | None) -> None:
         """Store what was seen of a store; None forgets it."""

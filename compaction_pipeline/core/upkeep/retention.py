@@ -103,6 +103,14 @@ RETENTION_PROPERTIES: tuple[Property, ...] = (
         "whatever this says",
     ),
     Property(
+        "data-expire.enabled",
+        "rows_expire",
+        BOOLEAN,
+        "false",
+        "Amoro's property: with `true`, Amoro deletes old rows of the table; it counts their age from the newest snapshot that is no "
+        "compaction, so that snapshot is kept",
+    ),
+    Property(
         "gc.enabled",
         "gc_enabled",
         BOOLEAN,
@@ -141,6 +149,7 @@ class Retention:
     writer_retention: timedelta = timedelta(days=7)
     grace: timedelta = timedelta(hours=1)
     enabled: bool = False
+    rows_expire: bool = False
     gc_enabled: bool = True
     catalog_has_branches: bool = False
     writer_keys: tuple[str, ...] = ()

@@ -11,8 +11,11 @@ from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
+from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.commit.answers import Answer
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.core.upkeep.ports import Deletion, Removal, RemovalState, StoreLook
 from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
@@ -173,7 +176,7 @@ def _look(store: TableIdentifier, table: Table) -> StoreLook:
             for one in metadata.snapshots
         },
         statistics=statistics,
-        refusal=refusal_of_contents(metadata) or _no_uuid(table),
+        refusal=refusal_of_contents(metadata) or _no_uuid(table) or _compacted_change_store(metadata),
         keeps_files=_why_files_stay(table),
         handle=table,
     )
@@ -191,6 +194,19 @@ def _no_uuid(table: Table) -> str | None:
         # It is compressed. Writers that compress metadata write a uuid.
         return None
     return None if named else "its metadata names no uuid, so it cannot be told from another table under its name"
+
+
+def _compacted_change_store(metadata: TableMetadata) -> str | None:
+    """Why a change store is refused in which another program merged files. Without its snapshot, nothing would tell of the lost deletes."""
+    if not is_change_store(metadata.properties):
+        return None
+    for one in metadata.snapshots:
+        summary = one.summary
+        if summary is not None and summary.operation is Operation.REPLACE and RECORD_ID_PROPERTY not in summary.additional_properties:
+            return (
+                f"its snapshot {one.snapshot_id} is of a program that compacted the change store as a plain table: deletes became inserts"
+            )
+    return None
 
 
 def _why_files_stay(table: Table) -> str | None:

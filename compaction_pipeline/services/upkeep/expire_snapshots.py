@@ -14,7 +14,7 @@ These are the steps, in order. The process may be killed after any of them, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,7 +22,7 @@ from datetime import datetime
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.leases.holders import held_in_words
-from compaction_pipeline.core.leases.names import commit_lease
+from compaction_pipeline.core.leases.names import commit_lease, upkeep_lease
 from compaction_pipeline.core.leases.ports import HeldLeases
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -66,7 +66,7 @@ class Expired:
 
 
 class ExpireSnapshots:
-    """One verb: expire. `forget_sightings` is for a person who has set a catalog's pointer back on purpose."""
+    """The verbs expire and records. `forget_sightings` is for a person who has set a catalog's pointer back on purpose."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class ExpireSnapshots:
         `is_over` is asked between two batches of deletions. Raises StorageUnavailable while another process works on the table, and what
         the ports raise; the records then say how far the run came.
         """
-        with self._holding(f"upkeep:{table}", f"expiring {table}"):
+        with self._holding(upkeep_lease(table), f"expiring {table}"):
             looks = self._stores.look(table)
             refusal = self._held.why_none_may_go(table)
             if refusal is not None:
@@ -112,6 +112,10 @@ class ExpireSnapshots:
         """Forget what was seen of a table, so that metadata that is older than that counts as its metadata."""
         for look in self._stores.look(table):
             self._memory.note(look.store, None)
+
+    def records(self, table: TableIdentifier | None, limit: int) -> Sequence[UpkeepRecord]:
+        """Return the records, or those of a table, newest first, at most `limit`."""
+        return self._memory.records(table, limit)
 
     @contextmanager
     def _holding(self, lease: str, doing: str) -> Iterator[None]:

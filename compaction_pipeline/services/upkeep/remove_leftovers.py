@@ -7,6 +7,7 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 - It is not an output of a committed task.
 - No record of the table is open or unknown.
 - No snapshot lists it. The committer loads the metadata again to check this.
+- No expiry is under way whose grace time protects it: the metadata files of commits that landed are then left to the expiry.
 - No late request needs it. A commit's request without an answer may still land: for a day in any case, and after that for as long as main
   is at the snapshot on which the commit was built. The files of such a commit stay.
 """
@@ -19,12 +20,14 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.commit.ports import Committer, RecordStore
-from compaction_pipeline.core.commit.record import CompactionRecord
-from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.leases.names import upkeep_lease
+from compaction_pipeline.core.leases.ports import HeldLeases
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.ports import UpkeepStore
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 
@@ -40,7 +43,8 @@ class RemoveLeftovers:
         records: RecordStore,
         scan: TableScan,
         committer: Committer,
-        clock: Clock,
+        upkeep: UpkeepStore,
+        leases: HeldLeases,
         late: timedelta = LATE_REQUEST,
     ) -> None:
         """`late` is how long a commit's request without an answer may still arrive."""
@@ -48,7 +52,9 @@ class RemoveLeftovers:
         self._records = records
         self._scan = scan
         self._committer = committer
-        self._clock = clock
+        self._upkeep = upkeep
+        self._leases = leases
+        self._clock = leases.clock
         self._late = late
 
     def still_asked(self, now: datetime, before: datetime) -> list[str]:
@@ -62,8 +68,13 @@ class RemoveLeftovers:
     def remove(self, table: TableIdentifier) -> Sequence[str]:
         """Delete the files that killed and failed attempts left on storage. Return their paths.
 
-        While a record of the table is open or unknown nothing is deleted, because the commit of that record may still land.
+        While a record of the table is open or unknown nothing is deleted, because the commit of that record may still land. While another
+        process expires snapshots of the table nothing is deleted either: the next round does it.
         """
+        with self._leases.hold(upkeep_lease(table)) as renew:
+            return () if renew is None else self._remove(table)
+
+    def _remove(self, table: TableIdentifier) -> Sequence[str]:
         if self._records.records(table, unsettled=True):
             return ()
         tasks, records = self._tasks.tasks(table), self._records.records(table)
@@ -73,7 +84,12 @@ class RemoveLeftovers:
         uuid = self._scan.head(table).table_uuid
         ours = {task.task_id: task for task in tasks if task.table_uuid == uuid}
         ended = {task_id: task for task_id, task in ours.items() if task.is_final}
-        commits = {record.record_id: record for record in records if not ours.keys().isdisjoint(record.task_ids)}
+        expiring = bool(self._upkeep.records(table, limit=1, under_way=True))
+        commits = {
+            record.record_id: record
+            for record in records
+            if not ours.keys().isdisjoint(record.task_ids) and not (expiring and record.status is RecordStatus.COMMITTED)
+        }
         found = self._committer.leftovers(table, list(ended), list(commits)) if ended or commits else ()
         if not found:
             return ()

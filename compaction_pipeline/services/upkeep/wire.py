@@ -10,6 +10,7 @@ from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
+    from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 
 
@@ -24,7 +25,7 @@ class UpkeepServices(Wiring):
 
         stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, self._scan)
-        leftovers = RemoveLeftovers(stores.tasks, stores.records, self._scan, self._committer, self.clock, self.late)
+        leftovers = RemoveLeftovers(stores.tasks, stores.records, self._scan, self._committer, stores.upkeep, self._leases, self.late)
         return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, self.clock, ttl)
 
     @cached_property
@@ -36,6 +37,13 @@ class UpkeepServices(Wiring):
 
         stores, looked_at = self._stores, self._snapshot_stores
         held = HeldSnapshots(stores.catalogs, stores.tables, stores.tasks, stores.records)
-        others = OtherTables(stores.tables, stores.files)
+        others = OtherTables(stores.catalogs, stores.tables, stores.files, self._scan)
         delete_expired = DeleteExpired(looked_at, stores.upkeep, others, self.clock, self.late)
         return ExpireSnapshots(stores.catalogs, looked_at, stores.upkeep, held, delete_expired, self._leases, self._new_id)
+
+    @cached_property
+    def expire_tables(self) -> ExpireTables:
+        from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
+
+        stores = self._stores
+        return ExpireTables(stores.catalogs, stores.tables, stores.upkeep, self.expire_snapshots, self.clock)

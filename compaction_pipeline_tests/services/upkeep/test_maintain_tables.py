@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, cast
@@ -17,6 +18,7 @@ from compaction_pipeline.core.tables.figures import MeasuredNode, NodeMetrics
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers
@@ -72,8 +74,9 @@ class Upkeep:
 
     def keeping(self, ttl: timedelta) -> MaintainTables:
         stores, world = self.stores, cast(Any, self.world)
+        leases = Leases(stores.leases, lambda: NOW, lambda renew: nullcontext(), lambda: "test#1")
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, world)
-        leftovers = RemoveLeftovers(stores.tasks, stores.records, world, world, lambda: NOW)
+        leftovers = RemoveLeftovers(stores.tasks, stores.records, world, world, stores.upkeep, leases)
         return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, lambda: NOW, ttl)
 
     def add_table(self, table: TableIdentifier) -> None:

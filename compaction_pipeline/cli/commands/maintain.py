@@ -1,0 +1,87 @@
+"""`maintain expire | list`: old snapshots of tables, and what was done to them."""
+
+from __future__ import annotations
+
+import typer
+
+from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.cli.render_upkeep import expired_lines, kept_table, upkeep_table
+from compaction_pipeline.cli.session import TABLE_HELP, Session
+from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.record import UpkeepStatus
+
+maintain = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Remove what tables no longer need. Compaction alone frees no storage: old snapshots keep the old files."
+        "\n\nExamples:\n\n  compaction-pipeline maintain expire lake.shop.orders --dry-run"
+    ),
+    epilog=GLOBAL_HELP,
+)
+commands = command_group()
+commands.add_typer(maintain, name="maintain")
+
+
+@maintain.command(epilog=GLOBAL_HELP)
+def expire(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say what would go and what stays, with reasons, and change nothing."),
+    accept_older: bool = typer.Option(
+        False, "--accept-older-metadata", help="The catalog's pointer was set back on purpose: go by the older metadata."
+    ),
+) -> None:
+    """Remove old snapshots of a table, and delete files that only they needed.
+
+    The properties of the table say what is old (`history.expire.*`, five days by default). What a branch, a tag, a streaming writer that
+    starts again, or a task of this program needs stays. The files follow in a later run, when `compaction.expire.grace` is over (1 h).
+
+    Examples:
+
+      compaction-pipeline maintain expire lake.shop.orders --dry-run
+      compaction-pipeline maintain expire lake.shop.orders
+    """
+    identifier = TableIdentifier.parse(table)
+    with Session(context) as session:
+        session.refresh(identifier)
+        service = session.services.expire_snapshots
+        if accept_older and not dry_run:
+            service.forget_sightings(identifier)
+        expired = service.expire(identifier, dry_run=dry_run)
+        session.output.answer(
+            {**_fields(plain(expired)), "dry_run": dry_run},
+            *expired_lines(expired, dry_run),
+            *([kept_table(expired)] if dry_run and any(store.expiry and store.expiry.kept for store in expired.stores) else []),
+        )
+        if any(store.refusal is not None for store in expired.stores):
+            raise typer.Exit(ExitCode.REFUSED)
+        states = {record.status for record in (*(store.record for store in expired.stores), *expired.earlier) if record is not None}
+        if UpkeepStatus.UNKNOWN in states:
+            raise typer.Exit(ExitCode.OUTCOME_UNKNOWN)
+        if any(store.record is not None and store.record.status is UpkeepStatus.FAILED for store in expired.stores):
+            raise typer.Exit(ExitCode.FAILED)
+
+
+@maintain.command("list", epilog=GLOBAL_HELP)
+def list_(
+    context: typer.Context,
+    table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table."),
+    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Show at most this many records."),
+) -> None:
+    """List what was removed, newest first.
+
+    Examples:
+
+      compaction-pipeline maintain list lake.shop.orders
+    """
+    identifier = TableIdentifier.parse(table) if table is not None else None
+    with Session(context) as session:
+        found = session.services.expire_snapshots.records(identifier, limit)
+        session.output.answer([plain(record) for record in found], upkeep_table(found) if found else "no records")
+
+
+def _fields(value: object) -> dict[str, object]:
+    assert isinstance(value, dict)
+    return value
