@@ -9,6 +9,7 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, PROPERTIES
+from compaction_pipeline.core.upkeep.retention import RETENTION_PROPERTIES
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.written_pages import check_part, table
 
@@ -58,6 +59,11 @@ def rule_of(name: str, field: FieldInfo) -> str:
 def test_the_page_lists_every_property() -> None:
     rows = [(f"`{item.key}`", item.default_text, item.rule.text, item.meaning) for item in PROPERTIES]
     check_part(PAGE, "properties", __file__, table(("property", "default", "rule", "meaning"), rows))
+
+
+def test_the_page_lists_every_property_of_expiry() -> None:
+    rows = [(f"`{item.key}`", item.default_text, item.rule.text, item.meaning) for item in RETENTION_PROPERTIES]
+    check_part(PAGE, "expiry", __file__, table(("property", "default", "rule", "meaning"), rows))
 
 
 def test_the_page_lists_the_properties_of_amoro_without_effect() -> None:

@@ -1,15 +1,13 @@
-"""The names of leases that several columns take."""
+"""Gives the names of the leases that several columns take. `table` is the identifier of a table."""
 
 from __future__ import annotations
 
-from compaction_pipeline.core.tables.table import TableIdentifier
 
-
-def commit_lease(table: TableIdentifier) -> str:
+def commit_lease(table: object) -> str:
     """The lease under which the metadata of a table is changed."""
     return f"commit:{table}"
 
 
-def upkeep_lease(table: TableIdentifier) -> str:
+def upkeep_lease(table: object) -> str:
     """The lease under which files of a table are deleted."""
     return f"upkeep:{table}"

@@ -1,5 +1,7 @@
-"""What this program saw of a store each time it looked at it: by this it knows how old a snapshot is at least, and notices when a catalog's
-pointer was set back."""
+"""Remembers what was seen of a store at each look.
+
+By this the program knows how old a snapshot is at least, and notices when a catalog's pointer was set back.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Tells what other tables have of a table's files. What another registration of the table needs is not deleted, nor what a clone of it or a
-table inside its folder needs."""
+"""Tells which of a table's files other tables have.
+
+What another registration of the table needs is not deleted, and neither is what a clone of it or a table inside its folder needs.
+"""
 
 from __future__ import annotations
 
