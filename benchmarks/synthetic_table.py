@@ -100,12 +100,15 @@ def keyed_fakes(count: int, partitions: int, size_bytes: int, kind: str, seed: i
         yield replace(fake, path=f"data/day={fake.day}/{node}-{kind}-0-00000-{seed}-{number}-00001.parquet")
 
 
-def append(table: Table, files: Iterator[Fake] | Sequence[Fake]) -> Table:
-    """Commit one APPEND snapshot with these files. As in a fast append, they get new manifests, and the old manifests stay."""
+def append(table: Table, files: Iterator[Fake] | Sequence[Fake], *, parent_manifests: bool = True) -> Table:
+    """Commit one APPEND snapshot with these files. As in a fast append, they get new manifests, and the old manifests stay.
+
+    Without `parent_manifests` the snapshot has only these files, as if it had overwritten the table.
+    """
     metadata = table.metadata
     parent = metadata.current_snapshot()
     snapshot_id, sequence = random.getrandbits(62), metadata.last_sequence_number + 1
-    manifests = [*_new_manifests(table, files, snapshot_id, sequence), *(parent.manifests(table.io) if parent else ())]
+    manifests = [*_new_manifests(table, files, snapshot_id, sequence), *(parent.manifests(table.io) if parent and parent_manifests else ())]
     path = f"{metadata.location}/metadata/snap-{snapshot_id}-0-{uuid4()}.avro"
     parent_id = parent.snapshot_id if parent else None
     with write_manifest_list(2, table.io.new_output(path), snapshot_id, parent_id, sequence, "gzip") as writer:
