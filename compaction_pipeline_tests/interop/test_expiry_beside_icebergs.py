@@ -1,6 +1,6 @@
 """Our expiry beside Iceberg's `expire_snapshots`, on copies of the same ordinary tables, TABLES in all (default 5).
 
-No table is refused, the same snapshots and files are left, and every ref has its rows, also when either has expired what the other one left.
+No table is refused, the same snapshots and files are left, and every ref has its rows, also after the second of the two.
 """
 
 from __future__ import annotations
