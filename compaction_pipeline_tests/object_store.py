@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 BUCKET = "lakehouse"
 
@@ -141,6 +141,12 @@ class _Handler(BaseHTTPRequestHandler):
         if "uploadId" in query:
             store.objects[key] = b"".join(part for _, part in sorted(store.uploads.pop(key).items()))
             return 200, {}, b"<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>"
+        if self.command == "POST" and "delete" in query:
+            named = re.findall(r"<Key>(.*?)</Key>", body.decode())
+            for one in named:
+                store.objects.pop(unescape(one), None)
+            deleted = "".join(f"<Deleted><Key>{one}</Key></Deleted>" for one in named)
+            return 200, {}, f"<DeleteResult>{deleted}</DeleteResult>".encode()
         store.objects[key] = body
         return 200, {"ETag": '"1"'}, b""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -54,14 +54,14 @@ class DeletedFiles:
         return self.content_files + self.manifests + self.manifest_lists + self.statistics_files
 
     def __add__(self, other: DeletedFiles) -> DeletedFiles:
-        return DeletedFiles(
-            self.content_files + other.content_files,
-            self.content_bytes + other.content_bytes,
-            self.manifests + other.manifests,
-            self.manifest_lists + other.manifest_lists,
-            self.statistics_files + other.statistics_files,
-            max(self.kept_elsewhere, other.kept_elsewhere),
-        )
+        return self._with(other, lambda one, another: one + another)
+
+    def again(self, other: DeletedFiles) -> DeletedFiles:
+        """What two runs over the same files did. The second one counts files that the first one has deleted once more."""
+        return self._with(other, max)
+
+    def _with(self, other: DeletedFiles, of: Callable[[int, int], int]) -> DeletedFiles:
+        return DeletedFiles(*(of(getattr(self, each.name), getattr(other, each.name)) for each in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ PART_BYTES = 8 * 1024 * 1024
 """A file up to this size is written by one PUT. A larger one is sent in parts of this size, two at a time."""
 _PARTS_AT_ONCE = 2
 _READS_AT_ONCE = 8
+_DELETES_AT_ONCE = 8
 
 immutable_files = ImmutableFiles()
 """The metadata files that this process keeps. One command loads a table, and makes its FileIO, many times."""
@@ -70,15 +71,51 @@ class ObjectFileIO(PyArrowFileIO):
         else:
             found.delete()
 
+    def delete_many(self, locations: Sequence[str]) -> dict[str, OSError]:
+        """Delete these files, those of one bucket by few requests. Return the error of each that is still there, or may be.
+
+        A service does not tell which objects were absent. Where it does not know the request, the files are deleted one by one.
+        """
+        found = {location: self.object(location) for location in locations}
+        buckets: dict[S3Bucket, list[ObjectFile]] = {}
+        for file in found.values():
+            if file is not None:
+                buckets.setdefault(file.bucket, []).append(file)
+        done = {file.location for bucket, files in buckets.items() if _deleted_at_once(bucket, files) for file in files}
+        with ThreadPoolExecutor(_DELETES_AT_ONCE, thread_name_prefix="deletes") as pool:
+            rest = [location for location in locations if location not in done]
+            errors = zip(rest, pool.map(self._failure_of_delete, rest), strict=True)
+        return {location: error for location, error in errors if error is not None}
+
+    def _failure_of_delete(self, location: str) -> OSError | None:
+        try:
+            self.delete(location)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error
+        return None
+
+
+def _deleted_at_once(bucket: S3Bucket, files: Sequence[ObjectFile]) -> bool:
+    """Whether one request for each 1,000 objects deleted them all."""
+    for file in files:
+        immutable_files.forget(file.location)
+    try:
+        obstore.delete(bucket.deleter, [file.key for file in files])
+    except (BaseError, OSError):
+        return False
+    return True
+
 
 class ObjectFile(InputFile, OutputFile):
     """One object. Errors are FileNotFoundError, PermissionError or OSError. Their text holds the code that the service gave."""
 
     def __init__(self, location: str, bucket: S3Bucket, key: str) -> None:
         super().__init__(location=location)
-        self._bucket = bucket
+        self.bucket = bucket
         self._client = bucket.client
-        self._key = key
+        self.key = key
         self._length: int | None = None
         self.version: str | None = None
         """The ETag, once a HEAD request has asked for the size; None before, and where the service tells none."""
@@ -87,7 +124,7 @@ class ObjectFile(InputFile, OutputFile):
         """The size in bytes. It is known if this object wrote the file; otherwise a HEAD request asks for it."""
         if self._length is None:
             with _in_our_errors("HEAD", self.location):
-                meta = obstore.head(self._client, self._key)
+                meta = obstore.head(self._client, self.key)
                 self._length, self.version = int(meta["size"]), meta["e_tag"]
         return self._length
 
@@ -100,11 +137,11 @@ class ObjectFile(InputFile, OutputFile):
 
     def open(self, seekable: bool = True) -> InputStream:
         """Read the whole file into memory. This is meant for metadata."""
-        data = immutable_files.get(self._bucket, self.location)
+        data = immutable_files.get(self.bucket, self.location)
         if data is None:
             with _in_our_errors("GET", self.location):
-                data = pa.py_buffer(obstore.get(self._client, self._key).bytes())
-            immutable_files.keep(self._bucket, self.location, data)
+                data = pa.py_buffer(obstore.get(self._client, self.key).bytes())
+            immutable_files.keep(self.bucket, self.location, data)
         return pa.BufferReader(data)  # type: ignore[no-any-return]
 
     def read(self, start: int, length: int) -> pa.Buffer:
@@ -112,7 +149,7 @@ class ObjectFile(InputFile, OutputFile):
         if length <= 0:
             return pa.py_buffer(b"")
         with _in_our_errors("GET", self.location):
-            return pa.py_buffer(obstore.get_range(self._client, self._key, start=start, length=length))
+            return pa.py_buffer(obstore.get_range(self._client, self.key, start=start, length=length))
 
     def read_spans(self, spans: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
         """Read each (start, length) as a buffer, several at once, by one request each. The client itself would read over gaps of up to one
@@ -126,7 +163,7 @@ class ObjectFile(InputFile, OutputFile):
         """Read the last `length` bytes by one request, if the object has `size` bytes. If not, the size in the answer says so."""
         try:
             with _in_our_errors("GET", self.location):
-                found = obstore.get(self._client, self._key, options={"range": (max(0, size - length), size)})
+                found = obstore.get(self._client, self.key, options={"range": (max(0, size - length), size)})
                 return Tail(bytes(found.bytes()), int(found.meta["size"]), found.meta["e_tag"])
         except (FileNotFoundError, PermissionError):
             raise
@@ -146,22 +183,22 @@ class ObjectFile(InputFile, OutputFile):
 
     def delete(self) -> None:
         with _in_our_errors("DELETE", self.location):
-            obstore.delete(self._client, self._key)
+            obstore.delete(self._client, self.key)
 
     def put(self, data: bytes) -> None:
         """Create or replace the object by one request."""
         with _in_our_errors("PUT", self.location):
-            obstore.put(self._client, self._key, data, use_multipart=False)
+            obstore.put(self._client, self.key, data, use_multipart=False)
 
     def writer(self) -> Any:
         """An `obstore` writer. It sends a part whenever one is full."""
-        return obstore.open_writer(self._client, self._key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        return obstore.open_writer(self._client, self.key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
 
     def written(self, data: bytes | None, length: int) -> None:
         """Note what was written. `data` is the whole content, if it is at hand."""
         self._length = length
         if data is not None:
-            immutable_files.keep(self._bucket, self.location, pa.py_buffer(data))
+            immutable_files.keep(self.bucket, self.location, pa.py_buffer(data))
 
 
 class ObjectOutput:

@@ -33,9 +33,13 @@ _GIVEN_TO_PROCESS = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_R
 
 @dataclass(frozen=True, eq=False)
 class S3Bucket:
-    """A bucket, with a client that has the credentials of one identity. `client` is an `obstore.store.S3Store`."""
+    """A bucket, with clients that have the credentials of one identity. Each is an `obstore.store.S3Store`.
+
+    `deleter` deletes up to 1,000 objects by one request, which not all services know.
+    """
 
     client: Any
+    deleter: Any
 
 
 def s3_bucket(properties: Mapping[str, str], bucket: str) -> S3Bucket | None:
@@ -67,15 +71,17 @@ def s3_bucket(properties: Mapping[str, str], bucket: str) -> S3Bucket | None:
 def _made(bucket: str, options: tuple[tuple[str, Any], ...], client: tuple[tuple[str, str], ...]) -> S3Bucket:
     # A client keeps its connections, so one client is used for all tasks. The limit is on silence, not on the length of a transfer.
     connection: Any = {**dict(client), "timeout": "30m", "allow_http": True}
-    store = S3Store(
-        bucket,
-        **dict(options),
-        # Delete objects one by one. Not all services know the request that deletes several.
-        disable_bulk_delete=True,
-        client_options=connection,
-        retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_TIMEOUT, "backoff": {"max_backoff": LONGEST_PAUSE}},
-    )
-    return S3Bucket(store)
+
+    def made(disable_bulk_delete: bool) -> S3Store:
+        return S3Store(
+            bucket,
+            **dict(options),
+            disable_bulk_delete=disable_bulk_delete,
+            client_options=connection,
+            retry_config={"max_retries": RETRIES, "retry_timeout": RETRY_TIMEOUT, "backoff": {"max_backoff": LONGEST_PAUSE}},
+        )
+
+    return S3Bucket(made(True), made(False))
 
 
 def _credentials(properties: Mapping[str, str]) -> dict[str, Any] | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
 
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.snapshots import Operation
@@ -21,6 +22,7 @@ from compaction_pipeline.core.upkeep.ports import Deletion, Removal, RemovalStat
 from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.formats.file_io.local_files import local_path
+from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
 from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
@@ -119,20 +121,19 @@ class _Run:
         self.elsewhere = 0
 
     def delete(self, paths: Sequence[str]) -> Sequence[str]:
-        """Delete these files, in batches. Return those that were there and are gone now."""
+        """Delete these files, in batches. Return those that are gone now."""
         gone: list[str] = []
-        with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
-            for start in range(0, len(paths), _BATCH):
-                if self._is_over():
-                    self.problem = "the time for this run is over"
-                    break
-                batch = self._own(paths[start : start + _BATCH])
-                answers = dict(zip(batch, pool.map(self._delete_one, batch), strict=True))
-                gone += [path for path, answer in answers.items() if answer is True]
-                failed = [path for path, answer in answers.items() if isinstance(answer, str)]
-                if failed:
-                    self.problem = f"{count_text(len(failed), 'file')} cannot be deleted, e.g. {failed[0]}: {answers[failed[0]]}"
-                    break
+        for start in range(0, len(paths), _BATCH):
+            if self._is_over():
+                self.problem = "the time for this run is over"
+                break
+            batch = self._own(paths[start : start + _BATCH])
+            failed = _failed_deletes(self._io, batch)
+            gone += [path for path in batch if path not in failed]
+            if failed:
+                path, error = next(iter(failed.items()))
+                self.problem = f"{count_text(len(failed), 'file')} cannot be deleted, e.g. {path}: {error}"
+                break
         return gone
 
     def _own(self, paths: Sequence[str]) -> Sequence[str]:
@@ -147,14 +148,23 @@ class _Run:
         is_metadata = path.endswith(".metadata.json")
         return opens_what_it_says(path) and not steps_out and not is_metadata and _comparable(path).startswith(self._folders)
 
-    def _delete_one(self, path: str) -> bool | str:
+
+def _failed_deletes(io: FileIO, paths: Sequence[str]) -> Mapping[str, OSError]:
+    """Delete these files. Return the error of each that is still there, or may be."""
+    if isinstance(io, ObjectFileIO):
+        return io.delete_many(paths)
+
+    def failure(path: str) -> OSError | None:
         try:
-            self._io.delete(path)
+            io.delete(path)
         except FileNotFoundError:
-            return False
+            return None
         except OSError as error:
-            return str(error)
-        return True
+            return error
+        return None
+
+    with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
+        return {path: error for path, error in zip(paths, pool.map(failure, paths), strict=True) if error is not None}
 
 
 def _look(store: TableIdentifier, table: Table) -> StoreLook:

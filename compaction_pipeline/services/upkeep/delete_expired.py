@@ -79,7 +79,7 @@ class DeleteExpired:
         if stay is not None:
             return replace(record, reason=stay)
         deletion = self._stores.delete_unreachable(look, record, self._others.paths_of(table, look), is_over)
-        record = replace(record, deleted=record.deleted + deletion.deleted, reason=deletion.problem)
+        record = replace(record, deleted=record.deleted.again(deletion.deleted), reason=deletion.problem)
         return record if deletion.problem is not None else self._ended(record, None)
 
     def _why_files_stay(self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook, retention: Retention) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFile
@@ -202,3 +204,30 @@ def test_ranges_beyond_the_memory_bound_are_not_fetched(store: ObjectStore) -> N
     file = RangedFile(_io(store).new_input(store.url("t/x")), 200_000)
     file.hold([(0, 100_000)], 99_999)
     assert store.counts() == {}
+
+
+def test_a_thousand_files_are_deleted_by_one_request(store: ObjectStore) -> None:
+    keys = [f"t/data/{number:05d}.parquet" for number in range(2_500)]
+    store.objects |= dict.fromkeys(keys, b"x") | {"t/data/kept.parquet": b"x"}
+    assert ObjectFileIO(store.properties).delete_many([store.url(key) for key in keys]) == {}
+    assert set(store.objects) == {"t/data/kept.parquet"}
+    assert store.counts() == {"POST": 3}
+
+
+def test_files_are_deleted_one_by_one_where_the_service_does_not_know_the_request(store: ObjectStore) -> None:
+    store.objects |= dict.fromkeys(("a", "b"), b"x")
+    store.fault = lambda method, key: Fault("status", 501, "NotImplemented") if method == "POST" else None
+    assert ObjectFileIO(store.properties).delete_many([store.url("a"), store.url("b"), store.url("gone")]) == {}
+    assert store.objects == {}
+
+
+def test_each_file_that_cannot_be_deleted_is_told(store: ObjectStore, tmp_path: Path) -> None:
+    store.objects |= dict.fromkeys(("a", "b"), b"x")
+    local = tmp_path / "f"
+    local.touch()
+    store.fault = lambda method, key: Fault("status", 403, "AccessDenied") if method == "POST" or key == "b" else None
+    failed = ObjectFileIO(store.properties).delete_many([store.url("a"), store.url("b"), f"file://{local}"])
+    assert list(failed) == [store.url("b")]
+    assert isinstance(failed[store.url("b")], PermissionError)
+    assert set(store.objects) == {"b"}
+    assert not local.exists()
