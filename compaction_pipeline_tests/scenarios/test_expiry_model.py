@@ -35,7 +35,7 @@ from compaction_pipeline_tests.services.house import House
 
 STEPS_PER_TABLE = 40
 _HOUR = timedelta(hours=1).total_seconds()
-_FILE_STEPS = ("files-judged", "content-deleted", "statistics-deleted", "manifests-deleted", "lists-deleted")
+_STEPS = ("before-removal", "after-removal", "files-judged", "content-deleted", "statistics-deleted", "manifests-deleted", "lists-deleted")
 KINDS = (
     *("append",) * 4,
     *("delete",) * 2,
@@ -147,7 +147,7 @@ class Machine(RuleBasedStateMachine):
         self.house.services.expire_snapshots.expire(self.table.identifier)
 
     def expire_and_die(self, rng: Random) -> None:
-        last = rng.choice(_FILE_STEPS)
+        last = rng.choice(_STEPS)
 
         def kill(reached: str) -> None:
             if reached == last:

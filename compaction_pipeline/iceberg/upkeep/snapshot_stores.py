@@ -46,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 
 class IcebergSnapshotStores:
-    """The SnapshotStores port. `on_step` is told each step of a deletion; crash tests end the process there."""
+    """The SnapshotStores port. `on_step` is told each step of a removal and of a deletion; crash tests end the process there."""
 
     def __init__(self, catalogs: Catalogs, on_step: Callable[[str], None] = lambda step: None) -> None:
         self._catalogs = catalogs
@@ -58,11 +58,13 @@ class IcebergSnapshotStores:
 
     def remove(self, look: StoreLook, snapshot_ids: Sequence[int], refs: Collection[str]) -> Removal:
         table: Table = look.handle
+        self._on_step("before-removal")
         with counted_sends() as sends:
             try:
                 removed = remove(table, ToRemove(snapshot_ids, refs))
             except Exception as error:  # A catalog may raise anything; what is certain is read from the error.
                 return _not_removed(look.store, table, error, sends.statuses)
+        self._on_step("after-removal")
         if removed.before is None:
             return Removal(RemovalState.LANDED)
         dropped = _refs_on(removed.before, set(snapshot_ids)) - set(refs)

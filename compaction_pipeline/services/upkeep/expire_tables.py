@@ -39,13 +39,21 @@ class ExpireTables:
     """One verb: expire."""
 
     def __init__(
-        self, catalogs: CatalogStore, tables: TableReader, memory: UpkeepStore, expire_snapshots: ExpireSnapshots, clock: Clock
+        self,
+        catalogs: CatalogStore,
+        tables: TableReader,
+        memory: UpkeepStore,
+        expire_snapshots: ExpireSnapshots,
+        clock: Clock,
+        ttl: timedelta,
     ) -> None:
+        """`ttl` is how long records of expiries that have ended are kept."""
         self._catalogs = catalogs
         self._tables = tables
         self._memory = memory
         self._expire_snapshots = expire_snapshots
         self._clock = clock
+        self._ttl = ttl
         self._last: TableIdentifier | None = None
 
     def expire(self, is_over: Callable[[], bool] = lambda: False, budget: timedelta = BUDGET) -> Expiries:
@@ -54,6 +62,7 @@ class ExpireTables:
         A table that did not change since the last look, and in which no time has come, costs no request. When one table fails, the others
         go on.
         """
+        self._memory.expire(self._clock() - self._ttl)
         begun, expired, skipped = self._clock(), list[Expired](), dict[TableIdentifier, str]()
         due = self._in_turn()
         for number, table in enumerate(due):

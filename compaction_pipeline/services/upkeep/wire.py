@@ -45,5 +45,5 @@ class UpkeepServices(Wiring):
     def expire_tables(self) -> ExpireTables:
         from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
 
-        stores = self._stores
-        return ExpireTables(stores.catalogs, stores.tables, stores.upkeep, self.expire_snapshots, self.clock)
+        stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
+        return ExpireTables(stores.catalogs, stores.tables, stores.upkeep, self.expire_snapshots, self.clock, ttl)

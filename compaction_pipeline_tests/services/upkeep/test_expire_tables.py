@@ -1,0 +1,118 @@
+"""Which tables a round of expiry takes, in which turn, and what it leaves alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.house import House
+
+DAY = timedelta(days=1).total_seconds()
+_ON = {"table_expire__enabled": "true"}
+
+
+def read(house: House, *tables: LakeTable) -> None:
+    for table in tables:
+        house.services.refresh_files.refresh(table.identifier)
+
+
+def expired(house: House, **options: Any) -> list[TableIdentifier]:
+    return [one.table for one in house.services.expire_tables.expire(**options).expired]
+
+
+def old(house: House, name: str, **properties: str) -> LakeTable:
+    """A table with two snapshots, of which the older one may go in six days."""
+    table = house.fragmented(name, 2, **properties)
+    table.ids(50)
+    read(house, table)
+    return table
+
+
+def test_only_tables_that_ask_for_it_are_expired(house: House) -> None:
+    asks, _ = old(house, "asks", **_ON), old(house, "other")
+    house.pass_time(6 * DAY)
+    assert expired(house) == [asks.identifier]
+
+
+def test_a_property_of_the_catalog_asks_for_all_its_tables(house: House) -> None:
+    table = old(house, "t")
+    entry = house.services.stores.catalogs.entry("lake")
+    house.services.stores.catalogs.replace(entry.__class__("lake", {**entry.properties, "table.table-expire.enabled": "true"}))
+    house.pass_time(6 * DAY)
+    assert expired(house) == [table.identifier]
+
+
+def test_a_table_that_did_not_change_is_looked_at_again_only_when_time_tells_something_new(house: House) -> None:
+    table = old(house, "t", **_ON)
+    assert expired(house) == [table.identifier]
+    assert expired(house) == []
+    house.pass_time(4 * DAY)
+    assert expired(house) == []
+    house.pass_time(DAY + 60)
+    # Its snapshot goes now, and that is a change of the table. The files of the snapshot are due after the grace time.
+    assert expired(house) == [table.identifier]
+    read(house, table)
+    house.pass_time(1800)
+    assert expired(house) == [table.identifier]
+    house.pass_time(1800)
+    assert expired(house) == [table.identifier]
+    (record,) = house.services.expire_snapshots.records(table.identifier, 9)
+    assert record.status is UpkeepStatus.DONE
+    assert expired(house) == []
+
+
+def test_a_table_that_changed_is_looked_at(house: House) -> None:
+    table = old(house, "t", **_ON)
+    expired(house)
+    table.ids(60)
+    read(house, table)
+    assert expired(house) == [table.identifier]
+
+
+def test_a_round_that_ran_out_of_time_is_gone_on_with(house: House) -> None:
+    tables = [old(house, name, **_ON).identifier for name in ("a", "b", "c")]
+    real = house.services.expire_snapshots.expire
+
+    def slow(table: TableIdentifier, **options: Any) -> Any:
+        house.pass_time(200)
+        return real(table, **options)
+
+    service: Any = house.services.expire_snapshots
+    service.expire = slow
+    done = house.services.expire_tables.expire()
+    assert [one.table for one in done.expired] == tables[:2]
+    assert done.rest == 1
+    assert expired(house) == tables[2:]
+
+
+def test_a_table_that_fails_does_not_keep_the_others(house: House) -> None:
+    broken, fine = old(house, "a", **_ON).identifier, old(house, "b", **_ON).identifier
+    real = house.services.expire_snapshots.expire
+
+    def fail(table: TableIdentifier, **options: Any) -> Any:
+        if table == broken:
+            raise StorageUnavailable("its storage did not answer")
+        return real(table, **options)
+
+    service: Any = house.services.expire_snapshots
+    service.expire = fail
+    done = house.services.expire_tables.expire()
+    assert [one.table for one in done.expired] == [fine]
+    assert done.skipped == {broken: "its storage did not answer"}
+
+
+def test_old_records_are_forgotten(house: House) -> None:
+    table = old(house, "t", **_ON)
+    house.pass_time(6 * DAY)
+    expired(house)
+    read(house, table)
+    house.pass_time(DAY)
+    expired(house)
+    assert len(house.services.expire_snapshots.records(None, 9)) == 1
+    house.pass_time(31 * DAY)
+    expired(house)
+    assert [record.status for record in house.services.expire_snapshots.records(None, 9)] == []
