@@ -7,7 +7,6 @@ Hypothesis draws sequences of steps, STEPS in all (default 300). The seed is COM
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
@@ -18,9 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
-from urllib.parse import urlsplit
 
-import fastavro
 import pytest
 from hypothesis import HealthCheck, Phase, note, seed, settings
 from hypothesis import strategies as st
@@ -29,7 +26,7 @@ from pyiceberg.table import Table
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.upkeep.ports import Removal, RemovalState
-from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.reference_reader import reference_rows
 from compaction_pipeline_tests.services.house import House
 
@@ -84,7 +81,7 @@ class Machine(RuleBasedStateMachine):
         note(f"step({number}) is {kind}")
         getattr(self, kind)(rng)
         self.remember()
-        missing = sorted(path for path in reachable(self.table) if not Path(path).exists())
+        missing = sorted(path for path in reached(self.table.table) if not Path(path).exists())
         assert missing == [], f"after {kind}"
         self.done[kind] += 1
 
@@ -236,7 +233,7 @@ class Machine(RuleBasedStateMachine):
                 self.house.pass_time(26 * _HOUR)
             self.house.services.maintain_tables.maintain()
             self.check_rows()
-            left = on_disk(self.table) - reachable(self.table)
+            left = files_on_disk(self.table.table) - reached(self.table.table)
             assert left == set(), f"nothing needs these, and they are there: {sorted(left)}"
         finally:
             self.house.services.close()
@@ -245,31 +242,6 @@ class Machine(RuleBasedStateMachine):
     def check_rows(self) -> None:
         for snapshot in self.reloaded().metadata.snapshots:
             assert self.rows_of(snapshot.snapshot_id) == self.rows[snapshot.snapshot_id], f"the rows of snapshot {snapshot.snapshot_id}"
-
-
-def on_disk(table: LakeTable) -> set[str]:
-    """The files of a table, without the metadata.json files."""
-    folder = Path(urlsplit(table.table.location()).path)
-    return {str(path) for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json")}
-
-
-def reachable(table: LakeTable) -> set[str]:
-    """Every file that a snapshot of the newest metadata needs, read by fastavro, which shares no code with the product."""
-    table.table.refresh()
-    metadata, found, manifests = table.table.metadata, set[str](), set[str]()
-    for snapshot in metadata.snapshots:
-        found.add(snapshot.manifest_list)
-        manifests |= {manifest["manifest_path"] for manifest in avro_records(table.table, snapshot.manifest_list)}
-    for path in manifests:
-        found |= {entry["data_file"]["file_path"] for entry in avro_records(table.table, path) if entry["status"] != 2}
-    found |= {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
-    return {urlsplit(path).path for path in found | manifests}
-
-
-def avro_records(table: Table, path: str) -> list[Any]:
-    """The records of an Avro file."""
-    with table.io.new_input(path).open() as stream:
-        return list(fastavro.reader(io.BytesIO(stream.read())))
 
 
 @pytest.mark.scenario

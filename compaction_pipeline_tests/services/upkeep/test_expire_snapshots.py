@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import fastavro
 import pytest
-from pyiceberg.table import Table
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.services.upkeep.expire_snapshots import Expired
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.iceberg.reached import avro_records, files_on_disk, reached
 from compaction_pipeline_tests.rest_catalog import Call, RestServer, rest_server
 from compaction_pipeline_tests.services.house import House
 
@@ -57,56 +54,32 @@ def expire_twice(house: House, table: LakeTable) -> None:
         house.pass_time(2 * HOUR)
 
 
-def on_disk(table: LakeTable) -> set[str]:
-    """The files of a table, without the metadata.json files."""
-    folder = Path(urlsplit(table.table.location()).path)
-    return {str(path) for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".metadata.json")}
-
-
-def reachable(table: LakeTable) -> set[str]:
-    """Every file that a snapshot of the newest metadata needs, read by fastavro, which shares no code with the product."""
-    table.table.refresh()
-    found: set[str] = set()
-    for snapshot in table.table.metadata.snapshots:
-        found.add(snapshot.manifest_list)
-        for manifest in _records(table.table, snapshot.manifest_list):
-            found.add(manifest["manifest_path"])
-            found |= {entry["data_file"]["file_path"] for entry in _records(table.table, manifest["manifest_path"]) if entry["status"] != 2}
-    found |= {one.statistics_path for one in (*table.table.metadata.statistics, *table.table.metadata.partition_statistics)}
-    return {urlsplit(path).path for path in found}
-
-
 def files_of(table: LakeTable, snapshot: Any) -> list[str]:
     """The paths of the files that the manifests of a snapshot name."""
-    manifests = [one["manifest_path"] for one in _records(table.table, snapshot.manifest_list)]
-    return [entry["data_file"]["file_path"] for manifest in manifests for entry in _records(table.table, manifest)]
-
-
-def _records(table: Table, path: str) -> list[Any]:
-    with table.io.new_input(path).open() as stream:
-        return list(fastavro.reader(io.BytesIO(stream.read())))
+    manifests = [one["manifest_path"] for one in avro_records(table.table, snapshot.manifest_list)]
+    return [entry["data_file"]["file_path"] for manifest in manifests for entry in avro_records(table.table, manifest)]
 
 
 def test_old_files_of_a_compacted_table_go_after_the_grace_time_and_every_row_stays(house: House) -> None:
     table = compacted(house)
-    before, files = table.rows(), on_disk(table)
+    before, files = table.rows(), files_on_disk(table.table)
     house.pass_time(6 * DAY)
 
     first = expire(house, table)
     record = first.stores[0].record
     assert record is not None
     assert (record.status, len(record.removed)) == (UpkeepStatus.REMOVED, 1)
-    assert on_disk(table) == files, "readers that began before need the files for a while"
+    assert files_on_disk(table.table) == files, "readers that began before need the files for a while"
 
     house.pass_time(HOUR - 1)
     assert expire(house, table).earlier[0].status is UpkeepStatus.REMOVED
-    assert on_disk(table) == files
+    assert files_on_disk(table.table) == files
     house.pass_time(1)
     (done,) = expire(house, table).earlier
     assert done.status is UpkeepStatus.DONE
     assert done.deleted.content_files == 12
-    assert on_disk(table) == reachable(table)
-    assert len(files) - len(on_disk(table)) == done.deleted.files
+    assert files_on_disk(table.table) == reached(table.table)
+    assert len(files) - len(files_on_disk(table.table)) == done.deleted.files
     assert table.rows() == before
 
 
@@ -143,7 +116,7 @@ def test_a_tag_can_still_be_read_when_everything_around_it_is_gone(house: House)
     house.pass_time(9 * DAY)
     record = finished(house, table)
     assert record.status is UpkeepStatus.DONE
-    assert on_disk(table) == reachable(table)
+    assert files_on_disk(table.table) == reached(table.table)
     table.table.refresh()
     assert sorted(table.table.scan(snapshot_id=tagged.snapshot_id).to_arrow()["id"].to_pylist()) == list(range(12))
 
@@ -159,10 +132,10 @@ def test_a_file_that_came_back_into_the_table_during_the_grace_time_stays(house:
     house.pass_time(2 * HOUR)
     (done,) = expire(house, table).earlier
     assert done.deleted.content_files == 9
-    assert {urlsplit(path).path for path in files[:3]} <= on_disk(table)
+    assert {urlsplit(path).path for path in files[:3]} <= files_on_disk(table.table)
     house.pass_time(2 * HOUR)
     expire(house, table)
-    assert on_disk(table) == reachable(table)
+    assert files_on_disk(table.table) == reached(table.table)
     assert len(table.rows()) == 15
 
 
@@ -193,7 +166,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(house: House, step: s
     expire(house, table)
     records = house.services.expire_snapshots.records(table.identifier, 10)
     assert {record.status for record in records} <= {UpkeepStatus.DONE, UpkeepStatus.FAILED}
-    assert on_disk(table) == reachable(table)
+    assert files_on_disk(table.table) == reached(table.table)
     assert table.rows() == rows
 
 
@@ -214,15 +187,15 @@ def test_a_file_that_cannot_be_deleted_keeps_the_manifest_that_leads_to_it(house
         return looks
 
     stores.look = look_without_rights
-    files = on_disk(table)
+    files = files_on_disk(table.table)
     (stuck,) = expire(house, table).earlier
     assert stuck.status is UpkeepStatus.REMOVED
     assert "12 files cannot be deleted" in (stuck.reason or "")
-    assert on_disk(table) == files
+    assert files_on_disk(table.table) == files
     stores.look = look
     (done,) = expire(house, table).earlier
     assert done.status is UpkeepStatus.DONE
-    assert on_disk(table) == reachable(table)
+    assert files_on_disk(table.table) == reached(table.table)
 
 
 def test_leftovers_of_commits_wait_for_the_grace_time_too(house: House) -> None:
@@ -230,12 +203,12 @@ def test_leftovers_of_commits_wait_for_the_grace_time_too(house: House) -> None:
     table.ids(*range(100, 112))
     house.pass_time(6 * DAY)
     expire(house, table)
-    files = on_disk(table)
+    files = files_on_disk(table.table)
     house.services.maintain_tables.maintain()
-    assert on_disk(table) == files
+    assert files_on_disk(table.table) == files
     house.pass_time(2 * HOUR)
     expire(house, table)
-    assert on_disk(table) == reachable(table)
+    assert files_on_disk(table.table) == reached(table.table)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +229,7 @@ def test_gc_that_is_switched_off_in_the_grace_time_keeps_the_files(house: House)
     table = compacted(house)
     house.pass_time(6 * DAY)
     expire(house, table)
-    files = on_disk(table)
+    files = files_on_disk(table.table)
     table.table.refresh()
     with table.table.transaction() as transaction:
         transaction.set_properties({"gc.enabled": "false"})
@@ -264,7 +237,7 @@ def test_gc_that_is_switched_off_in_the_grace_time_keeps_the_files(house: House)
     (record,) = expire(house, table).earlier
     assert record.status is UpkeepStatus.REMOVED
     assert "'gc.enabled' is false" in (record.reason or "")
-    assert on_disk(table) == files
+    assert files_on_disk(table.table) == files
 
 
 def test_a_wrong_property_is_told_and_nothing_goes(house: House) -> None:
@@ -305,12 +278,12 @@ def test_two_registrations_of_one_table_keep_its_files(house: House) -> None:
     house.lake.catalog.register_table(("db", "again"), table.lake.catalogs.load(table.identifier).metadata_location)
     house.services.explore_catalogs.explore()
     house.services.refresh_files.refresh(TableIdentifier("lake", ("db",), "again"))
-    files = on_disk(table)
+    files = files_on_disk(table.table)
     house.pass_time(6 * DAY)
     record = finished(house, table)
     assert record.status is UpkeepStatus.REMOVED
     assert "another registration" in (record.reason or "")
-    assert on_disk(table) == files
+    assert files_on_disk(table.table) == files
 
 
 def test_files_that_another_table_names_stay(house: House) -> None:
@@ -418,7 +391,7 @@ def test_a_lost_answer_of_a_removal_that_landed_is_found_out_and_its_files_go(ho
     house.pass_time(2 * HOUR)
     (done,) = expire(house, table).earlier
     assert done.status is UpkeepStatus.DONE
-    assert on_disk(table) == reachable(table)
+    assert files_on_disk(table.table) == reached(table.table)
     assert table.rows() == rows
 
 
@@ -445,7 +418,7 @@ def test_a_tag_that_a_rest_catalog_dropped_unseen_keeps_the_files(house: House, 
     table = compacted(house)
     behind_rest(house, server)
     house.pass_time(6 * DAY)
-    files = on_disk(table)
+    files = files_on_disk(table.table)
     old = table.lake.catalogs.load(table.identifier).metadata.snapshots[0].snapshot_id
 
     def tag_first(call: Call) -> None:
@@ -461,13 +434,13 @@ def test_a_tag_that_a_rest_catalog_dropped_unseen_keeps_the_files(house: House, 
     expire(house, table)
     record = house.services.expire_snapshots.records(table.identifier, 1)[0]
     assert "ref 'release' was made on a snapshot while it was removed" in (record.reason or "")
-    assert on_disk(table) == files
+    assert files_on_disk(table.table) == files
 
 
 def test_a_tag_that_is_made_between_look_and_swap_stands_on_a_sql_catalog(house: House) -> None:
     table = compacted(house)
     house.pass_time(6 * DAY)
-    files = on_disk(table)
+    files = files_on_disk(table.table)
     stores: Any = house.services._snapshot_stores
     old = table.lake.catalogs.load(table.identifier).metadata.snapshots[0].snapshot_id
     real = stores.remove
@@ -484,4 +457,4 @@ def test_a_tag_that_is_made_between_look_and_swap_stands_on_a_sql_catalog(house:
     house.pass_time(2 * HOUR)
     expire(house, table)
     assert table.lake.catalogs.load(table.identifier).metadata.refs["release"].snapshot_id == old
-    assert files <= on_disk(table)
+    assert files <= files_on_disk(table.table)
