@@ -1,0 +1,52 @@
+"""The Dagster job that expires snapshots: what it does, and what its log says."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline_tests.defs.executed import failure, run
+from compaction_pipeline_tests.defs.lake import Lake
+
+
+def asks_for_expiry(lake: Lake, services: Services, age_ms: str) -> None:
+    with lake.orders.transaction() as transaction:
+        transaction.set_properties(
+            {"table-expire.enabled": "true", "history.expire.max-snapshot-age-ms": age_ms, "compaction.expire.grace": "0s"}
+        )
+    lake.append_small_files(1, 1)
+    lake.append_small_files(1, 1)
+    services.one_table.refresh(Lake.identifier)
+
+
+def test_the_job_expires_tables_that_ask_for_it_and_says_what_it_did(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asks_for_expiry(lake, services, "0")
+    before = len(lake.orders.metadata.snapshots)
+    assert run(instance, "expire_snapshots_job").success
+    assert len(lake.orders.metadata.snapshots) == 1
+    log = capfd.readouterr().err
+    assert f"{before - 1} snapshots removed, 1 kept; their files wait" in log
+    assert "1 table looked at" in log
+
+
+def test_the_job_leaves_tables_alone_that_do_not_ask(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]
+) -> None:
+    services.one_table.refresh(Lake.identifier)
+    before = lake.orders.metadata_location
+    assert run(instance, "expire_snapshots_job").success
+    assert lake.orders.metadata_location == before
+    assert "0 tables looked at" in capfd.readouterr().err
+
+
+def test_a_table_that_cannot_be_expired_fails_the_run_with_its_reason(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asks_for_expiry(lake, services, "soon")
+    result = run(instance, "expire_snapshots_job")
+    assert not result.success
+    assert "the snapshots of 1 table were not expired" in str(failure(result))
+    assert "history.expire.max-snapshot-age-ms" in capfd.readouterr().err
