@@ -51,7 +51,9 @@ class _Files:
     def metrics(self, small_bytes: int | None) -> NodeMetrics:
         """The figures. `small_bytes` is the size up to which a change file is small; None when each of them is."""
         small_inserts, small_deletes = _small(self.inserts, small_bytes), _small(self.deletes, small_bytes)
-        equalities = len(self.deletes) + sum(file.content is FileContent.EQUALITY_DELETES for file in self.base_deletes)
+        of_base = [file for file in self.base_deletes if file.content is FileContent.EQUALITY_DELETES]
+        equalities = len(self.deletes) + len(of_base)
+        equality_rows = sum(file.record_count for file in (*self.deletes, *of_base))
         rows = sum(file.record_count for file in (*self.base, *self.inserts))
         deleted = sum(file.record_count for file in (*self.deletes, *self.base_deletes))
         return NodeMetrics(
@@ -66,6 +68,8 @@ class _Files:
             delete_bytes=_bytes(self.deletes) + _bytes(self.base_deletes),
             rows=rows,
             deleted_rows_estimate=min(rows, deleted),
+            equality_delete_rows=equality_rows,
+            deleted_positions=min(rows, deleted - equality_rows),
         )
 
 

@@ -7,9 +7,10 @@ deletes are estimated for the data files that it reaches.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from math import ceil
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
@@ -43,6 +44,7 @@ def node_metrics(group: NodeFiles, reach: DeleteReach, properties: TableProperti
     small_data = [file.file_size_bytes for file in group.data if file.file_size_bytes <= limit]
     small_deletes = [file.file_size_bytes for file in group.deletes if file.file_size_bytes <= limit]
     equalities = sum(1 for file in group.deletes if file.content is FileContent.EQUALITY_DELETES)
+    deleted = _deleted_by_kind(group.node, group.data, reach, spread, table_rows)
     return NodeMetrics(
         data_files=len(group.data),
         small_data_files=len(small_data),
@@ -54,8 +56,15 @@ def node_metrics(group: NodeFiles, reach: DeleteReach, properties: TableProperti
         small_delete_bytes=sum(small_deletes),
         delete_bytes=sum(file.file_size_bytes for file in group.deletes),
         rows=sum(file.record_count for file in group.data),
-        deleted_rows_estimate=int(sum(deleted_rows(group.node, group.data, reach, spread, table_rows).values())),
+        deleted_rows_estimate=int(sum(_totals(deleted, group.data).values())),
+        equality_delete_rows=_whole(sum(equality for equality, _ in deleted.values())),
+        deleted_positions=_whole(sum(positions for _, positions in deleted.values())),
     )
+
+
+def _whole(rows: float) -> int:
+    """Round a number of rows up: any deleted row counts. The sums of shares are a little more or less than the number that was shared."""
+    return ceil(round(rows, 6))
 
 
 def deleted_rows(
@@ -69,13 +78,32 @@ def deleted_rows(
     file that has the same sequence number as the delete. A merge's output may have that number, although no such delete can name the
     output.
     """
+    return _totals(_deleted_by_kind(node, data, reach, spread, table_rows, count_same_sequence), data)
+
+
+def _totals(deleted: Mapping[str, tuple[float, float]], data: Sequence[LiveFile]) -> dict[str, float]:
+    """Return the deleted rows of each file, of both kinds of deletes together: at most all its rows."""
+    if not deleted:
+        return {}
+    return {file.path: min(sum(deleted[file.path]), float(file.record_count)) for file in data if file.path in deleted}
+
+
+def _deleted_by_kind(
+    node: TableNode, data: Sequence[LiveFile], reach: DeleteReach, spread: bool, table_rows: int, count_same_sequence: bool = True
+) -> dict[str, tuple[float, float]]:
+    """Return the rows of equality deletes, and the positions, that `deleted_rows` counts for each data file that a delete reaches.
+
+    A file has at most as many deleted positions as rows. Its rows of equality deletes may be more than its rows, because such a delete
+    names values and need not find a row.
+    """
     own, table = reach.equality_scopes(node)
     rates: list[tuple[Sequence[int], Sequence[float]]] = []
     if own.deletes:
         rates.append(_rates(own.deletes, data))
     if table.deletes:
         rates.append(_table_rates(table.deletes, table_rows) if spread else _rates(table.deletes, data))
-    rows_reached: dict[str, int] = {}
+    # Deletion vectors of several data files may lie in one file.
+    rows_reached: dict[tuple[str, str | None], int] = {}
     positions: dict[str, Sequence[LiveFile]] = {}
     for file in data:
         counted = [
@@ -86,16 +114,21 @@ def deleted_rows(
         if counted:
             positions[file.path] = counted
             for delete in counted:
-                rows_reached[delete.path] = rows_reached.get(delete.path, 0) + file.record_count
+                key = (delete.path, delete.referenced_data_file)
+                rows_reached[key] = rows_reached.get(key, 0) + file.record_count
     if not rates and not positions:
         return {}
-    deleted: dict[str, float] = {}
+    deleted: dict[str, tuple[float, float]] = {}
     for file in data:
-        rows = sum(delete.record_count * file.record_count / max(rows_reached[delete.path], 1) for delete in positions.get(file.path, ()))
+        rows, equality = float(file.record_count), 0.0
+        taken = sum(
+            delete.record_count * rows / max(rows_reached[delete.path, delete.referenced_data_file], 1)
+            for delete in positions.get(file.path, ())
+        )
         for sequences, rate in rates:
-            rows += file.record_count * rate[bisect_right(sequences, file.data_sequence_number)]
-        if rows > 0:
-            deleted[file.path] = min(rows, float(file.record_count))
+            equality += rows * rate[bisect_right(sequences, file.data_sequence_number)]
+        if equality > 0 or taken > 0:
+            deleted[file.path] = (equality, min(taken, rows))
     return deleted
 
 

@@ -10,7 +10,11 @@ from compaction_pipeline.core.tables.node import TableNode
 
 @dataclass(frozen=True, slots=True)
 class NodeMetrics:
-    """The figures of one node at one snapshot. A file is small when it has at most target size / fragment ratio bytes."""
+    """The figures of one node at one snapshot. A file is small when it has at most target size / fragment ratio bytes.
+
+    `deleted_rows_estimate` is at most `rows`. `equality_delete_rows` are the rows of the equality-delete files that reach data files of the
+    node, and `deleted_positions` the rows that position deletes take from them; fractions are rounded up.
+    """
 
     data_files: int = 0
     small_data_files: int = 0
@@ -23,6 +27,13 @@ class NodeMetrics:
     delete_bytes: int = 0
     rows: int = 0
     deleted_rows_estimate: int = 0
+    equality_delete_rows: int = 0
+    deleted_positions: int = 0
+
+    @property
+    def tells_deletes(self) -> bool:
+        """Whether the rows of deletes are known by kind. Figures that an older version of this program stored have only the estimate."""
+        return not self.deleted_rows_estimate or self.equality_delete_rows + self.deleted_positions > 0
 
     @property
     def files(self) -> int:
@@ -67,3 +78,11 @@ class MeasuredNode:
     metrics: NodeMetrics
     changed_snapshot_id: int | None
     small_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestCounts:
+    """How many manifests list the files of a table, and how many at most list the files of one node. Whoever reads the node opens these."""
+
+    manifests: int
+    most_of_a_node: int

@@ -28,6 +28,8 @@ def test_a_delete_file_counts_in_the_node_of_its_own_spec_and_partition() -> Non
         delete_bytes=201_000,
         rows=200,
         deleted_rows_estimate=3,
+        equality_delete_rows=2,
+        deleted_positions=1,
     )
     assert found[TableNode(UNPARTITIONED_SPEC)].equality_delete_files == 1
 
