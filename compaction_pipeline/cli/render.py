@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
+from compaction_pipeline.cli.scores import score_cell, with_score
 from compaction_pipeline.core.access.token import Token
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
@@ -153,23 +154,25 @@ def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
 
 
 def tables_table(tables: Iterable[TableOverview]) -> Table:
-    """One line for each table: its figures, its health and the reason."""
-    table = titled_table("tables", "table", "health", *_FIGURES, "why")
+    """One line for each table: its figures, its health and its score, and the reasons for both."""
+    table = titled_table("tables", "table", "health", "score", *_FIGURES, "why")
     for item in tables:
         notes = [item.reason] if item.warning is None else [item.reason, f"warning: {item.warning}"]
         modes = [word for word, holds in (("observed only", item.observe), ("paused", item.paused)) if holds]
         mode = f" ({', '.join(modes)})" if modes else ""
         figures = _figures(item.metrics) if item.is_read else ("–",) * len(_FIGURES)
-        table.add_row(escape(str(item.table)) + mode, _health(item.health), *figures, escape("; ".join(notes)))
+        why = escape(with_score("; ".join(notes), item.score)) if item.is_read else escape("; ".join(notes))
+        table.add_row(escape(str(item.table)) + mode, _health(item.health), score_cell(item.score), *figures, why)
     return table
 
 
 def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_table: bool = False) -> Table:
     """One line for each node, in the order given."""
-    table = titled_table(title, *(["table"] if with_table else []), "node", "health", *_FIGURES, "why")
+    table = titled_table(title, *(["table"] if with_table else []), "node", "health", "score", *_FIGURES, "why")
     for node in nodes:
         first = [escape(str(node.table))] if with_table else []
-        table.add_row(*first, _node(node.node), _health(node.health), *_figures(node.metrics), escape(node.reason))
+        health, why = (_health(node.health), score_cell(node.score)), escape(with_score(node.reason, node.score))
+        table.add_row(*first, _node(node.node), *health, *_figures(node.metrics), why)
     return table
 
 
@@ -405,7 +408,7 @@ def _figures(metrics: NodeMetrics) -> tuple[str, ...]:
     )
 
 
-_RIGHT = frozenset({*_FIGURES, "bytes in", "files after", "deletes applied", "sequence", "tasks", "bytes", "attempt"})
+_RIGHT = frozenset({*_FIGURES, "score", "bytes in", "files after", "deletes applied", "sequence", "tasks", "bytes", "attempt"})
 
 
 def titled_table(title: str, *columns: str) -> Table:

@@ -291,6 +291,26 @@ def test_a_list_with_a_table_that_cannot_be_read_says_which_and_why(desk: Desk) 
     assert "refresh_error" not in desk.json("table", "list")[0]
 
 
+def test_tables_by_health_show_each_score_with_its_sentences_the_lowest_first(desk: Desk) -> None:
+    desk.table(files=1)
+    # 6 kB are enough for a file.
+    desk.table(files=12, name="returns", **{"self-optimizing.target-size": "8000"})
+    desk.add_catalog()
+    assert [item["table"] for item in desk.json("table", "list", "--refresh")] == [TABLE, "lake.shop.returns"]
+    worst, best = desk.json("table", "list", "--by", "health")
+    assert (worst["table"], best["table"]) == ("lake.shop.returns", TABLE)
+    assert best["score"]["parts"] == {"total": 100, "small_files": 40, "equality_deletes": 40, "position_deletes": 20}
+    assert best["score"]["reason"] == "one data file costs no point"
+    assert best["score"]["remedy"] == "the next plan says what is due"
+    parts = worst["score"]["parts"]
+    assert 60 <= parts["total"] == parts["small_files"] + 60 < 100
+    assert f"cost {40 - parts['small_files']} of 40 points" in worst["score"]["reason"]
+    people = desk.type("table", "show", "lake.shop.returns").stdout
+    small = f"small files {parts['small_files']} of 40, equality deletes 40 of 40, position deletes 20 of 20"
+    assert f"health score {parts['total']} of 100 ({small})" in " ".join(people.split())
+    assert "1 manifest; a reader of one partition opens at most 1 manifest with its files" in " ".join(people.split())
+
+
 def test_tables_that_appear_while_all_are_paused_are_paused_too(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,11 +21,12 @@ from compaction_pipeline.cli.render import (
     tables_table,
     tasks_table,
 )
+from compaction_pipeline.cli.scores import manifests_line, score_line
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.insight.listed_files import ListedFile
-from compaction_pipeline.core.insight.overview import NO_CATALOG, NodeOverview, TableOverview
+from compaction_pipeline.core.insight.overview import NO_CATALOG, NodeOverview, TableOverview, worst_score_first
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -50,13 +52,24 @@ commands = command_group()
 commands.add_typer(tables, name="table")
 
 
+class Order(str, Enum):
+    """The values of `--by`."""
+
+    NAME = "name"
+    HEALTH = "health"
+
+
 @tables.command("list", epilog=GLOBAL_HELP)
 def list_(
     context: typer.Context,
     catalog: str | None = typer.Option(None, "--catalog", help="Only the tables of this catalog."),
     refresh: bool = typer.Option(False, "--refresh", help="First read what is new in every table."),
+    by: Order = typer.Option(Order.NAME, "--by", help="Sort by name, or by health: the lowest score first, and tables without one last."),
 ) -> None:
     """List the tables of the registered catalogs, with the figures of the last measurement.
+
+    The score is a number from 0 to 100: small files cost up to 40 points, equality deletes 40 and position deletes 20. Beside it stand what
+    costs the most, and what to do about it.
 
     With --refresh the command fails when a table cannot be read or a catalog cannot be listed, and lists all tables all the same. It ends
     with the exit code that `compact` has on the table that cannot be read. It ends with 1 when several tables have different codes, or when
@@ -65,6 +78,7 @@ def list_(
     Examples:
 
       compaction-pipeline table list
+      compaction-pipeline table list --by health
       compaction-pipeline table list --refresh --catalog lake
     """
     with Session(context) as session:
@@ -73,6 +87,8 @@ def list_(
             session.output.say(f"warning: catalog {name} could not be listed, so its tables are shown as they were seen last: {why}")
         failed = session.refresh_all(catalog) if refresh else {}
         found = session.services.read_tables.tables(catalog)
+        if by is Order.HEALTH:
+            found = worst_score_first(found)
         errors = {table: str(error) for table, error in failed.items()}
         values = [{**table_value(item), **({"refresh_error": errors.get(item.table)} if refresh else {})} for item in found]
         nothing = "no tables: no registered catalog lists one" if session.services.explore_catalogs.entries() else NO_CATALOG
@@ -113,6 +129,8 @@ def show(
         session.output.answer(
             {**detail_value(detail, files, rate), **({} if listed is None else files_value(listed))},
             tables_table([detail.overview]),
+            score_line(detail.overview.score),
+            *([manifests_line(detail.manifests)] if detail.manifests is not None else []),
             *([] if rate is None else [rate if isinstance(rate, str) else rate.text]),
             nodes_table(detail.nodes),
             *([files_table(detail.files)] if files and not is_keyed else []),
@@ -177,6 +195,7 @@ def table_value(item: TableOverview) -> dict[str, object]:
         "table": str(item.table),
         "health": item.health.value,
         "reason": item.reason,
+        "score": plain(item.score),
         "warning": item.warning,
         "observe": item.observe,
         "paused": item.paused,
@@ -196,6 +215,7 @@ def node_value(node: NodeOverview) -> dict[str, object]:
         "spec_id": node.node.spec_id,
         "health": node.health.value,
         "reason": node.reason,
+        "score": plain(node.score),
         "type": node.type.value if node.type is not None else None,
         "last_done": plain(node.last_done),
         **_metrics_value(node),
@@ -213,6 +233,7 @@ def detail_value(detail: TableDetail, with_files: bool, rate: ChangeRate | str |
         "unknown_properties": plain(properties.unknown) if properties is not None else [],
         "property_problems": plain(properties.problems) if properties is not None else [],
         "write_properties_not_honoured": dict(detail.write_properties_not_honoured),
+        "manifests": plain(detail.manifests),
         "nodes": [node_value(node) for node in detail.nodes],
         "tasks": [task.task_id for task in detail.tasks],
         "records": [record.record_id for record in detail.records],

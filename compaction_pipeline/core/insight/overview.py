@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from compaction_pipeline.core.fragmentation.health import SETTLED, Health, HealthStatus, node_health
+from compaction_pipeline.core.fragmentation.health_score import UNREAD, HealthScore, ScoredNode, node_score, table_score
 from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text, waits_for_commit
@@ -20,7 +21,7 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.properties import asset_key_of, properties_or_defaults
+from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, properties_or_defaults
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 
@@ -59,6 +60,7 @@ class NodeOverview:
     type: CompactionType | None = None
     last_done: Mapping[CompactionType, datetime] = field(default_factory=dict)
     changed_snapshot_id: int | None = None
+    score: HealthScore = UNREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class TableOverview:
     enabled: bool = True
     due: int = 0
     is_change_store: bool = False
+    score: HealthScore = UNREAD
 
     @property
     def is_left_alone(self) -> bool:
@@ -100,11 +103,13 @@ NO_TASKS = OpenTasks()
 Shown = TypeVar("Shown", NodeOverview, TableOverview)
 
 
-def node_overview(node: NodeState, state: KnownTable, observe: bool, tasks: OpenTasks = NO_TASKS) -> NodeOverview:
-    """Return the overview of a node.
+def node_overviews(nodes: Iterable[NodeState], state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks = NO_TASKS) -> list[NodeOverview]:
+    """Return the overviews of nodes of one table, in the order given. `tasks` are the open tasks of the table."""
+    properties = _properties(state, catalog)
+    return [_node_overview(node, state, catalog.observe, properties, tasks) for node in nodes]
 
-    `state` describes its table. `observe` is True when the table's catalog is only observed. `tasks` are the open tasks of the table.
-    """
+
+def _node_overview(node: NodeState, state: KnownTable, observe: bool, properties: TableProperties, tasks: OpenTasks) -> NodeOverview:
     health = _node_health(node, state, observe, tasks)
     is_merged = tasks.are_all_merged and _is_in_work(node, health)
     return NodeOverview(
@@ -117,6 +122,7 @@ def node_overview(node: NodeState, state: KnownTable, observe: bool, tasks: Open
         node.verdict.type if node.verdict is not None and not is_merged else None,
         node.last_done,
         node.changed_snapshot_id,
+        node_score(node.metrics, properties, node.verdict, health),
     )
 
 
@@ -128,6 +134,7 @@ def table_overview(
     `nodes` are those of all its nodes, and `tasks` are its open tasks. `overdue` is the answer of `commit_is_overdue`.
     """
     health = _table_health(state, catalog, nodes, tasks, overdue)
+    is_read = bool(nodes) or state.index.last_read is not None
     return TableOverview(
         table=state.table,
         nodes=len(nodes),
@@ -139,11 +146,12 @@ def table_overview(
         paused=state.paused,
         snapshot_id=state.index.last_snapshot_id,
         is_whole=state.whole is not None,
-        is_read=bool(nodes) or state.index.last_read is not None,
+        is_read=is_read,
         is_held_back=bool(state.refusal or state.problem or state.commits.problem),
-        enabled=_is_enabled(state, catalog),
+        enabled=_properties(state, catalog).enabled,
         due=sum(_is_due(node) for node in nodes),
         is_change_store=state.layout is not None and is_change_store(state.layout.properties),
+        score=table_score(ScoredNode(node.node, node.metrics.data_bytes, node.score) for node in nodes) if is_read else UNREAD,
     )
 
 
@@ -151,8 +159,9 @@ def _is_due(node: NodeOverview) -> bool:
     return node.health is HealthStatus.DUE or (node.health is HealthStatus.WAITING and node.type is not None)
 
 
-def _is_enabled(state: KnownTable, catalog: CatalogEntry) -> bool:
-    return properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties).enabled
+def _properties(state: KnownTable, catalog: CatalogEntry) -> TableProperties:
+    """The properties in force, or all defaults when one of them breaks its rule."""
+    return properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties)
 
 
 def _asset_key_problem(state: KnownTable) -> str | None:
@@ -173,6 +182,11 @@ def worst_first(found: Iterable[Shown]) -> tuple[Shown, ...]:
         return (_RANK[one.health], -round(one.metrics.fragmentation, 1), -one.metrics.small_files, name)
 
     return tuple(sorted(found, key=order))
+
+
+def worst_score_first(tables: Iterable[TableOverview]) -> tuple[TableOverview, ...]:
+    """Return tables with the lowest health score first, and those whose score is not known last. Equals are sorted by name."""
+    return tuple(sorted(tables, key=lambda table: (table.score.total is None, table.score.total or 0, str(table.table))))
 
 
 def _node_health(node: NodeState, state: KnownTable, observe: bool, tasks: OpenTasks) -> Health:
@@ -280,9 +294,8 @@ def _health_of_tasks(state: KnownTable, catalog: CatalogEntry, tasks: OpenTasks,
 
 def _interval_ends(state: KnownTable, catalog: CatalogEntry) -> datetime | None:
     """Return when the commit interval of a table ends. The first commit of a table is due at once, so there is no time then."""
-    properties = properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties)
     last = state.commits.last_committed_at
-    return last + properties.commit_interval if last is not None else None
+    return last + _properties(state, catalog).commit_interval if last is not None else None
 
 
 def _health_of_nodes(state: KnownTable, catalog: CatalogEntry, nodes: Sequence[NodeOverview]) -> Health:
@@ -319,7 +332,7 @@ def _is_over(code: PlanReasonCode, state: KnownTable, catalog: CatalogEntry) -> 
     before, and would have shown them. OBSERVED holds nothing back where no node is due.
     """
     if code is PlanReasonCode.DISABLED:
-        return _is_enabled(state, catalog)
+        return _properties(state, catalog).enabled
     return code in (PlanReasonCode.OBSERVED, PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY, PlanReasonCode.BEING_READ)
 
 

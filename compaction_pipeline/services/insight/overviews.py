@@ -13,7 +13,7 @@ from compaction_pipeline.core.insight.overview import (
     NodeOverview,
     TableOverview,
     commit_is_overdue,
-    node_overview,
+    node_overviews,
     table_overview,
     worst_first,
 )
@@ -82,5 +82,5 @@ def queue_counts(tasks: TaskStore) -> QueueCounts:
 
 def _with_nodes(source: _Source) -> TableWithNodes:
     state, entry, nodes, tasks, overdue = source
-    overviews = [node_overview(node, state, entry.observe, tasks) for node in nodes]
+    overviews = node_overviews(nodes, state, entry, tasks)
     return TableWithNodes(table_overview(state, entry, overviews, tasks, overdue=overdue), overviews)

@@ -19,7 +19,7 @@ from compaction_pipeline.core.insight.overview import (
     NodeOverview,
     TableOverview,
     commit_is_overdue,
-    node_overview,
+    node_overviews,
     table_overview,
     worst_first,
 )
@@ -31,6 +31,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.bloom_filters import not_honoured
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import ManifestCounts
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
@@ -46,8 +47,8 @@ class TableDetail:
     """Everything that is known of a table.
 
     `properties` is None when a property breaks its rule, and `property_error` says which. `write_properties_not_honoured` maps
-    properties of Iceberg that a merge cannot follow to the reason. `files` are empty for a keyed table, whose files are not in the state
-    database (`ReadFiles`).
+    properties of Iceberg that a merge cannot follow to the reason. For a keyed table `files` are empty and `manifests` is None, because its
+    files are not in the state database (`ReadFiles`).
     """
 
     overview: TableOverview
@@ -59,6 +60,7 @@ class TableDetail:
     tasks: tuple[CompactionTask, ...]
     records: tuple[CompactionRecord, ...]
     layout: TableLayout | None = None
+    manifests: ManifestCounts | None = None
 
 
 class ReadTables:
@@ -93,7 +95,7 @@ class ReadTables:
         entry = self._catalogs.entry(table.catalog)
         state = self._tables.state(table)
         open_tasks = self._tasks.open_tasks(table).get(table, NO_TASKS)
-        nodes = worst_first(node_overview(node, state, entry.observe, open_tasks) for node in self._tables.nodes(table))
+        nodes = worst_first(node_overviews(self._tables.nodes(table), state, entry, open_tasks))
         properties, error = _properties(state, entry)
         return TableDetail(
             overview=table_overview(state, entry, nodes, open_tasks, overdue=commit_is_overdue(state, entry, open_tasks, self._clock())),
@@ -105,6 +107,7 @@ class ReadTables:
             tasks=tuple(task for task in self._tasks.tasks(table, statuses=(*OPEN, TaskStatus.FAILED)) if not task.is_final),
             records=tuple(self._records.records(table, limit=SHOWN)),
             layout=state.layout,
+            manifests=self._files.manifest_counts(table) if state.layout is not None and state.layout.keyed is None else None,
         )
 
     def asset_reports(
@@ -123,7 +126,7 @@ class ReadTables:
         for levels, table in assets.tables.items():
             state, entry = states[table], catalogs.get(table.catalog) or CatalogEntry(table.catalog, {})
             of_table = open_tasks.get(table, NO_TASKS)
-            of_nodes = [node_overview(node, state, entry.observe, of_table) for node in nodes.get(table, ())]
+            of_nodes = node_overviews(nodes.get(table, ()), state, entry, of_table)
             overdue = commit_is_overdue(state, entry, of_table, now)
             overview = table_overview(state, entry, of_nodes, of_table, overdue=overdue)
             reports.append(AssetReport(levels, overview, state.commits.landed))

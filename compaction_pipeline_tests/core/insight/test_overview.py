@@ -9,6 +9,7 @@ import pytest
 
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.health_score import HealthScore, ScoreParts
 from compaction_pipeline.core.fragmentation.verdict import NodeState, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.overview import (
@@ -16,19 +17,21 @@ from compaction_pipeline.core.insight.overview import (
     NodeOverview,
     TableOverview,
     commit_is_overdue,
-    node_overview,
+    node_overviews,
     table_overview,
     worst_first,
+    worst_score_first,
 )
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.queue.open_work import OpenTasks
+from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.index import Reading, TableIndex
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.builders import COMPLETE
-from compaction_pipeline_tests.defs.values import NOW, ORDERS, node_state, overview
+from compaction_pipeline_tests.defs.values import MIB, NOW, ORDERS, node_state, overview
 
 LAKE = CatalogEntry("lake", {})
 BUSY = OpenTasks(waiting=2, merging=1, merged=4)
@@ -50,7 +53,7 @@ def judged(code: PlanReasonCode, kind: CompactionType | None = None, text: str =
 def shown(state: KnownTable, tasks: OpenTasks, *nodes: NodeState, now: datetime = NOW) -> tuple[TableOverview, list[NodeOverview]]:
     """What a person is shown of the table and of these nodes."""
     overdue = commit_is_overdue(state, LAKE, tasks, now)
-    found = [node_overview(node, state, LAKE.observe, tasks) for node in nodes]
+    found = node_overviews(nodes, state, LAKE, tasks)
     return table_overview(state, LAKE, found, tasks, overdue=overdue), found
 
 
@@ -166,7 +169,7 @@ def test_an_observed_table_tells_the_reasons_of_its_nodes() -> None:
         judged(PlanReasonCode.PLANNED, CompactionType.MINOR, "12 small files"),
         judged(PlanReasonCode.NOT_FRAGMENTED, text="fine"),
     )
-    of_due, of_settled = (node_overview(node, state, True) for node in (due, settled))
+    of_due, of_settled = node_overviews([due, settled], state, observed)
     table = table_overview(state, observed, [of_due])
     assert (table.health, table.reason) == (HealthStatus.WAITING, f"{due.node}: 12 small files; the catalog is only observed")
     table = table_overview(state, observed, [of_settled])
@@ -174,8 +177,45 @@ def test_an_observed_table_tells_the_reasons_of_its_nodes() -> None:
 
 
 def test_a_node_of_a_paused_table_that_nobody_judged_says_so() -> None:
-    node = node_overview(node_state(1, data_files=12, small_data_files=12), known(paused=True), True)
+    [node] = node_overviews([node_state(1, data_files=12, small_data_files=12)], known(paused=True), replace(LAKE, observe=True))
     assert (node.health, node.reason) == (
         HealthStatus.WAITING,
         f"no plan has looked at it yet: `plan {ORDERS}` shows what would be done; paused",
     )
+
+
+def test_a_node_and_its_table_have_the_score_of_the_properties_in_force() -> None:
+    def score(catalog: CatalogEntry) -> tuple[int | None, ...]:
+        node = node_state(1, data_files=12, small_data_files=12, data_bytes=144 * MIB)
+        state = known(PlanReasonCode.NOT_FRAGMENTED)
+        nodes = node_overviews([node], state, catalog)
+        return nodes[0].score.total, table_overview(state, catalog, nodes).score.total
+
+    # small = 40 - 40·(1 - 12/96) = 5; with a target of 16 MiB, 12 MiB are enough.
+    assert score(LAKE) == (65, 65)
+    assert score(replace(LAKE, properties={"table.self-optimizing.target-size": str(16 * MIB)})) == (100, 100)
+
+
+def test_the_remedy_of_a_node_follows_the_health_that_is_shown() -> None:
+    due = judged(PlanReasonCode.PLANNED, CompactionType.MINOR)
+    due = replace(due, metrics=replace(due.metrics, data_bytes=144 * MIB))
+    due = replace(due, verdict=NodeVerdict(due.node, CompactionType.MINOR, PlanReason(PlanReasonCode.PLANNED, HELD), due.metrics))
+    assert node_overviews([due], known(), LAKE)[0].score.remedy == "a MINOR is due"
+    assert node_overviews([due], known(paused=True), LAKE)[0].score.remedy == "a MINOR is due, and waits"
+
+
+def test_a_table_that_nobody_read_has_no_score() -> None:
+    unread = KnownTable(TableIndex(ORDERS))
+    score = table_overview(unread, LAKE, []).score
+    assert (score.total, score.reason) == (None, "the table's files were not read yet")
+    assert table_overview(known(), LAKE, []).score.text == "100 of 100: the table has no files; nothing to do"
+
+
+def test_tables_by_health_begin_with_the_lowest_score_and_end_with_those_without_one() -> None:
+    def table(name: str, total: int | None) -> TableOverview:
+        parts = ScoreParts.of(total - 60, 40, 20) if total is not None else None
+        identifier = TableIdentifier("lake", ("shop",), name)
+        return TableOverview(identifier, 1, NodeMetrics(), HealthStatus.HEALTHY, "why", score=HealthScore(parts, "why", "what to do"))
+
+    found = worst_score_first([table("a", None), table("b", 90), table("d", 60), table("c", 90)])
+    assert [each.table.name for each in found] == ["d", "b", "c", "a"]

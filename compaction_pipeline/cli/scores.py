@@ -1,0 +1,36 @@
+"""Texts for people about health scores: the number, its parts and its sentences."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from compaction_pipeline.core.fragmentation.health_score import EQUALITY_DELETES, POSITION_DELETES, SMALL_FILES, HealthScore
+from compaction_pipeline.core.tables.figures import ManifestCounts
+from compaction_pipeline.core.words import count_text
+
+
+def score_line(score: HealthScore) -> Text:
+    """The score of a table with its parts and its sentences."""
+    if score.parts is None:
+        return Text(f"health score {score.text}")
+    parts = (
+        f"small files {score.parts.small_files} of {SMALL_FILES}, equality deletes {score.parts.equality_deletes} of {EQUALITY_DELETES}, "
+        f"position deletes {score.parts.position_deletes} of {POSITION_DELETES}"
+    )
+    return Text(f"health score {score.parts.total} of 100 ({parts}): {score.reason}; {score.remedy}")
+
+
+def manifests_line(counts: ManifestCounts) -> Text:
+    """How many manifests a plan of a reader opens."""
+    most = count_text(counts.most_of_a_node, "manifest")
+    return Text(f"{count_text(counts.manifests, 'manifest')}; a reader of one partition opens at most {most} with its files")
+
+
+def score_cell(score: HealthScore) -> str:
+    """The number alone. The same line has its sentences, by `with_score`."""
+    return "–" if score.total is None else str(score.total)
+
+
+def with_score(reason: str, score: HealthScore) -> str:
+    """The reason of the health, and below it what stands behind the score."""
+    return f"{reason}\nscore: {score.reason}; {score.remedy}"
