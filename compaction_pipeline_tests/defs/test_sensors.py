@@ -173,6 +173,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
         "small_files_left",
         "due_work_on_time",
         "target_file_size",
+        "tables_healthy",
         "queue_keeps_up",
         "commits_on_time",
         "record_matches_table",

@@ -66,6 +66,7 @@ class TableProperties:
     switched_on: bool = True
     delta_rewrite: bool = False
     quota: float = 0.5
+    min_health_score: int = 50
     dagster_asset_key: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()

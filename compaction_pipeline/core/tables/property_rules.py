@@ -264,6 +264,15 @@ PROPERTIES: tuple[Property, ...] = (
         "how many of its group's slots a table may use: a value up to 1 is a share of them, a value above 1 is a number of slots",
     ),
     Property(
+        "compaction.health.min-score",
+        "min_health_score",
+        whole("≥ 0 and ≤ 100", 0, 100),
+        "50",
+        "the check `tables_healthy` warns when the table's health score is below this number; 0 switches the check off for the table; a "
+        "bad value has no effect, and the table is compacted all the same",
+        stops=False,
+    ),
+    Property(
         ASSET_KEY,
         "dagster_asset_key",
         Rule(asset_key_levels, ASSET_KEY_RULE, bool),

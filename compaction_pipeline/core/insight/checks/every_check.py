@@ -18,6 +18,7 @@ from compaction_pipeline.core.insight.checks.judgement import Judgement, Severit
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
 from compaction_pipeline.core.insight.checks.queues import queue_keeps_up
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
+from compaction_pipeline.core.insight.checks.tables_healthy import tables_healthy
 from compaction_pipeline.core.insight.checks.unique_keys import unique_keys
 
 
@@ -121,6 +122,15 @@ CHECKS: tuple[Check, ...] = (
         lambda facts: target_file_size(facts.merged),
         "The newest merges of each node wrote files of the size that the table asks for. When this is red, check "
         "'self-optimizing.target-size' and 'self-optimizing.max-task-size-bytes' of the table.",
+    ),
+    Check(
+        "tables_healthy",
+        About.FILES,
+        Severity.WARN,
+        lambda facts: tables_healthy(facts.compacted_nodes),
+        "The health score of each table is at least its 'compaction.health.min-score', by default 50. When this is red, the reason names "
+        "what costs the most points, and the type of compaction that is due or would help. Where writers are always faster than the "
+        "triggers, lower 'self-optimizing.minor.trigger.file-count', or the bound.",
     ),
     Check(
         "commits_on_time",
