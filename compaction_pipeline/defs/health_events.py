@@ -83,7 +83,10 @@ def status_fingerprint(status: Status) -> str:
     return _fingerprint(
         [
             [(node.key, node.health.value, node.reason, node.metrics.files) for node in status.worst],
-            [(str(table.table), table.health.value, table.reason, table.warning, table.metrics.files) for table in status.tables],
+            [
+                (str(table.table), table.health.value, table.reason, table.warning, table.metrics.files, table.score.text)
+                for table in status.tables
+            ],
             [(task.task_id, task.attempt) for task in status.executing],
             repr(status.queue),
             [record.record_id for record in status.unsettled],

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import dagster as dg
 
+from compaction_pipeline.core.fragmentation.health_score import HealthScore
 from compaction_pipeline.core.insight.overview import NodeOverview, worst_first
 from compaction_pipeline.core.queue.attempts import attempt_text
 from compaction_pipeline.core.queue.task import CompactionTask
@@ -42,8 +43,15 @@ def node_metadata(node: NodeOverview) -> dict[str, dg.MetadataValue]:
         "node": dg.MetadataValue.text(str(node.node)),
         "health": dg.MetadataValue.text(node.health.value),
         "reason": dg.MetadataValue.text(node.reason),
+        **score_metadata("health_score", node.score),
         **node_figures(node.metrics),
     }
+
+
+def score_metadata(name: str, score: HealthScore) -> dict[str, dg.MetadataValue]:
+    """A score as a figure that Dagster plots, and beside it a text with its sentences. A score that is not known has the text alone."""
+    number = {f"{name}_points": dg.MetadataValue.int(score.total)} if score.total is not None else {}
+    return {**number, name: dg.MetadataValue.text(score.text)}
 
 
 _NAME_CHARACTERS = 18
@@ -69,6 +77,8 @@ def worst_nodes(nodes: Sequence[NodeOverview]) -> dg.MetadataValue:
                 lambda node: _narrow(clipped(node.reason)),
             ),
             ("health", "string", "FAILING, DUE, WAITING, REFUSED or HEALTHY", lambda node: node.health.value),
+            ("score", "int", "health score from 0 to 100", lambda node: node.score.total),
+            ("score_says", "string", "what costs the most points, and what to do", lambda node: clipped(node.score.text)),
             ("small_files", "int", "small data files and small delete files", lambda node: node.metrics.small_files),
             ("files", "int", "files that a reader of the node opens", lambda node: node.metrics.files),
             ("delete_files", "int", "position and equality delete files", lambda node: node.metrics.delete_files),
@@ -111,6 +121,8 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
                     "health of the whole table when something holds it back, else of its worst node",
                     lambda table: table.health.value,
                 ),
+                ("score", "int", "health score from 0 to 100", lambda table: table.score.total),
+                ("score_says", "string", "what costs the most points, and what to do", lambda table: clipped(table.score.text)),
                 ("warning", "string", "something to know that stops nothing", lambda table: table.warning),
                 ("nodes", "int", "partitions that hold files", lambda table: table.nodes),
                 ("files", "int", "data and delete files", lambda table: table.metrics.files),

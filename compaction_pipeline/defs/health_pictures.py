@@ -13,8 +13,9 @@ from datetime import timedelta
 import dagster as dg
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.health_score import ALL_POINTS
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
-from compaction_pipeline.core.insight.overview import TableOverview, worst_first
+from compaction_pipeline.core.insight.overview import TableOverview, worst_first, worst_score_first
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
@@ -31,6 +32,7 @@ def picture_metadata(status: Status, history: Sequence[FilesPoint]) -> dict[str,
         **{name: dg.MetadataValue.md(text) for name, text in _pictures(status, history, whole=False).items()},
         "worst_now": dg.MetadataValue.md(_worst_in_words(status)),
         "tables_now": dg.MetadataValue.md(_tables_in_words(status)),
+        "scores_now": dg.MetadataValue.md(_scores_in_words(status)),
     }
 
 
@@ -82,6 +84,19 @@ def _tables_in_words(status: Status) -> str:
         )
 
     return fitting(listed, (8, 7, 6, 5, 4, 3, 2, 1))
+
+
+def _scores_in_words(status: Status) -> str:
+    """The tables with the lowest health scores, with what costs the points and what to do, as many as Dagster shows at once."""
+    read = [table for table in worst_score_first(status.tables) if table.is_read]
+    losing = [table for table in read if table.score.parts != ALL_POINTS]
+    if not losing:
+        return "No table loses a point." if read else "No table was read yet."
+
+    def listed(count: int) -> str:
+        return "\n\n".join(f"{_heading(str(table.table))}\\\n{wrapped(clipped(table.score.text, 240))}" for table in losing[:count])
+
+    return fitting(listed, (6, 5, 4, 3, 2, 1))
 
 
 def _table_bar(table: TableOverview) -> TableBar:

@@ -21,6 +21,7 @@ from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.property_rules import ASSET_KEY
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.choices import Choices
+from compaction_pipeline.defs.health_metadata import score_metadata
 from compaction_pipeline.defs.metadata import megabytes
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.defs.own_checks import check_event, remember, taken
@@ -82,6 +83,7 @@ def report_metadata(names: Names, report: AssetReport, record: CompactionRecord 
         _TABLE: dg.MetadataValue.text(str(table.table)),
         "compaction/health": dg.MetadataValue.text(table.health.value),
         "compaction/reason": dg.MetadataValue.text(table.reason),
+        **score_metadata("compaction/health_score", table.score),
         "compaction/files_count": dg.MetadataValue.int(metrics.files),
         "compaction/small_files_count": dg.MetadataValue.int(metrics.small_files),
         "compaction/delete_files_count": dg.MetadataValue.int(metrics.delete_files),

@@ -99,6 +99,18 @@ def test_figures_of_all_tables_and_of_the_worst_ones_are_plotted(page: Page, scr
     screenshot("table_figures")
 
 
+def test_the_health_score_of_a_table_is_shown_with_its_sentences_and_plotted(page: Page, screenshot: Screenshot) -> None:
+    page.goto("/assets/table_health")
+    expect(page.get_by_text("scores_now", exact=True)).to_be_visible()
+    expect(page.get_by_text("of 100: ").first).to_be_visible()
+    screenshot("health_scores")
+    page.goto("/assets/table_figures")
+    expect(page.get_by_role("cell", name="of 100: ").first).to_be_visible()
+    page.get_by_role("button", name="Plots").click()
+    expect(page.get_by_text("lake.shop.returns health_score_points").first).to_be_visible()
+    screenshot("health_scores_over_time")
+
+
 def test_the_page_of_a_launch_says_what_happens_and_skips_nothing(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:
     wanted = key(6, "returns")
     dagster.add_partition(wanted)

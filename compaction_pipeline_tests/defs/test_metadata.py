@@ -8,25 +8,55 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.core.commit.record import CommitFigures
+from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.health_score import UNREAD, HealthScore, ScoreParts
+from compaction_pipeline.core.insight.overview import TableOverview
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.health_metadata import executing_tasks, node_metadata, worst_nodes
 from compaction_pipeline.defs.markdown import is_shown_at_once
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of
+from compaction_pipeline.defs.table_figures import table_figures
 from compaction_pipeline.defs.work_metadata import merged_metadata, record_metadata
-from compaction_pipeline_tests.defs.values import NOW, overview, record, task
+from compaction_pipeline_tests.defs.values import NOW, ORDERS, overview, record, task
 from compaction_pipeline_tests.plain_names import NAMES
 
-_SUFFIXES = ("_count", "_mb", "_seconds", "_ratio")
+_SUFFIXES = ("_count", "_mb", "_seconds", "_ratio", "_points")
 
 
 def _numbers(metadata: dict[str, dg.MetadataValue]) -> set[str]:
     return {name for name, value in metadata.items() if isinstance(value, (dg.IntMetadataValue, dg.FloatMetadataValue))}
 
 
+SCORE = HealthScore(ScoreParts.of(16, 40, 20), "12 data files cost 24 of 40 points", "a MINOR is due")
+
+
+def test_no_score_is_shown_without_its_sentences() -> None:
+    scored, unknown = replace(overview(), score=SCORE), overview(2)
+    metadata = node_metadata(scored)
+    assert metadata["health_score_points"].value == 76
+    assert metadata["health_score"].value == "76 of 100: 12 data files cost 24 of 40 points; a MINOR is due"
+    rows = worst_nodes([scored, unknown]).value.records
+    assert [row.data["score"] for row in rows] == [76, None]
+    assert rows[0].data["score_says"] == metadata["health_score"].value
+    assert "health_score_points" not in node_metadata(unknown)
+    assert str(node_metadata(unknown)["health_score"].value).startswith("not known: ")
+
+
+def test_the_scores_of_tables_are_plotted_by_name_beside_their_sentences() -> None:
+    def table(name: str, score: HealthScore) -> TableOverview:
+        return TableOverview(replace(ORDERS, name=name), 1, NodeMetrics(), HealthStatus.DUE, "why", is_read=True, score=score)
+
+    figures = table_figures([table("orders", SCORE), table("users", UNREAD)], [])
+    assert figures["lake.shop.orders health_score_points"].value == 76
+    assert "lake.shop.users health_score_points" not in figures
+    assert [row.data["score"] for row in figures["health_scores"].value.records] == [SCORE.text, UNREAD.text]
+
+
 def test_every_plotted_figure_names_its_unit() -> None:
     found = record(conflicts={"t9": "conflict: the table moved"}, run_id="run-1")
-    names = _numbers(node_metadata(overview())) | _numbers(record_metadata(NAMES, found))
+    names = _numbers(node_metadata(replace(overview(), score=SCORE))) | _numbers(record_metadata(NAMES, found))
     assert len(names) > 25
     assert all(name.endswith(_SUFFIXES) for name in names)
 
