@@ -97,6 +97,7 @@ class ReadTables:
         open_tasks = self._tasks.open_tasks(table).get(table, NO_TASKS)
         nodes = worst_first(node_overviews(self._tables.nodes(table), state, entry, open_tasks))
         properties, error = _properties(state, entry)
+        counts = self._files.manifest_counts(table)
         return TableDetail(
             overview=table_overview(state, entry, nodes, open_tasks, overdue=commit_is_overdue(state, entry, open_tasks, self._clock())),
             properties=properties,
@@ -107,7 +108,7 @@ class ReadTables:
             tasks=tuple(task for task in self._tasks.tasks(table, statuses=(*OPEN, TaskStatus.FAILED)) if not task.is_final),
             records=tuple(self._records.records(table, limit=SHOWN)),
             layout=state.layout,
-            manifests=self._files.manifest_counts(table) if state.layout is not None and state.layout.keyed is None else None,
+            manifests=counts if counts.manifests else None,
         )
 
     def asset_reports(
