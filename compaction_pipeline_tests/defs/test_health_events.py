@@ -14,12 +14,14 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.test_utils import freeze_time
 
 from compaction_pipeline.core.fragmentation.health import HealthStatus
+from compaction_pipeline.core.fragmentation.health_score import ALL_POINTS, HealthScore, ScoreParts
 from compaction_pipeline.core.insight.overview import TableOverview
 from compaction_pipeline.core.queue.queue_counts import QueueCounts
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.definitions import defs
 from compaction_pipeline.defs.health_events import HEARTBEAT, MANY, Told
 from compaction_pipeline.defs.health_page import health_page
+from compaction_pipeline.defs.markdown import is_shown_at_once
 from compaction_pipeline.foundations import utc_now
 from compaction_pipeline.services.insight.read_status import Status
 from compaction_pipeline_tests.defs.clocked import compaction_at
@@ -149,3 +151,41 @@ def test_a_page_of_few_tables_always_has_its_large_pictures_and_one_of_many_only
     assert has_large(20, large=False)
     assert not has_large(21, large=False)
     assert has_large(21, large=True)
+
+
+def scored(name: str, parts: ScoreParts | None, *, is_read: bool = True) -> TableOverview:
+    score = HealthScore(parts, f"the files of {name}", "a MINOR is due")
+    table = replace(ORDERS, name=name)
+    return TableOverview(table, 1, NodeMetrics(), HealthStatus.DUE, "1 task waits", is_read=is_read, score=score)
+
+
+def scores_now(*tables: TableOverview) -> str:
+    return str(health_page(NAMES, replace(status(), tables=tables), (), None)["scores_now"].value).replace("\\\n", " ")
+
+
+def test_the_page_begins_the_scores_with_the_lowest_and_leaves_out_tables_that_lose_nothing() -> None:
+    text = scores_now(scored("a", ALL_POINTS), scored("b", ScoreParts.of(30, 40, 20)), scored("c", ScoreParts.of(0, 40, 20)))
+    assert text == (
+        "**lake.shop.c** 60 of 100: the files of c; a MINOR is due\n\n**lake.shop.b** 90 of 100: the files of b; a MINOR is due"
+    )
+    assert scores_now(scored("a", ALL_POINTS)) == "No table loses a point."
+
+
+def test_the_page_shows_no_score_of_a_table_that_nobody_read() -> None:
+    assert scores_now(scored("a", None, is_read=False)) == "No table was read yet."
+    assert scores_now(scored("a", None)) == "**lake.shop.a** not known: the files of a; a MINOR is due"
+
+
+def test_many_scores_with_long_sentences_are_shown_at_once() -> None:
+    tables = [scored(f"{'long' * 20}_{number}", ScoreParts.of(number, 0, 0)) for number in range(30)]
+    page = health_page(NAMES, replace(status(), tables=tuple(tables)), (), None)
+    assert is_shown_at_once(str(page["scores_now"].value))
+    assert str(page["scores_now"].value).count(" of 100: ") >= 3
+
+
+def test_another_score_is_a_change_that_is_told_after_a_minute() -> None:
+    before, after = (replace(status(60), tables=(scored("a", ScoreParts.of(points, 40, 20)),)) for points in (30, 20))
+    told = Told().next(replace(before, at=NOW))
+    assert told is not None
+    assert told.next(before) is None
+    assert told.next(after) is not None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from compaction_pipeline.core.fragmentation.health import Health, HealthStatus
@@ -36,11 +37,16 @@ class ScoreParts:
     equality_deletes: int
     position_deletes: int
 
-    @classmethod
-    def of(cls, small_files: float, equality_deletes: float, position_deletes: float) -> ScoreParts:
+    @staticmethod
+    def of(small_files: float, equality_deletes: float, position_deletes: float) -> ScoreParts:
         """The parts of these points, each rounded up as Amoro does. What is less than a millionth of a point is an error of arithmetic."""
-        parts = [ceil(round(points, 6)) for points in (small_files, equality_deletes, position_deletes)]
-        return cls(sum(parts), *parts)
+        return _shared(ceil(round(small_files, 6)), ceil(round(equality_deletes, 6)), ceil(round(position_deletes, 6)))
+
+
+@lru_cache(4096)
+def _shared(small_files: int, equality_deletes: int, position_deletes: int) -> ScoreParts:
+    """One object for all nodes with these points, because each tick scores every node."""
+    return ScoreParts(small_files + equality_deletes + position_deletes, small_files, equality_deletes, position_deletes)
 
 
 ALL_POINTS = ScoreParts.of(SMALL_FILES, EQUALITY_DELETES, POSITION_DELETES)

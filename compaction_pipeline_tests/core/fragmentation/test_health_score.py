@@ -46,7 +46,7 @@ def vectors(of: Sequence[LiveFile], rows: int) -> list[LiveFile]:
 # position = 20 - 20·P·min(p, 0.2)/0.2.
 WORKED = {
     # n = 1, so there is no penalty.
-    "one small file": ([data("a", 10)], (40, 40, 20), (40, 40, 20)),
+    "one file with many deletes": ([data("a", 700), equality("e", rows=60)], (40, 40, 20), (40, 40, 20)),
     # P = 1 · 600/750 = 0.8; small = 40 - 40·0.8·(1 - 50/750) = 10.13.
     "12 small files": (several(12, 50), (11, 40, 20), (11, 40, 20)),
     # P = 6/12 · 60/750 = 0.04; small = 40 - 40·0.04·(1 - 10/750) = 38.42.
