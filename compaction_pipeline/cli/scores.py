@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from compaction_pipeline.core.fragmentation.health_score import EQUALITY_DELETES, POSITION_DELETES, SMALL_FILES, HealthScore
+from compaction_pipeline.core.fragmentation.health_score import HealthScore
 from compaction_pipeline.core.tables.figures import ManifestCounts
 from compaction_pipeline.core.words import count_text
 
 
 def score_line(score: HealthScore) -> Text:
     """The score of a table with its parts and its sentences."""
-    if score.parts is None:
-        return Text(f"health score {score.text}")
-    parts = (
-        f"small files {score.parts.small_files} of {SMALL_FILES}, equality deletes {score.parts.equality_deletes} of {EQUALITY_DELETES}, "
-        f"position deletes {score.parts.position_deletes} of {POSITION_DELETES}"
-    )
-    return Text(f"health score {score.parts.total} of 100 ({parts}): {score.reason}; {score.remedy}")
+    return Text(f"health score {score.text}")
 
 
 def manifests_line(counts: ManifestCounts) -> Text:

@@ -300,14 +300,14 @@ def test_tables_by_health_show_each_score_with_its_sentences_the_lowest_first(de
     worst, best = desk.json("table", "list", "--by", "health")
     assert (worst["table"], best["table"]) == ("lake.shop.returns", TABLE)
     assert best["score"]["parts"] == {"total": 100, "small_files": 40, "equality_deletes": 40, "position_deletes": 20}
-    assert best["score"]["reason"] == "one data file costs no point"
+    assert best["score"]["reason"] == "none of 2 nodes loses a point"
     assert best["score"]["remedy"] == "the next plan says what is due"
     parts = worst["score"]["parts"]
     assert 60 <= parts["total"] == parts["small_files"] + 60 < 100
     assert f"cost {40 - parts['small_files']} of 40 points" in worst["score"]["reason"]
     people = desk.type("table", "show", "lake.shop.returns").stdout
-    small = f"small files {parts['small_files']} of 40, equality deletes 40 of 40, position deletes 20 of 20"
-    assert f"health score {parts['total']} of 100 ({small})" in " ".join(people.split())
+    small = f"(small files {parts['small_files']}/40, equality deletes 40/40, position deletes 20/20): bucket="
+    assert f"health score {parts['total']} of 100 {small}" in " ".join(people.split())
     assert "1 manifest; a reader of one partition opens at most 1 manifest with its files" in " ".join(people.split())
 
 

@@ -166,7 +166,8 @@ def scores_now(*tables: TableOverview) -> str:
 def test_the_page_begins_the_scores_with_the_lowest_and_leaves_out_tables_that_lose_nothing() -> None:
     text = scores_now(scored("a", ALL_POINTS), scored("b", ScoreParts.of(30, 40, 20)), scored("c", ScoreParts.of(0, 40, 20)))
     assert text == (
-        "**lake.shop.c** 60 of 100: the files of c; a MINOR is due\n\n**lake.shop.b** 90 of 100: the files of b; a MINOR is due"
+        "**lake.shop.c** 60 of 100 (small files 0/40, equality deletes 40/40, position deletes 20/20): the files of c; a MINOR is due\n\n"
+        "**lake.shop.b** 90 of 100 (small files 30/40, equality deletes 40/40, position deletes 20/20): the files of b; a MINOR is due"
     )
     assert scores_now(scored("a", ALL_POINTS)) == "No table loses a point."
 
@@ -180,7 +181,7 @@ def test_many_scores_with_long_sentences_are_shown_at_once() -> None:
     tables = [scored(f"{'long' * 20}_{number}", ScoreParts.of(number, 0, 0)) for number in range(30)]
     page = health_page(NAMES, replace(status(), tables=tuple(tables)), (), None)
     assert is_shown_at_once(str(page["scores_now"].value))
-    assert str(page["scores_now"].value).count(" of 100: ") >= 3
+    assert str(page["scores_now"].value).count(" of 100 (small files ") >= 3
 
 
 def test_another_score_is_a_change_that_is_told_after_a_minute() -> None:

@@ -36,7 +36,9 @@ def test_no_score_is_shown_without_its_sentences() -> None:
     scored, unknown = replace(overview(), score=SCORE), overview(2)
     metadata = node_metadata(scored)
     assert metadata["health_score_points"].value == 76
-    assert metadata["health_score"].value == "76 of 100: 12 data files cost 24 of 40 points; a MINOR is due"
+    assert metadata["health_score"].value == (
+        "76 of 100 (small files 16/40, equality deletes 40/40, position deletes 20/20): 12 data files cost 24 of 40 points; a MINOR is due"
+    )
     rows = worst_nodes([scored, unknown]).value.records
     assert [row.data["score"] for row in rows] == [76, None]
     assert rows[0].data["score_says"] == metadata["health_score"].value

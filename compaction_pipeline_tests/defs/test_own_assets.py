@@ -50,7 +50,7 @@ def test_the_asset_gets_health_and_a_check_and_after_a_commit_the_last_compactio
     assert observation.metadata["compaction/table"].value == "lake.shop.orders"
     assert observation.metadata["compaction/health"].value == "DUE"
     score = observation.metadata["compaction/health_score_points"].value
-    assert str(observation.metadata["compaction/health_score"].value).startswith(f"{score} of 100: ")
+    assert str(observation.metadata["compaction/health_score"].value).startswith(f"{score} of 100")
     assert observation.metadata["compaction/small_files_count"].value == 9
     assert "compaction/last_compaction" not in observation.metadata
     assert (evaluation.asset_key, evaluation.check_name, evaluation.passed) == (ORDERS, CHECK, True)

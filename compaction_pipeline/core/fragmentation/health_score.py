@@ -70,9 +70,8 @@ class HealthScore:
 
     @property
     def text(self) -> str:
-        """The score with both sentences in one line."""
-        number = f"{self.parts.total} of 100" if self.parts is not None else "not known"
-        return f"{number}: {self.reason}; {self.remedy}"
+        """The score with its parts and both sentences in one line. The parts are left out when none costs a point."""
+        return f"{_number(self.parts)}: {self.reason}; {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,10 @@ def table_score(nodes: Iterable[ScoredNode]) -> HealthScore:
         return HealthScore(None, _MEASURED_BY_OLDER, _AGAIN_WITH_FILES)
     parts = average_parts((parts, size) for _, parts, size in known)
     worst, its, _ = max(known, key=lambda one: (one[2] * (ALL_POINTS.total - one[1].total), -one[1].total))
-    reason = worst.score.reason if len(every) == 1 or its == ALL_POINTS else f"{worst.node}: {worst.score.reason}"
+    if len(every) == 1:
+        reason = worst.score.reason
+    else:
+        reason = f"{worst.node}: {worst.score.reason}" if its != ALL_POINTS else f"none of {len(known)} nodes loses a point"
     if len(known) < len(every):
         reason = f"{reason}; {len(every) - len(known)} of {count_text(len(every), 'node')} do not count: {_MEASURED_BY_OLDER}"
     return HealthScore(parts, reason, worst.score.remedy)
@@ -160,6 +162,15 @@ def _share_of_rows(rows: int, metrics: NodeMetrics) -> float:
 def _costs(parts: ScoreParts) -> tuple[int, int, int]:
     """The points that each part costs."""
     return SMALL_FILES - parts.small_files, EQUALITY_DELETES - parts.equality_deletes, POSITION_DELETES - parts.position_deletes
+
+
+def _number(parts: ScoreParts | None) -> str:
+    if parts is None:
+        return "not known"
+    if parts == ALL_POINTS:
+        return f"{parts.total} of 100"
+    small, equality = f"small files {parts.small_files}/{SMALL_FILES}", f"equality deletes {parts.equality_deletes}/{EQUALITY_DELETES}"
+    return f"{parts.total} of 100 ({small}, {equality}, position deletes {parts.position_deletes}/{POSITION_DELETES})"
 
 
 def _reason(parts: ScoreParts, metrics: NodeMetrics, properties: TableProperties) -> str:

@@ -252,13 +252,17 @@ def test_a_tables_score_is_weighted_by_the_bytes_of_its_nodes() -> None:
     score = table_score([of(1, 900, ALL_POINTS), of(2, 100, ScoreParts.of(10, 3, 20), "12 files")])
     assert score.parts == ScoreParts.of(37, 37, 20)
     assert score.total == 94
-    assert score.text == f"94 of 100: {node(2)}: 12 files; remedy of 2"
+    assert score.text == f"94 of 100 (small files 37/40, equality deletes 37/40, position deletes 20/20): {node(2)}: 12 files; remedy of 2"
 
 
 def test_a_tables_sentences_are_those_of_the_node_that_costs_it_the_most() -> None:
     tiny_and_worst, large = of(1, 10, ScoreParts.of(0, 0, 0)), of(2, 1000, ScoreParts.of(20, 40, 20), "large")
     assert table_score([tiny_and_worst, large]).reason == f"{node(2)}: large"
     assert table_score([large]).reason == "large"
+
+
+def test_a_table_of_several_nodes_that_lose_nothing_says_so() -> None:
+    assert table_score([of(1, 10, ALL_POINTS), of(2, 90, ALL_POINTS)]).reason == "none of 2 nodes loses a point"
 
 
 def test_nodes_without_a_score_are_counted_and_left_out() -> None:

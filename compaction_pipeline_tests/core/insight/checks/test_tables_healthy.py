@@ -38,8 +38,8 @@ def test_a_table_below_its_bound_fails_with_the_reason_and_the_remedy() -> None:
     due = replace(node, verdict=verdict(node, PlanReasonCode.PLANNED, CompactionType.MINOR))
     judged = tables_healthy([judged_node(due)])
     assert judged.text == (
-        "1 of 1 tables fail; lake.shop.orders: health score 25 of 100: 1,200 rows of equality deletes for 12,000 rows of data cost "
-        "40 of 40 points; a MINOR is due (50 are wanted)"
+        "1 of 1 tables fail; lake.shop.orders: health score 25 of 100 (small files 5/40, equality deletes 0/40, position deletes 20/20): "
+        "1,200 rows of equality deletes for 12,000 rows of data cost 40 of 40 points; a MINOR is due (50 are wanted)"
     )
 
 
