@@ -15,7 +15,7 @@ def test_a_table_is_answered_with_the_parts_of_its_score_and_both_sentences(serv
     assert set(parts) == {"total", "small_files", "equality_deletes", "position_deletes"}
     assert parts["total"] == parts["small_files"] + parts["equality_deletes"] + parts["position_deletes"]
     assert found["score"]["reason"]
-    assert found["score"]["remedy"] == "the next plan says what is due"
+    assert found["score"]["remedy"] == "`compaction-pipeline plan` says what is due"
     assert [each["score"]["parts"] for each in unread] == [None for _ in unread]
     schema = served.ask("GET", "/openapi.json", served.token(Role.READER)).json()["paths"]["/api/v1/tables"]["get"]["responses"]["200"]
     properties = schema["content"]["application/json"]["schema"]["items"]["properties"]

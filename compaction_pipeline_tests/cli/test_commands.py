@@ -301,7 +301,7 @@ def test_tables_by_health_show_each_score_with_its_sentences_the_lowest_first(de
     assert (worst["table"], best["table"]) == ("lake.shop.returns", TABLE)
     assert best["score"]["parts"] == {"total": 100, "small_files": 40, "equality_deletes": 40, "position_deletes": 20}
     assert best["score"]["reason"] == "none of 2 nodes loses a point"
-    assert best["score"]["remedy"] == "the next plan says what is due"
+    assert best["score"]["remedy"] == "`compaction-pipeline plan` says what is due"
     parts = worst["score"]["parts"]
     assert 60 <= parts["total"] == parts["small_files"] + 60 < 100
     assert f"cost {40 - parts['small_files']} of 40 points" in worst["score"]["reason"]

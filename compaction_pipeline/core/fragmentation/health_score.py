@@ -196,12 +196,15 @@ def _remedy(parts: ScoreParts, metrics: NodeMetrics, properties: TableProperties
     """Say which type of compaction is due or would help, or that there is nothing to do."""
     if health.status is HealthStatus.REFUSED:
         return "nothing to do: the program does not compact it as it is now"
+    if not properties.enabled:
+        # Nobody plans the table, so its nodes have no verdict, or an old one.
+        return f"nothing to do: {properties.disabled_by}"
     if health.status is HealthStatus.FAILING:
         return "correct what makes its work fail"
     if health.status is not HealthStatus.HEALTHY:
         if verdict is not None and verdict.type is not None:
             return f"a {verdict.type.value} is due{'' if health.status is HealthStatus.DUE else ', and waits'}"
-        return "its work goes on" if health.status is HealthStatus.DUE else "the next plan says what is due"
+        return "its work goes on" if health.status is HealthStatus.DUE else "`compaction-pipeline plan` says what is due"
     if parts == ALL_POINTS:
         return "nothing to do"
     helping = _helping(parts, metrics, properties)

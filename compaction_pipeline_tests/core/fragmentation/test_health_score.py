@@ -231,11 +231,18 @@ def test_without_conversions_a_major_takes_the_equality_deletes_away() -> None:
         (PlanReasonCode.NO_GAIN, CompactionType.MINOR, "nothing to do: what the plan found"),
         (PlanReasonCode.LIVE_TWICE, None, "nothing to do: the program does not compact it as it is now"),
         (PlanReasonCode.INVALID_PROPERTY, None, "correct what makes its work fail"),
-        (None, None, "the next plan says what is due"),
+        (None, None, "`compaction-pipeline plan` says what is due"),
     ],
 )
 def test_the_remedy_follows_the_newest_verdict(code: PlanReasonCode | None, kind: CompactionType | None, remedy: str) -> None:
     assert scored(measured(*several(12, 50)), code, kind).remedy == remedy
+
+
+def test_nothing_is_to_do_in_a_table_that_is_switched_off() -> None:
+    off = properties(switched_on=False)
+    for verdict in (None, NodeVerdict(node(), CompactionType.MINOR, PlanReason(PlanReasonCode.PLANNED, "old"), NodeMetrics())):
+        score = node_score(measured(*several(12, 50)), off, verdict, node_health(verdict))
+        assert score.remedy == "nothing to do: 'compaction.enabled' is false"
 
 
 def test_a_node_that_loses_no_point_says_so() -> None:
