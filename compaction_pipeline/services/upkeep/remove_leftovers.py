@@ -27,6 +27,7 @@ from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.file_names import carries
 from compaction_pipeline.core.upkeep.ports import UpkeepStore
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
@@ -96,7 +97,7 @@ class RemoveLeftovers:
         kept = self._needed_by_late_requests(table, commits.values())
         ids = (ended.keys() | commits.keys()) - kept
         put_in = _output_names(task for task in ended.values() if task.status is TaskStatus.COMMITTED)
-        candidates = [path for path in found if _carries(_name(path), ids) and _name(path) not in put_in]
+        candidates = [path for path in found if carries(_name(path), ids) and _name(path) not in put_in]
         # A commit that began meanwhile claims only Prepared tasks. None of these tasks is Prepared, and the record of that commit has a new
         # id.
         removed = self._committer.delete_orphans(table, uuid, candidates) if candidates else ()
@@ -121,9 +122,3 @@ def _output_names(tasks: Iterable[MergedWork[Work]]) -> frozenset[str]:
 
 def _name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
-
-
-def _carries(name: str, ids: Collection[str]) -> bool:
-    """Return whether one of the ids is a whole part of the name. `p-1` is not a part of `a-p-12-x.parquet`, a file of another task."""
-    parts = name.rsplit(".", 1)[0].split("-")
-    return any("-".join(parts[start:end]) in ids for start in range(len(parts)) for end in range(start + 1, len(parts) + 1))
