@@ -1,0 +1,146 @@
+"""Finds every path that the metadata of a table names, so that no file that anything may reach is called an orphan.
+
+Paths are told one after the other. Only the names of manifests, lists and metadata files are kept, and the content of one file at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
+from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
+from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
+from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
+from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.manifests.entries import check_live_count, readable
+from compaction_pipeline.iceberg.manifests.lists import read_manifests
+from compaction_pipeline.iceberg.second_look import looked_at_twice
+
+_NEWEST_FORMAT = 3
+_VERSION_HINT = "version-hint.text"
+
+_Read = TypeVar("_Read")
+
+
+def referenced_paths(stores: Iterable[Table]) -> Iterator[str]:
+    """Yield every path that the metadata of these loaded tables names, some more than once. A keyed table has two.
+
+    Raises StorageUnavailable or TableRefused for what cannot be read: nothing can be said of any file then. Files of older metadata may be
+    missing, because they may have been expired.
+    """
+    for store in stores:
+        yield from _Reader(store.io).paths(store)
+
+
+class _Reader:
+    """What one look has read. A manifest is read once, however many snapshots have it."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._lists: set[str] = set()
+        self._manifests: set[str] = set()
+        self._metadata: set[str] = set()
+
+    def paths(self, table: Table) -> Iterator[str]:
+        metadata = table.metadata
+        if metadata.format_version > _NEWEST_FORMAT:
+            raise TableRefused(f"format version {metadata.format_version} may name files in ways that this version does not know")
+        self._metadata.add(table.metadata_location)
+        yield table.metadata_location
+        for folder in (f"{metadata.location.rstrip('/')}/metadata", metadata.properties.get("write.metadata.path", "").rstrip("/")):
+            yield f"{folder}/{_VERSION_HINT}"
+        yield from _named(metadata)
+        yield from self._of_snapshots(metadata.snapshots, may_be_gone=False)
+        yield from self._of_older(metadata)
+
+    def _of_older(self, metadata: TableMetadata) -> Iterator[str]:
+        """What the metadata in the log names, and the metadata before it, as far as logs tell.
+
+        Each file of the table's own log is read. Before these, the oldest that is there is read of each log, as Iceberg's Java library
+        does: its own log goes on where the newer one ends.
+        """
+        log = [entry.metadata_file for entry in metadata.metadata_log]
+        oldest: TableMetadata | None = None
+        for place in log:
+            read = self._older(place)
+            if read is not None:
+                yield from self._of_metadata(read)
+                oldest = oldest or read
+        while oldest is not None:
+            older, oldest = [entry.metadata_file for entry in oldest.metadata_log], None
+            for place in older:
+                oldest = self._older(place)
+                if oldest is not None:
+                    yield from self._of_metadata(oldest)
+                    break
+
+    def _older(self, place: str) -> TableMetadata | None:
+        """The metadata at this place; None when it was read before, or is gone."""
+        if place in self._metadata:
+            return None
+        self._metadata.add(place)
+        return _content(f"metadata file {place}", partial(read_metadata, self._io, place), may_be_gone=True)
+
+    def _of_metadata(self, older: TableMetadata) -> Iterator[str]:
+        yield from _named(older)
+        yield from self._of_snapshots(older.snapshots, may_be_gone=True)
+
+    def _of_snapshots(self, snapshots: Sequence[Snapshot], *, may_be_gone: bool) -> Iterator[str]:
+        for snapshot in snapshots:
+            if snapshot.manifest_list is not None:
+                if snapshot.manifest_list in self._lists:
+                    continue
+                self._lists.add(snapshot.manifest_list)
+                yield snapshot.manifest_list
+            # These stay named when one of them is gone.
+            yield from inline_paths(snapshot) or ()
+            what = f"the manifest list of snapshot {snapshot.snapshot_id}"
+            for manifest in _content(what, partial(read_manifests, self._io, snapshot), may_be_gone=may_be_gone) or ():
+                if manifest.manifest_path not in self._manifests:
+                    self._manifests.add(manifest.manifest_path)
+                    yield manifest.manifest_path
+                    read = partial(_files_of, self._io, manifest)
+                    yield from _content(f"manifest {manifest.manifest_path}", read, may_be_gone=may_be_gone) or ()
+
+
+def _named(metadata: TableMetadata) -> Iterator[str]:
+    """The paths that stand in the metadata itself, but for those of snapshots."""
+    yield from (entry.metadata_file for entry in metadata.metadata_log)
+    yield from (file.statistics_path for file in metadata.statistics)
+    yield from (file.statistics_path for file in metadata.partition_statistics)
+
+
+@looked_at_twice
+def _files_of(io: FileIO, manifest: ManifestFile) -> list[str]:
+    """The paths of all entries of a manifest, DELETED ones included: older snapshots may still have such a file."""
+    if manifest.key_metadata:
+        raise TableRefused(f"manifest {manifest.manifest_path} is encrypted: which files it lists cannot be read")
+    with io.new_input(manifest.manifest_path).open() as stream:
+        content = stream.read()
+    paths, live = list[str](), 0
+    with readable(f"manifest {manifest.manifest_path}"):
+        for entry in ManifestDecoder(content).entries():
+            paths.append(entry.path)
+            live += entry.status != ManifestEntryStatus.DELETED
+    check_live_count(manifest, live)
+    return paths
+
+
+def _content(what: str, read: Callable[[], _Read], *, may_be_gone: bool) -> _Read | None:
+    """What `read` returns. None when a file that may be gone is: what only it names can no longer be reached."""
+    with translated(what, is_file=True):
+        try:
+            return read()
+        except OSError as error:
+            if may_be_gone and storage_failure(error) is StorageFailure.ABSENT:
+                return None
+            raise
