@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import threading
 from collections import Counter
@@ -35,6 +36,8 @@ class ObjectStore:
     endpoint: str = ""
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    page_objects: int = 1000
+    """One answer to a listing tells of at most this many objects and folders."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -108,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _served(self, key: str, query: dict[str, list[str]], body: bytes) -> tuple[int, dict[str, str], bytes]:
         store = self.held
         if self.command == "GET" and not key:
-            return 200, {}, _listing(store, query.get("prefix", [""])[0])
+            return 200, {}, _listing(store, *(query.get(key, [""])[0] for key in ("prefix", "delimiter", "continuation-token")))
         if self.command in ("GET", "HEAD"):
             return self._read(store.objects.get(key))
         if self.command == "DELETE":
@@ -165,10 +168,24 @@ def _error(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
 
 
-def _listing(store: ObjectStore, prefix: str) -> bytes:
-    found = [
-        f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-        for key, data in sorted(store.objects.items())
-        if key.startswith(prefix)
-    ]
-    return f"<ListBucketResult><KeyCount>{len(found)}</KeyCount>{''.join(found)}</ListBucketResult>".encode()
+def _listing(store: ObjectStore, prefix: str, delimiter: str, token: str) -> bytes:
+    found: dict[str, str] = {}
+    for key, data in sorted(store.objects.items()):
+        folder, slash, _ = key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+        if not key.startswith(prefix):
+            continue
+        if slash:
+            shown = f"{prefix}{folder}{slash}"
+            found[shown] = f"<CommonPrefixes><Prefix>{escape(shown)}</Prefix></CommonPrefixes>"
+        else:
+            tag = hashlib.md5(data).hexdigest()
+            found[key] = (
+                f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>{tag}</ETag>"
+                "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+            )
+    left = [shown for shown in found if shown > token]
+    page = left[: store.page_objects]
+    more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(left) > len(page) else ""
+    body = "".join(found[shown] for shown in page)
+    cut = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
+    return f"<ListBucketResult><KeyCount>{len(page)}</KeyCount>{cut}{body}</ListBucketResult>".encode()

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import obstore
@@ -26,11 +26,15 @@ from compaction_pipeline.formats.file_io.immutable import ImmutableFiles, is_uni
 from compaction_pipeline.formats.file_io.local_files import Tail
 from compaction_pipeline.formats.file_io.s3_stores import DEFAULT_LIMITS, SCHEMES, S3Bucket, s3_bucket
 
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
 PART_BYTES = 8 * 1024 * 1024
 """A file up to this size is written by one PUT. A larger one is sent in parts of this size, two at a time."""
 _PARTS_AT_ONCE = 2
 _READS_AT_ONCE = 8
 _DELETES_AT_ONCE = 8
+_OBJECTS_AT_ONCE = 1000
 
 immutable_files = ImmutableFiles()
 """The metadata files that this process keeps. One command loads a table, and makes its FileIO, many times."""
@@ -106,6 +110,16 @@ def _deleted_at_once(bucket: S3Bucket, files: Sequence[ObjectFile]) -> bool:
     except (BaseError, OSError):
         return False
     return True
+
+
+def listed_objects(bucket: S3Bucket, prefix: str) -> Iterator[ObjectMeta]:
+    """Yield the objects whose keys begin with `prefix`, which ends with a slash or is empty. One request tells of 1,000 objects.
+
+    Raises PermissionError or OSError, also after some objects, when the store does not tell the rest.
+    """
+    with _in_our_errors("LIST", prefix):
+        for page in obstore.list(bucket.client, prefix=prefix or None, chunk_size=_OBJECTS_AT_ONCE):
+            yield from page
 
 
 class ObjectFile(InputFile, OutputFile):
