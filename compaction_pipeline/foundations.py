@@ -23,7 +23,7 @@ from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
-from compaction_pipeline.core.upkeep.ports import SnapshotStores
+from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.index import IndexStore, NodeKeyStore, SwitchStore
 from compaction_pipeline.core.tables.ports.reports import ReportStore
-from compaction_pipeline.core.upkeep.ports import UpkeepStore
+from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 
 
 @dataclass(frozen=True, slots=True)

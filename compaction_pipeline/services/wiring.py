@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.queue.ports.containers import Containers
     from compaction_pipeline.core.stores import Stores
     from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
-    from compaction_pipeline.core.upkeep.ports import SnapshotStores
+    from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
     from compaction_pipeline.core.work.merge_engine import MergeEngine
     from compaction_pipeline.core.work.merge_input import MergeInput
     from compaction_pipeline.core.work.result import MergeResult

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from pyiceberg.table import Table
 
 from compaction_pipeline.core.errors import CompactionError
-from compaction_pipeline.core.upkeep.ports import Removal, RemovalState
+from compaction_pipeline.core.upkeep.ports.snapshots import Removal, RemovalState
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.reference_reader import reference_rows
 from compaction_pipeline_tests.services.house import House

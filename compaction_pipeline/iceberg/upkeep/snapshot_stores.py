@@ -18,7 +18,7 @@ from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
-from compaction_pipeline.core.upkeep.ports import Deletion, Removal, RemovalState, StoreLook
+from compaction_pipeline.core.upkeep.ports.snapshots import Deletion, Removal, RemovalState, StoreLook
 from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.formats.file_io.local_files import local_path

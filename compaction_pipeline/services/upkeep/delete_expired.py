@@ -10,7 +10,7 @@ from datetime import timedelta
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.ports import SnapshotStores, StoreLook, UpkeepStore
+from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import UNSETTLED, UpkeepRecord, UpkeepStatus, files_due_at
 from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
 from compaction_pipeline.core.upkeep.retention import Retention

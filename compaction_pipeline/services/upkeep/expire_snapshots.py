@@ -27,7 +27,7 @@ from compaction_pipeline.core.leases.ports import HeldLeases
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.expiry import Expiry, decide_expiry
-from compaction_pipeline.core.upkeep.ports import Removal, RemovalState, SnapshotStores, StoreLook, UpkeepStore
+from compaction_pipeline.core.upkeep.ports.snapshots import Removal, RemovalState, SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
 from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention

@@ -13,7 +13,7 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.ports import UpkeepStore
+from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, files_due_at
 from compaction_pipeline.core.upkeep.retention import resolve_retention
 from compaction_pipeline.core.upkeep.sightings import Sightings

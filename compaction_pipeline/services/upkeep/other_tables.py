@@ -13,7 +13,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.ports import StoreLook
+from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook
 
 
 class OtherTables:

@@ -28,7 +28,7 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.file_names import carries
-from compaction_pipeline.core.upkeep.ports import UpkeepStore
+from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 
