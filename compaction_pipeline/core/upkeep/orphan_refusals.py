@@ -98,7 +98,7 @@ def _of_metadata(file: ListedFile, rules: OrphanRules, now: datetime) -> Iterato
     if state is None:
         yield f"the metadata file {file.path} was not read, so it may be another table's; look again"
         return
-    own = next((store for store in rules.stores if store.state.uuid is not None and store.state.uuid == state.uuid), None)
+    own = next((store for store in rules.stores if store.state.uuid == state.uuid), None)
     if own is None:
         whose = "names no uuid" if state.uuid is None else f"is of the table with uuid {state.uuid}"
         yield (

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.upkeep.file_names import carries, is_metadata, strangeness
 from compaction_pipeline.core.upkeep.orphan_refusals import refusals
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile, OrphanRules, Standing
-from compaction_pipeline.core.upkeep.paths import FullPath, Relation, ToldStores, compared, folder_path, full_path
+from compaction_pipeline.core.upkeep.paths import FullPath, Relation, ToldStores, compared, folder_path, full_path, loose_name
 
 BETWEEN_LISTINGS = timedelta(hours=24)
 """Two looks that are closer may both fall into one long write."""
@@ -109,10 +109,14 @@ class _Meeting:
         self._files = files
         self._told = told
         self._places = {file.path: place for place, file in enumerate(files)}
-        self._named: dict[str, list[int]] = {}
+        self._first: dict[str, int] = {}
+        self._more: dict[str, list[int]] = {}
         for place, file in enumerate(files):
-            self._named.setdefault(full_path(file.path).loose_name, []).append(place)
-        self._has_twins = frozenset(place for places in self._named.values() if len(places) > 1 for place in places)
+            name = loose_name(file.path)
+            first = self._first.setdefault(name, place)
+            if first != place:
+                self._more.setdefault(name, [first]).append(place)
+        self._has_twins = frozenset(place for places in self._more.values() for place in places)
         self.same: set[int] = set()
         self.mismatches: dict[int, str] = {}
         self.namesakes: dict[int, str] = {}
@@ -126,8 +130,11 @@ class _Meeting:
             if place not in self._has_twins:
                 # Nearly always the texts are equal, and nothing else need be compared.
                 return
+        name = loose_name(reference)
+        if name not in self._first:
+            return
         path = full_path(reference)
-        for place in self._named.get(path.loose_name, ()):
+        for place in self._more.get(name, (self._first[name],)):
             listed = full_path(self._files[place].path)
             relation = compared(listed, path, self._told)
             if relation is Relation.SAME:

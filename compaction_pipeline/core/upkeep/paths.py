@@ -30,6 +30,8 @@ FOLDERS = frozenset({_LOCAL, "hdfs", "viewfs"})
 """File systems, in which `.` and `..` are steps, and which a path may leave unnamed. In an object store they are letters of a key."""
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
+_SPECIAL = re.compile(r"[%?#\t\r\n]|/[.]")
+_SLASHES_BEFORE_A_NAME = 3
 _UNSEEN = re.compile(r"[\t\r\n]")
 
 
@@ -60,11 +62,6 @@ class FullPath:
     def store(self) -> str:
         """The store in which the path lies, as people write it: `s3://bucket`."""
         return f"{self.scheme}://{self.authority}"
-
-    @property
-    def loose_name(self) -> str:
-        """The name of the file without everything in which two names of one file may differ. Files with two loose names are two files."""
-        return loose(self.path).rpartition("/")[2]
 
     def is_below(self, folder: FullPath) -> bool:
         """Whether the path lies in a folder: `t2` does not lie in `t`. A folder does not lie in itself."""
@@ -118,6 +115,21 @@ def loose(path: str) -> str:
     return unquote(re.split(r"[?#]", _UNSEEN.sub("", path), maxsplit=1)[0]).casefold()
 
 
+def loose_name(text: str) -> str:
+    """The name of the file that a text of a table names, without everything in which two names of one file may differ.
+
+    Files with two loose names are two files.
+    """
+    if text.count("/") > _SLASHES_BEFORE_A_NAME and _SPECIAL.search(text) is None:
+        # Nearly all paths are so plain, and there are millions.
+        return _last(text).casefold()
+    return _last(loose(full_path(text).path))
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
 @dataclass(frozen=True, slots=True)
 class ToldStores:
     """What a person told about stores whose paths end alike: pairs of stores that are one, and pairs that are two.
@@ -150,7 +162,7 @@ def compared(one: FullPath, other: FullPath, told: ToldStores = ToldStores()) ->
         return Relation.MISMATCH if loose(one.path) == loose(other.path) else Relation.DIFFERENT
     if told.are_different(one, other):
         return Relation.DIFFERENT
-    return Relation.MISMATCH if one.loose_name == other.loose_name else Relation.DIFFERENT
+    return Relation.MISMATCH if _last(loose(one.path)) == _last(loose(other.path)) else Relation.DIFFERENT
 
 
 def _is_one_store(one: FullPath, other: FullPath) -> bool:

@@ -18,7 +18,6 @@ from pyiceberg.table.snapshots import Snapshot
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
-from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
 from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.manifests.entries import check_live_count, readable
@@ -101,8 +100,6 @@ class _Reader:
                     continue
                 self._lists.add(snapshot.manifest_list)
                 yield snapshot.manifest_list
-            # These stay named when one of them is gone.
-            yield from inline_paths(snapshot) or ()
             what = f"the manifest list of snapshot {snapshot.snapshot_id}"
             for manifest in _content(what, partial(read_manifests, self._io, snapshot), may_be_gone=may_be_gone) or ():
                 if manifest.manifest_path not in self._manifests:
