@@ -30,9 +30,10 @@ _NAMES: tuple[str, ...] = (
     rf"\d+-(B|I|ED|PD|IED)-\d+-\d{{5,10}}-\d+-{_OUR_ATTEMPT}[.]parquet",
     # Amoro, in keyed tables. The operation is a number.
     rf"\d+-(B|I|ED|PD|IED)-\d+-\d{{5,10}}-\d+-\d+-\d{{5,10}}[.]{_FORMAT}",
-    # Manifests of Java, PyIceberg and Trino, those that Spark rewrites, and ours, which have the record's id and a token.
+    # Manifests of Java, PyIceberg and Trino, those that Spark rewrites or imports, and ours, which have the record's id and a token.
     rf"{_UUID}-m\d+[.]avro",
     rf"optimized-m-{_UUID}[.]avro",
+    rf"stage-\d+-task-\d+-manifest-{_UUID}[.]avro",
     rf"{_COMMIT}-\d+-[0-9a-f]{{8}}-m\d+[.]avro",
     # Flink's manifests of files that are not committed yet: job, operator, subtask, attempt, checkpoint, number.
     r"[0-9a-f]{32}-[0-9a-f]{32}-\d{5,10}-\d+-\d+-\d{5,10}[.]avro",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.upkeep.file_names import carries, is_metadata, strangeness
+from compaction_pipeline.core.upkeep.foreign_roots import ForeignRoots
 from compaction_pipeline.core.upkeep.orphan_refusals import refusals
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile, OrphanRules, Standing
 from compaction_pipeline.core.upkeep.paths import FullPath, Relation, ToldStores, compared, folder_path, full_path, loose_name
@@ -39,13 +40,15 @@ class OrphanList:
 class OrphanDecision:
     """What every listed file is. `reasons` has a sentence for each strange file and each mismatch, by path.
 
-    With a refusal nothing may be deleted, whatever the files are.
+    With a refusal nothing may be deleted, whatever the files are. `foreign_roots` are the folders outside the listed ones in which metadata
+    names files: looks at other tables must know of them.
     """
 
     decided_at: datetime
     files: Mapping[Standing, tuple[ListedFile, ...]]
     reasons: Mapping[str, str]
     refusals: tuple[str, ...]
+    foreign_roots: tuple[str, ...]
 
     @property
     def orphans(self) -> OrphanList:
@@ -66,8 +69,10 @@ def decide_orphans(listing: Iterable[ListedFile], referenced: Iterable[str], rul
     """
     files = _each_once(listing)
     meeting = _Meeting(files, rules.told)
+    foreign = ForeignRoots(rules.listed_folders)
     for path in referenced:
         meeting.meet(path)
+        foreign.note(path)
     found: dict[Standing, list[ListedFile]] = {one: [] for one in Standing}
     reasons: dict[str, str] = {}
     folders = _Folders(rules)
@@ -78,7 +83,8 @@ def decide_orphans(listing: Iterable[ListedFile], referenced: Iterable[str], rul
             reasons[file.path] = reason
     by_standing = {one: tuple(some) for one, some in found.items()}
     unreferenced = [file for place, file in enumerate(files) if place not in meeting.same and is_metadata(_name(file.path))]
-    return OrphanDecision(now, by_standing, reasons, tuple(refusals(by_standing, unreferenced, reasons, rules, now)))
+    refused = tuple(refusals(by_standing, unreferenced, reasons, rules, now))
+    return OrphanDecision(now, by_standing, reasons, refused, foreign.roots)
 
 
 def confirmed(first: OrphanList, second: OrphanList) -> tuple[ListedFile, ...]:

@@ -55,8 +55,8 @@ class _Reader:
             raise TableRefused(f"format version {metadata.format_version} may name files in ways that this version does not know")
         self._metadata.add(table.metadata_location)
         yield table.metadata_location
-        for folder in (f"{metadata.location.rstrip('/')}/metadata", metadata.properties.get("write.metadata.path", "").rstrip("/")):
-            yield f"{folder}/{_VERSION_HINT}"
+        # Tables of a Hadoop catalog have it, and have no other folder of metadata.
+        yield f"{metadata.location.rstrip('/')}/metadata/{_VERSION_HINT}"
         yield from _named(metadata)
         yield from self._of_snapshots(metadata.snapshots, may_be_gone=False)
         yield from self._of_older(metadata)

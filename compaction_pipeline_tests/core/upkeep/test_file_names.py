@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType
+from compaction_pipeline.core.tables.keyed.tree import ROOT
+from compaction_pipeline.core.tables.output_names import OutputNames
 from compaction_pipeline.core.upkeep.file_names import carries, is_metadata, is_of_iceberg, strangeness
+from compaction_pipeline.core.work.merge_input import MergeInput
+from compaction_pipeline_tests.builders import LAYOUT, task
 
 UUID = "ce13f4d2-9c1c-4d51-9f0a-2d3f6c1f7a55"
+_MERGE = MergeInput(TaskId("t"), AttemptId("a"), task().work, LAYOUT, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +38,7 @@ UUID = "ce13f4d2-9c1c-4d51-9f0a-2d3f6c1f7a55"
         "9-ED-17-00001-0-5132886235797133601-00006.parquet",
         f"{UUID}-m0.avro",
         f"optimized-m-{UUID}.avro",
+        f"stage-10-task-17-manifest-{UUID}.avro",
         "0123456789ab-0-deadbeef-m1.avro",
         f"snap-8109744798576441359-1-{UUID}.avro",
         "snap-8109744798576441359-0-0123456789ab.avro",
@@ -85,6 +95,22 @@ def test_a_hidden_part_of_a_path_is_strange_unless_it_is_a_partition_field() -> 
 def test_a_path_that_opens_another_file_is_strange() -> None:
     assert strangeness(f"data/x?/00000-0-{UUID}-00001.parquet", ()) is not None
     assert strangeness(f"data/x\t/00000-0-{UUID}-00001.parquet", ()) is not None
+
+
+def test_the_names_that_this_program_makes_are_known() -> None:
+    """Made by the functions that name files of attempts, sinks and commits."""
+    for task_id, attempt_id in (("0123456789ab-00001", "ba9876543210"), ("sink-0123456789abcdef", "a1")):
+        merged = replace(_MERGE, task_id=TaskId(task_id), attempt_id=AttemptId(attempt_id))
+        operation = f"{merged.file_prefix}deadbeef"
+        keyed = KeyedFileNames(7, 0, 0, operation)
+        for path in (
+            OutputNames("s3://b/t/data", operation).path((), 1),
+            OutputNames("s3://b/t/data", operation).path((), 123456, "-deletes"),
+            *(keyed.name(ROOT, kind, 1) for kind in KeyedFileType if kind is not KeyedFileType.LOG),
+        ):
+            assert is_of_iceberg(path.rsplit("/", 1)[-1])
+            assert carries(path.rsplit("/", 1)[-1], {task_id})
+    assert is_of_iceberg(KeyedFileNames(7, 1, 2, 2**63 - 1).name(ROOT, KeyedFileType.INSERT, 3))
 
 
 def test_metadata_is_known_by_its_end() -> None:

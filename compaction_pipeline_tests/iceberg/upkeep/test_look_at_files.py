@@ -17,6 +17,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.upkeep.file_names import carries, is_of_iceberg
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile, MetadataState, OrphanRules, Standing
 from compaction_pipeline.core.upkeep.orphans import decide_orphans
 from compaction_pipeline.core.upkeep.ports.files import FilesLook
@@ -103,6 +104,17 @@ def test_a_table_that_is_made_anew_or_moved_while_it_is_listed_is_not_judged(tab
     after_listing(monkeypatch, moved)
     with pytest.raises((StorageUnavailable, NotImplementedError)):
         look(table)
+
+
+def test_the_metadata_files_of_our_commits_have_known_names_with_the_id_of_their_record(table: LakeTable) -> None:
+    record_id = "0123456789ab"
+    append(table, 2)
+    before = {file.path for file in look(table).listing}
+    table.lake.committer.commit(table.identifier, record_id, [table.merge()])  # type: ignore[arg-type]
+    written = {file.path.rsplit("/", 1)[-1] for file in look(table).listing if file.path not in before and "/metadata/" in file.path}
+    assert len(written) >= 3
+    assert {name for name in written if not is_of_iceberg(name)} == set()
+    assert {name for name in written if name.endswith(".avro") and not carries(name, {record_id})} == set()
 
 
 def test_roots_are_listed_when_somebody_asks(table: LakeTable) -> None:
