@@ -35,6 +35,11 @@ def test_a_table_whose_files_lie_in_its_location_has_none() -> None:
     assert roots("s3://b/wh/t/data/x", "s3a://b/wh/t/metadata/y", "s3n://b//wh/t/z") == ()
 
 
+def test_a_path_that_only_begins_in_the_table_lies_outside() -> None:
+    assert roots("/wh/t/../u/x", "/wh/t/./x", own=("/wh/t",)) == ("file:///wh/u",)
+    assert roots("/wh/t2/x", own=("/wh/t",)) == ("file:///wh/t2",)
+
+
 def test_imported_files_have_the_folder_above_their_partitions() -> None:
     assert roots("s3://b/hive/h/dt=1/hour=2/000000_0", "s3://b/hive/h/dt=2/000000_0", "s3://b/wh/t2/x") == ("s3://b/hive/h", "s3://b/wh/t2")
 

@@ -255,6 +255,11 @@ def test_half_a_paimon_table_is_none(below: tuple[str, ...]) -> None:
     assert decided([listed(f"{LOCATION}/{one}") for one in below]).refusals == ()
 
 
+@pytest.mark.parametrize("below", ["_delta_log", "_delta_log_old/x.json", "data/.hoodie.crc"])
+def test_a_name_that_only_begins_like_a_marker_is_none(below: str) -> None:
+    assert decided([listed(f"{LOCATION}/{below}")]).refusals == ()
+
+
 METADATA = f"{LOCATION}/inner/metadata/00001-{UUID}.metadata.json"
 
 

@@ -66,13 +66,18 @@ def test_slashes_that_follow_each_other_are_one(store: str, key: str, slashes: s
     assert relation(f"{store}/{key}", f"{store}/{key.replace('/', slashes)}") is Relation.SAME
 
 
-_any_text = st.text(st.sampled_from("ab.%20:/?# \té"), max_size=30)
+_any_text = st.text(st.sampled_from("aB.%20:/?# \té"), max_size=30)
 
 
 @given(st.one_of(_any_text, paths, st.builds(lambda one, other: f"{one}/{other}", paths, _any_text)))
 def test_the_loose_name_is_the_end_of_the_loose_path(text: str) -> None:
     """Most names are found in a faster way, and must be the same."""
     assert loose_name(text) == loose(full_path(text).path).rpartition("/")[2]
+
+
+def test_a_name_in_capitals_may_be_the_same_file() -> None:
+    assert loose_name("s3://b/wh/t/A.parquet") == loose_name("s3://b/wh/t/a.parquet")
+    assert relation("s3://b/wh/t/A.parquet", "s3://b/wh/t/a.parquet") is Relation.MISMATCH
 
 
 @given(paths)
