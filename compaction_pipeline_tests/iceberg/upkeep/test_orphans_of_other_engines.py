@@ -11,7 +11,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.file_names import is_of_iceberg
 from compaction_pipeline.core.upkeep.orphan_rules import OrphanRules, OtherTable, Standing
 from compaction_pipeline.core.upkeep.orphans import OrphanDecision, decide_orphans
-from compaction_pipeline.core.upkeep.ports import FilesLook
+from compaction_pipeline.core.upkeep.ports.files import FilesLook
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.upkeep.look_at_files import IcebergFilesLooker
 from compaction_pipeline_tests.scenarios.examples.unpacking import KEYED_EXAMPLES, PLAIN_EXAMPLES, catalog_properties, unpack
