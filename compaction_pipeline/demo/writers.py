@@ -33,11 +33,16 @@ _KEPT_HISTORY = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """The files of one batch, which is not yet committed."""
+    """The files of one batch, or of a share of it. They are not yet committed."""
 
-    data: tuple[OutputFile, ...]
-    position_deletes: tuple[OutputFile, ...]
-    equality_deletes: tuple[OutputFile, ...]
+    data: tuple[OutputFile, ...] = ()
+    position_deletes: tuple[OutputFile, ...] = ()
+    equality_deletes: tuple[OutputFile, ...] = ()
+
+    def __add__(self, other: WrittenFiles) -> WrittenFiles:
+        return WrittenFiles(
+            self.data + other.data, self.position_deletes + other.position_deletes, self.equality_deletes + other.equality_deletes
+        )
 
     def __len__(self) -> int:
         return len(self.data) + len(self.position_deletes) + len(self.equality_deletes)
@@ -106,24 +111,15 @@ def write_batch(table: Table, demo_table: DemoTable, changes: Sequence[Change], 
     for change in changes:
         subtask = zlib.crc32(str(change.key).encode()) % demo_table.subtasks
         shares[subtask, demo_table.partition_of(change)].append(change)
-    data: list[OutputFile] = []
-    positions: list[OutputFile] = []
-    equalities: list[OutputFile] = []
+    written = WrittenFiles()
     for number, ((subtask, partition), share) in enumerate(shares.items()):
-        _write_share(table, demo_table, share, partition, f"{batch_id}-{subtask:02d}-{number:03d}", data, positions, equalities)
-    return WrittenFiles(tuple(data), tuple(positions), tuple(equalities))
+        written += _write_share(table, demo_table, share, partition, f"{batch_id}-{subtask:02d}-{number:03d}")
+    return written
 
 
-def _write_share(
-    table: Table,
-    demo_table: DemoTable,
-    changes: Sequence[Change],
-    partition: Record,
-    name: str,
-    data: list[OutputFile],
-    positions: list[OutputFile],
-    equalities: list[OutputFile],
-) -> None:
+def _write_share(table: Table, demo_table: DemoTable, changes: Sequence[Change], partition: Record, name: str) -> WrittenFiles:
+    """Write the changes of one subtask to one partition: at most one file of each kind."""
+    written = WrittenFiles()
     rows: list[Row] = []
     at: dict[int | str, int] = {}
     replaced: list[int] = []
@@ -135,30 +131,30 @@ def _write_share(
             rows.append(change.row)
     if rows:
         content = pa.Table.from_pylist(rows, schema=schema_to_pyarrow(demo_table.schema, include_field_ids=False))
-        data.append(write_parquet_file(table, content, content=FileContent.DATA, partition=partition, name=name))
-    if replaced:
-        deleted = pa.table({"file_path": [data[-1].path] * len(replaced), "pos": replaced})
-        positions.append(
-            write_parquet_file(
+        data = write_parquet_file(table, content, content=FileContent.DATA, partition=partition, name=name)
+        written += WrittenFiles(data=(data,))
+        if replaced:
+            deleted = pa.table({"file_path": [data.path] * len(replaced), "pos": replaced})
+            positions = write_parquet_file(
                 table,
                 deleted,
                 content=FileContent.POSITION_DELETES,
                 partition=partition,
-                referenced_data_file=data[-1].path,
+                referenced_data_file=data.path,
                 name=f"{name}-pos",
             )
-        )
+            written += WrittenFiles(position_deletes=(positions,))
     if demo_table.key is not None:
         column = demo_table.schema.find_field(demo_table.key)
         kind = schema_to_pyarrow(column.field_type)
         keys = pa.table({demo_table.key: pa.array(list(dict.fromkeys(change.key for change in changes)), kind)})
-        equalities.append(
-            write_parquet_file(
-                table,
-                keys,
-                content=FileContent.EQUALITY_DELETES,
-                partition=partition,
-                equality_ids=[column.field_id],
-                name=f"{name}-eq",
-            )
+        equalities = write_parquet_file(
+            table,
+            keys,
+            content=FileContent.EQUALITY_DELETES,
+            partition=partition,
+            equality_ids=[column.field_id],
+            name=f"{name}-eq",
         )
+        written += WrittenFiles(equality_deletes=(equalities,))
+    return written

@@ -65,20 +65,23 @@ def next_pending(
     return list(taken.values())[:most]
 
 
-def may_claim(connection: Connection, optimizer_id: str, token_id: str) -> bool:
-    """Return whether an optimizer may have tasks by this token. It cannot end before this transaction does.
+def application_of(connection: Connection, optimizer_id: str, token_id: str) -> str | None:
+    """Return the Spark application of an optimizer, "" when it has none, or None when it may have no tasks by this token.
+
+    The optimizer cannot end before this transaction does.
 
     Whoever revokes or blocks a token ends its optimizers after that, and gives back what they hold. So this transaction either sees the
     token as it is then, or has claimed its tasks before they are given back.
     """
     optimizer, token = schema.optimizer.c, schema.token.c
-    state = select(optimizer.state).where(optimizer.optimizer_id == optimizer_id).with_for_update(read=True)
-    if connection.execute(state).scalar() is not OptimizerState.RUNNING:
-        return False
+    found = select(optimizer.state, optimizer.application).where(optimizer.optimizer_id == optimizer_id).with_for_update(read=True)
+    claimer = connection.execute(found).first()
+    if claimer is None or claimer.state is not OptimizerState.RUNNING:
+        return None
     issuer = schema.token.alias()
     own = select(token.revoked_at, token.blocked_at, issuer.c.revoked_at, issuer.c.blocked_at).where(token.token_id == token_id)
     row = connection.execute(own.outerjoin_from(schema.token, issuer, issuer.c.token_id == token.parent_id)).first()
-    return row is not None and all(ended is None for ended in row)
+    return claimer.application if row is not None and all(ended is None for ended in row) else None
 
 
 def claim(

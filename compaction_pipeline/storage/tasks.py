@@ -25,7 +25,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.claims import claim, may_claim, next_pending
+from compaction_pipeline.storage.claims import application_of, claim, next_pending
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import locked_group
@@ -101,8 +101,12 @@ class SqlTaskStore(SqlStore):
         turns: Sequence[TableIdentifier] = (),
         application: str = "",
     ) -> CompactionTask | None:
-        found = self._polled(queue, owner, now, lease, 1, task_ids, turns, application)
-        return found[0] if found else None
+        if not self._waits(queue, task_ids):
+            return None
+        with writing(self._engine) as connection:
+            rows = next_pending(connection, queue, task_ids, turns, locked=True)
+            claimed = claim(connection, rows, owner, now, lease, application)
+        return claimed[0] if claimed else None
 
     def poll_many(
         self,
@@ -113,31 +117,20 @@ class SqlTaskStore(SqlStore):
         most: int,
         turns: Sequence[TableIdentifier] = (),
         token_id: str | None = None,
-        application: str = "",
     ) -> Sequence[CompactionTask]:
-        return self._polled(queue, owner, now, lease, most, None, turns, application, token_id)
-
-    def _polled(
-        self,
-        queue: str | None,
-        owner: str,
-        now: datetime,
-        lease: timedelta,
-        most: int,
-        task_ids: Sequence[TaskId] | None,
-        turns: Sequence[TableIdentifier],
-        application: str,
-        token_id: str | None = None,
-    ) -> Sequence[CompactionTask]:
-        with reading(self._engine) as connection:
-            # Most polls find nothing. They must not wait for the write lock, of which SQLite has only one.
-            if not next_pending(connection, queue, task_ids):
-                return ()
+        if not self._waits(queue, None):
+            return ()
         with writing(self._engine) as connection:
-            if token_id is not None and not may_claim(connection, owner, token_id):
+            application = "" if token_id is None else application_of(connection, owner, token_id)
+            if application is None:
                 return ()
-            rows = next_pending(connection, queue, task_ids, turns, most, locked=True)
+            rows = next_pending(connection, queue, None, turns, most, locked=True)
             return tuple(claim(connection, rows, owner, now, lease, application))
+
+    def _waits(self, queue: str | None, task_ids: Sequence[TaskId] | None) -> bool:
+        """Whether a poll may find a task. Most polls find none. They must not wait for the write lock, of which SQLite has only one."""
+        with reading(self._engine) as connection:
+            return bool(next_pending(connection, queue, task_ids))
 
     def first_waiting(
         self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()

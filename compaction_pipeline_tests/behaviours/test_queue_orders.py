@@ -144,3 +144,16 @@ def test_a_claim_asks_for_the_optimizer_and_its_token(stores: Stores) -> None:
     stores.tokens.revoke("issued", NOW)
     assert taken("own") == []
     assert stores.tasks.task("t2").status is TaskStatus.PENDING
+
+
+def test_attempts_keep_the_application_that_their_optimizer_has_when_they_are_claimed(stores: Stores) -> None:
+    stores.tasks.insert([example("t1"), example("t2")], [], NOW)
+    stores.optimizers.add(Optimizer("o1", "default", "host", "1", "1", 2, NOW, NOW))
+    stores.tokens.add(Token("own", "a person's", Role.OPTIMIZER, NOW, "00", "ab"))
+    applications = []
+    for said in ("", "app-1"):
+        if said:
+            stores.optimizers.note_application("o1", said)
+        [claimed] = stores.tasks.poll_many("default", "o1", NOW, LEASE, 1, token_id="own")
+        applications.append(stores.tasks.attempts(claimed.task_id)[0].application)
+    assert applications == ["", "app-1"]

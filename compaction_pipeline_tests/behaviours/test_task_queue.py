@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, MergeRefused, NotFoundError, StaleAttempt, StorageUnavailable
+from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.credentials import MOST_EXPIRIES
@@ -23,9 +24,9 @@ from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.report import report_problem
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
+from compaction_pipeline.services.queue.judge_reports import JudgeReports
 from compaction_pipeline.services.queue.lost_attempts import LostAttempts
-from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, ServeTasks
-from compaction_pipeline.services.queue.verify_reports import VerifyReports
+from compaction_pipeline.services.queue.serve_tasks import FILE_IO_AGE, HandsOut, ServeTasks
 from compaction_pipeline_tests.behaviours.example_tasks import example, failed, make_groups, prepared
 from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, NOW, TABLE, indexed
 from compaction_pipeline_tests.services.in_hand import stores_in_hand
@@ -98,13 +99,11 @@ class Served:
         self.service = ServeTasks(
             self.stores.tables,
             self.stores.tasks,
-            LostAttempts(self.stores.tasks, self.stores.optimizers, self.stores.watchers).release,
             self.catalog,  # type: ignore[arg-type]
             self.note_denied,
-            by_its_rules_alone,
-            VerifyReports(self.stores.groups, lambda *of: None),
+            JudgeReports(self.stores.groups, by_its_rules_alone, lambda *of: None),
             lambda: self.now,
-            self.retry_after,
+            HandsOut(self.retry_after),
         )
         self.queue: TaskQueue = self.service
         self.catalog.now = lambda: self.now
@@ -113,6 +112,9 @@ class Served:
         if self.may_note:
             self.denied.append((table, reason))
         return self.may_note
+
+    def release_lost(self) -> Sequence[TaskId]:
+        return LostAttempts(self.stores.tasks, self.stores.optimizers, self.stores.watchers).release(self.now)
 
     def wait(self, *tasks: CompactionTask) -> None:
         assert self.stores.tasks.insert(tasks, [], self.now)
@@ -249,7 +251,7 @@ def test_a_task_whose_table_takes_longer_than_the_lease_to_open_starts_with_a_wh
 def test_a_task_that_is_lost_while_its_table_is_opened_is_not_handed_out(served: Served) -> None:
     def lose() -> None:
         served.now += LEASE
-        served.service.release_expired()
+        served.release_lost()
         assert served.stores.tasks.poll(None, "another", served.now, LEASE, ["u1"])
 
     overtaken(served, lose)
@@ -262,7 +264,7 @@ def test_a_task_whose_lease_cannot_be_renewed_is_left_to_its_lease(served: Serve
     served.stores.tasks.instead(renew=away)
     assert served.taken().task.task_id == "t1"
     served.now += LEASE
-    assert set(served.service.release_expired()) == {"t1", "u1"}
+    assert set(served.release_lost()) == {"t1", "u1"}
 
 
 def test_an_attempt_whose_end_cannot_be_stored_is_told_and_left_to_its_lease(served: Served) -> None:
@@ -274,7 +276,7 @@ def test_an_attempt_whose_end_cannot_be_stored_is_told_and_left_to_its_lease(ser
     assert isinstance(ended, EndedAttempt)
     assert (ended.status, ended.result.error, served.status("t1")) == (None, "catalog away", TaskStatus.EXECUTING)
     served.now += LEASE
-    assert served.service.release_expired() == ("t1",)
+    assert served.release_lost() == ("t1",)
 
 
 def test_a_worker_that_starts_asks_for_file_properties_anew(served: Served) -> None:
@@ -325,7 +327,7 @@ def test_a_renewed_attempt_is_not_taken_away_and_a_silent_one_is(served: Served)
     served.now += timedelta(seconds=30)
     assert served.queue.renew([kept.attempt_id]) == (kept.attempt_id,)
     served.now = NOW + LEASE
-    assert served.service.release_expired() == (silent.task.task_id,)
+    assert served.release_lost() == (silent.task.task_id,)
     assert served.queue.renew([silent.attempt_id, kept.attempt_id]) == (kept.attempt_id,)
     assert served.status(silent.task.task_id) is TaskStatus.PENDING
 
@@ -438,7 +440,7 @@ def test_a_stale_report_changes_nothing_and_its_files_are_deleted(served: Served
     served.wait(example("t1"))
     lost = served.taken("lost")
     served.now += LEASE
-    served.service.release_expired()
+    served.release_lost()
     held = served.taken("next")
     result = prepared(lost.task)
     for report in (result, failed(lost.task)):
@@ -467,7 +469,7 @@ def test_a_stale_report_stays_stale_when_its_files_cannot_be_deleted(served: Ser
         served.stores.index.forget(TABLE)
     else:
         served.now += LEASE
-        served.service.release_expired()
+        served.release_lost()
     served.catalog.error = error
     with pytest.raises(StaleAttempt):
         served.queue.complete(lost.task, prepared(lost.task))

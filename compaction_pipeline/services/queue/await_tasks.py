@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
@@ -22,11 +23,11 @@ from compaction_pipeline.core.work.ends import EndReason
 class AwaitTasks:
     """Questions about tasks that a caller waits for, and the verbs free, retry, give_up and give_up_paused."""
 
-    def __init__(self, tables: TableReader, tasks: TaskStore, release_expired: Callable[[], object], clock: Clock) -> None:
-        """`release_expired` takes tasks from workers that are lost."""
+    def __init__(self, tables: TableReader, tasks: TaskStore, release_lost: Callable[[datetime], Sequence[TaskId]], clock: Clock) -> None:
+        """`release_lost` takes the tasks of attempts that are lost at a time, and returns their ids."""
         self._tables = tables
         self._tasks = tasks
-        self._release_expired = release_expired
+        self._release_lost = release_lost
         self._clock = clock
 
     def of(self, task_ids: Iterable[TaskId]) -> list[KnownTask]:
@@ -95,9 +96,9 @@ class AwaitTasks:
         """Put those of these tasks that failed and would wait back into the queue, and return them. Their caller waits for them."""
         return self._tasks.retry(task_ids)
 
-    def release(self) -> None:
-        """Take tasks from workers that died."""
-        self._release_expired()
+    def release(self) -> Sequence[TaskId]:
+        """Take tasks from workers that are lost because they stopped renewing their leases, and return the ids of these tasks."""
+        return self._release_lost(self._clock())
 
     def give_up(self, task_ids: Sequence[TaskId], reason: str) -> Sequence[TaskId]:
         """Cancel those of these tasks that nobody has begun, and return them."""

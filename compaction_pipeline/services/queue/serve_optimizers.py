@@ -206,7 +206,7 @@ class ServeOptimizers:
             return ()
         most = min(slots, optimizer.parallelism)
         taken: list[Assignment] = []
-        claim = partial(self._queue.poll_many, optimizer_id, optimizer.group, token_id=token_id, application=optimizer.application)
+        claim = partial(self._queue.poll_many, optimizer_id, optimizer.group, token_id=token_id)
         while len(taken) < most and (polled := claim(most - len(taken))):
             taken += [each for each in polled if isinstance(each, Assignment)]
         if taken:

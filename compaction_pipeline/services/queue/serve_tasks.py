@@ -34,16 +34,12 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.words import printable
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.reported_paths import lie_elsewhere, own_files
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.core.work.work import Work
-from compaction_pipeline.services.queue.verify_reports import VerifyReports
+from compaction_pipeline.services.queue.judge_reports import JudgeReports
 
 log = logging.getLogger(__name__)
 
-Judge = Callable[[MergeInput[Work], MergeResult, Mapping[str, str]], MergeResult]
-"""Returns a result as it may be stored, or raises as `merging.reported.judge.judge` does."""
 FILE_IO_AGE = timedelta(seconds=30)
 """FileIO properties are asked for anew after this time, because the credentials in them end."""
 
@@ -62,6 +58,19 @@ class _Access:
         return credentials_end(self.file_io)
 
 
+@dataclass(frozen=True, slots=True)
+class HandsOut:
+    """How a queue hands out its tasks.
+
+    A task whose attempt failed is handed out again after `retry_after`. `turns` returns the tables of a queue that have their turn first.
+    `application` returns the id of this process's Spark application, which its own attempts keep.
+    """
+
+    retry_after: timedelta = timedelta(0)
+    turns: Callable[[str | None], Sequence[TableIdentifier]] = lambda queue: ()
+    application: Callable[[], str] = lambda: ""
+
+
 class ServeTasks:
     """A `TaskQueue` over the state database. Several threads may use it at once."""
 
@@ -69,42 +78,27 @@ class ServeTasks:
         self,
         tables: TableReader,
         tasks: TaskStore,
-        release_lost: Callable[[datetime], Sequence[TaskId]],
         committer: Committer,
         note_denied: Callable[[TableIdentifier, str], bool],
-        judge: Judge,
-        verify: VerifyReports,
+        reports: JudgeReports,
         clock: Clock,
-        retry_after: timedelta,
-        turns: Callable[[str | None], Sequence[TableIdentifier]] = lambda queue: (),
-        application: Callable[[], str] = lambda: "",
+        hands_out: HandsOut,
     ) -> None:
-        """`judge` judges the report of a merge, and `verify` compares its rows where that is asked for. `note_denied` shows on a table why
-        its storage denied access to a merge. It returns False when it cannot show that now.
-
-        A task whose attempt failed is tried again after `retry_after`. `turns` returns the tables of a queue that have their turn first.
-        `application` returns the id of this process's Spark application, which its own attempts keep.
-        """
+        """`note_denied` shows on a table why its storage denied access to a merge. It returns False when it cannot show that now."""
         self._tables = tables
         self._tasks = tasks
-        self._release_lost = release_lost
         self._committer = committer
         self._note_denied = note_denied
-        self._judge = judge
-        self._verify = verify
+        self._reports = reports
         self._clock = clock
-        self._retry_after = retry_after
-        self._turns = turns
-        self._application = application
+        self._retry_after = hands_out.retry_after
+        self._turns = hands_out.turns
+        self._application = hands_out.application
         # The key has the owner too, so that a new worker asks again: the table may have been recreated, or its catalog registered again.
         self._known_access: dict[tuple[str, TableIdentifier], _Access] = {}
         self._gone: set[str] = set()
         # This lock is held while a task is claimed and while an owner leaves, so that an owner that left holds no attempt afterwards.
         self._claiming = Lock()
-
-    def release_expired(self) -> Sequence[TaskId]:
-        """Take tasks from workers that are lost because they stopped renewing their leases, and return the ids of these tasks."""
-        return self._release_lost(self._clock())
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         return self._tasks.first_waiting(queue, task_ids) is not None
@@ -120,12 +114,10 @@ class ServeTasks:
                 return handed_out[0]
         return None
 
-    def poll_many(
-        self, owner: str, queue: str, most: int, token_id: str | None = None, application: str = ""
-    ) -> Sequence[Assignment | EndedAttempt]:
+    def poll_many(self, owner: str, queue: str, most: int, token_id: str | None = None) -> Sequence[Assignment | EndedAttempt]:
         while tables := self._tasks.next_tables(queue, most, self._turns(queue)):
             access = {table: self._access(owner, table) for table in tables}
-            claimed = self._claimed(owner, lambda: self._claimed_many(owner, queue, most, token_id, application))
+            claimed = self._claimed(owner, lambda: self._claimed_many(owner, queue, most, token_id))
             if not claimed:
                 return ()
             handed_out = self._handed_out(owner, claimed, access)
@@ -174,14 +166,7 @@ class ServeTasks:
         if access.problem is not None:
             raise StorageUnavailable(f"the files of table {task.table} could not be opened: {access.problem}; report again")
         try:
-            described = self._judge(task.merge_input(layout), result, access.file_io)
-            if not self._verify.is_asked_for(task, described):
-                return described
-            if wait:
-                self._verify.wait(task, described, layout, access.file_io)
-            elif not self._verify.has_ended(task, described, layout, access.file_io):
-                return None
-            return described
+            return self._reports.judged(task, result, layout, access.file_io, wait=wait)
         except OutputUnusable as error:
             return _unusable(result, str(error))
 
@@ -275,8 +260,8 @@ class ServeTasks:
         task = self._tasks.poll(queue, owner, self._clock(), LEASE, task_ids, self._turns(queue), self._application())
         return () if task is None else (task,)
 
-    def _claimed_many(self, owner: str, queue: str, most: int, token_id: str | None, application: str) -> Sequence[CompactionTask]:
-        return self._tasks.poll_many(queue, owner, self._clock(), LEASE, most, self._turns(queue), token_id, application)
+    def _claimed_many(self, owner: str, queue: str, most: int, token_id: str | None) -> Sequence[CompactionTask]:
+        return self._tasks.poll_many(queue, owner, self._clock(), LEASE, most, self._turns(queue), token_id)
 
     def _renew(self, task: CompactionTask) -> None:
         if not self._tasks.renew([task.current_attempt_id], self._clock(), LEASE):

@@ -43,24 +43,13 @@ class QueueServices(Wiring):
 
     @cached_property
     def serve_tasks(self) -> ServeTasks:
-        from compaction_pipeline.services.queue.serve_tasks import ServeTasks
-        from compaction_pipeline.services.queue.verify_reports import VerifyReports
+        from compaction_pipeline.services.queue.judge_reports import JudgeReports
+        from compaction_pipeline.services.queue.serve_tasks import HandsOut, ServeTasks
 
-        stores, denied, retry_after = self._stores, self._note_denied, timedelta(seconds=self._settings.retry_interval_seconds)
-        verify = VerifyReports(stores.groups, self._verify_rows)
-        return ServeTasks(
-            stores.tables,
-            stores.tasks,
-            self._lost_attempts.release,
-            self._committer,
-            denied,
-            self._judge,
-            verify,
-            self.clock,
-            retry_after,
-            self._turns.of,
-            self.spark_application,
-        )
+        stores, retry_after = self._stores, timedelta(seconds=self._settings.retry_interval_seconds)
+        reports = JudgeReports(stores.groups, self._judge, self._verify_rows)
+        hands_out = HandsOut(retry_after, self._turns.of, self.spark_application)
+        return ServeTasks(stores.tables, stores.tasks, self._committer, self._note_denied, reports, self.clock, hands_out)
 
     @cached_property
     def _lost_attempts(self) -> LostAttempts:
@@ -118,27 +107,24 @@ class QueueServices(Wiring):
     @cached_property
     def work_on_queue(self) -> WorkOnQueue:
         # With the engine in this process, it merges one task at a time.
-        in_process = self._settings.merge_engine == "in-process"
-        return self.worker(self.serve_tasks, 1 if in_process else self._settings.task_slots, in_threads=not in_process)
+        return self.worker(self.serve_tasks, None if self._settings.merge_engine == "in-process" else self._settings.task_slots)
 
-    def worker(self, queue: TaskQueue, slots: int, *, in_threads: bool = True) -> WorkOnQueue:
+    def worker(self, queue: TaskQueue, slots: int | None) -> WorkOnQueue:
         """A worker that takes tasks from this queue and merges so many at a time. It needs no state database of its own.
 
-        Without `in_threads`, a worker with one slot merges in the caller's thread.
+        With None, it merges in the caller's thread.
         """
         from compaction_pipeline.services.queue.work_on_queue import WorkOnQueue
 
         # A worker only measures how long something takes, and an optimizer has no state database that could tell the time.
         clock = self.own_clock
-        return WorkOnQueue(
-            queue, self._engine, clock, self._heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds), in_threads
-        )
+        return WorkOnQueue(queue, self._engine, clock, self._heartbeat, slots, self.on_step, lambda seconds: self.sleep(seconds))
 
     @cached_property
     def await_tasks(self) -> AwaitTasks:
         from compaction_pipeline.services.queue.await_tasks import AwaitTasks
 
-        return AwaitTasks(self._stores.tables, self._stores.tasks, self.serve_tasks.release_expired, self.clock)
+        return AwaitTasks(self._stores.tables, self._stores.tasks, self._lost_attempts.release, self.clock)
 
     @cached_property
     def _merge_tasks(self) -> MergeTasks:

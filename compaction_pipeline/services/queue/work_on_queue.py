@@ -129,14 +129,13 @@ class WorkOnQueue:
         engine: MergeEngine,
         clock: Clock,
         heartbeat: Heartbeat,
-        task_slots: int,
+        task_slots: int | None,
         on_step: Callable[[str], None] = lambda step: None,
         sleep: Callable[[float], None] = lambda seconds: None,
-        in_threads: bool = False,
     ) -> None:
-        """`task_slots` is how many tasks are merged at the same time. With 1, the task is merged in the caller's thread.
+        """`task_slots` is how many tasks are merged at the same time, each in a thread of its own.
 
-        With `in_threads`, a single slot has a thread too. Only then can the drain end although a merge in that slot goes on.
+        None: one after the other in the caller's thread. Then a drain cannot end while a merge goes on.
         """
         self._queue = queue
         self._engine = engine
@@ -145,7 +144,6 @@ class WorkOnQueue:
         self._task_slots = task_slots
         self._on_step = on_step
         self._sleep = sleep
-        self._in_threads = in_threads
 
     def drain(self, owner: str, asked: Drain = ANYTHING) -> Drained:
         """Merge waiting tasks of all tables, as `asked` says. Each slot takes the next task as soon as it is free.
@@ -155,12 +153,12 @@ class WorkOnQueue:
         merges are finished first. Then this process must end, because the slot is never free again. After an error or an interrupt, all
         attempts of this `owner` are given back at once, and the owner can take no further task.
         """
-        drain = _Draining(owner, asked, self._task_slots)
+        drain = _Draining(owner, asked, self._task_slots or 1)
         try:
-            if self._task_slots == 1 and not self._in_threads:
+            if self._task_slots is None:
                 self._work_alone(drain)
             else:
-                self._work_in_slots(drain)
+                self._work_in_slots(drain, self._task_slots)
         except BaseException as error:
             drain.closed.set()
             drain.broken.set()
@@ -183,11 +181,10 @@ class WorkOnQueue:
             if taken is None:
                 self._sleep(IDLE_WAIT_SECONDS)
 
-    def _work_in_slots(self, drain: _Draining) -> None:
+    def _work_in_slots(self, drain: _Draining, task_slots: int) -> None:
         # The threads are daemons, so that a process that is told to end does not wait for a merge. The attempt is given back instead.
         slots = [
-            threading.Thread(target=self._slot, args=(drain, number), name=f"slot-{number}", daemon=True)
-            for number in range(self._task_slots)
+            threading.Thread(target=self._slot, args=(drain, number), name=f"slot-{number}", daemon=True) for number in range(task_slots)
         ]
         while not drain.ends.until() and not drain.stuck:
             if not drain.opened and self._any_waits(drain):

@@ -87,7 +87,7 @@ def test_an_optimizer_whose_server_is_away_keeps_its_task_and_goes_on_when_a_ser
     watched.pass_time(5 * LEASE)
     assert (watched.status, watched.state(optimizer)) == (TaskStatus.EXECUTING, OptimizerState.RUNNING)
     # A command on the same state database does not take the task away either.
-    assert watched.services.serve_tasks.release_expired() == ()
+    assert watched.services.await_tasks.release() == ()
     watched.server = "server 2"
     watched.act()
     touched = watched.services.serve_optimizers.touch(optimizer.optimizer_id, [attempt])

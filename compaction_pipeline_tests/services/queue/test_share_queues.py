@@ -78,7 +78,7 @@ def waiting(house: House, **queues: int) -> dict[str, list[TableIdentifier]]:
 def noting(house: House, after: Callable[[], object] = lambda: None) -> Noting:
     engine = Noting(house, after)
     house.services.engine_override = engine
-    house.services.work_on_queue._task_slots = 1
+    house.services.work_on_queue._task_slots = None
     return engine
 
 
@@ -175,7 +175,7 @@ def test_a_launch_commits_what_an_optimizer_merged_for_it(house: House, launch: 
     engine, table = noting(house), house.fragmented()
     optimizer = optimizer_of(house, "default").optimizer_id
     services = house.services
-    worker = WorkOnQueue(services.serve_tasks, InProcessMergeEngine(), services.clock, heartbeat, 1)
+    worker = WorkOnQueue(services.serve_tasks, InProcessMergeEngine(), services.clock, heartbeat, None)
 
     def merged_elsewhere(seconds: float) -> None:
         house.pass_time(seconds)

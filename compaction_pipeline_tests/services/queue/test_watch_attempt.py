@@ -102,7 +102,7 @@ def test_an_attempt_that_takes_too_long_is_stopped_and_its_slot_takes_the_next_t
     planned(house, slow, quick)
     engine = Endless(slow)
     services = house.services
-    worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1, in_threads=True)
+    worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1)
     done = worker.drain("worker", Drain(hears=Hears(meanwhile=timing_out(house, engine))))
     assert engine.canceled.is_set()
     assert main_thread().name not in engine.threads
@@ -129,7 +129,7 @@ def test_a_small_merge_in_this_process_is_stopped_when_it_takes_too_long(house: 
     monkeypatch.setattr(FileAccess, "_opened", waits)
     services = house.services
     engine = SmallFirstEngine(lambda: pytest.fail("Spark is started"), lambda: False)
-    worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1, in_threads=True)
+    worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1)
     done = worker.drain("worker", Drain(hears=Hears(meanwhile=timing_out(house, watched))))
     assert (done.polled, len(done.prepared)) == (3, 2)
     (task,) = services.stores.tasks.tasks(slow.identifier)

@@ -104,8 +104,8 @@ def test_tables_are_merged_and_committed_while_another_table_is_merged(house: Ho
         assert len(table.files()) == 1
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_worker_needs_only_values_that_cross_a_wire(house: House, slots: int) -> None:
+@pytest.mark.parametrize("slots", [None, 2])
+def test_a_worker_needs_only_values_that_cross_a_wire(house: House, slots: int | None) -> None:
     first, second = house.fragmented("first", files=12), house.fragmented("second", files=12)
     first.delete_ids(3, 4)
     planned(house, Held(), first, second)
@@ -126,8 +126,8 @@ def test_a_worker_needs_only_values_that_cross_a_wire(house: House, slots: int) 
     assert (first.live_ids(), second.live_ids()) == ([0, 1, 2, *range(5, 12)], list(range(12)))
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_the_caller_hears_that_the_engine_starts_and_that_tasks_begin(house: House, slots: int) -> None:
+@pytest.mark.parametrize("slots", [None, 2])
+def test_the_caller_hears_that_the_engine_starts_and_that_tasks_begin(house: House, slots: int | None) -> None:
     planned(house, Held(), house.fragmented("first", files=12), house.fragmented("second", files=12))
     services = house.services
     heard: list[str] = []
@@ -169,8 +169,8 @@ def test_a_table_that_cannot_be_opened_fails_its_attempts_and_stops_no_other(hou
     assert (task.status, task.attempt, task.reason) == (TaskStatus.FAILED, 4, "the catalog vends nothing")
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_work(house: House, slots: int) -> None:
+@pytest.mark.parametrize("slots", [None, 2])
+def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_work(house: House, slots: int | None) -> None:
     closed, opened = house.fragmented("closed", files=12), house.fragmented("opened", files=12)
     planned(house, Held(), closed, opened)
     services = house.services
@@ -193,7 +193,7 @@ def test_a_failure_that_the_state_database_does_not_take_ends_no_other_table_s_w
     (task,) = services.stores.tasks.tasks(closed.identifier)
     assert (task.status, task.attempt) == (TaskStatus.EXECUTING, 1)
     house.pass_time(61)
-    assert services.serve_tasks.release_expired() == (task.task_id,)
+    assert services.await_tasks.release() == (task.task_id,)
 
 
 def test_spark_is_started_by_the_caller_s_thread(house: House) -> None:
@@ -284,8 +284,8 @@ def test_merged_work_takes_no_slot_of_its_table(house: House) -> None:
     assert services.stores.tasks.planned_work(table.identifier).tasks == 0
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, slots: int) -> None:
+@pytest.mark.parametrize("slots", [None, 2])
+def test_a_state_database_that_is_full_ends_the_drain_at_once(house: House, slots: int | None) -> None:
     table = house.fragmented()
     services = house.services
     services.work_on_queue._task_slots = slots
@@ -390,8 +390,8 @@ class StartsFor(InProcessMergeEngine):
         self.started.append(current_thread() is main_thread())
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_an_engine_starts_in_the_caller_s_thread_when_the_first_task_that_needs_it_was_taken(house: House, slots: int) -> None:
+@pytest.mark.parametrize("slots", [None, 2])
+def test_an_engine_starts_in_the_caller_s_thread_when_the_first_task_that_needs_it_was_taken(house: House, slots: int | None) -> None:
     small, large = house.fragmented("small", files=12), house.fragmented("large", files=12)
     engine = StartsFor(large)
     planned(house, Held(), small, large)
@@ -419,8 +419,8 @@ def test_an_engine_starts_in_the_caller_s_thread_when_the_first_task_that_needs_
     assert untouched.started == []
 
 
-@pytest.mark.parametrize("slots", [1, 2])
-def test_an_engine_that_does_not_start_for_a_task_costs_no_attempt(house: House, slots: int) -> None:
+@pytest.mark.parametrize("slots", [None, 2])
+def test_an_engine_that_does_not_start_for_a_task_costs_no_attempt(house: House, slots: int | None) -> None:
     def fail() -> None:
         raise StorageUnavailable("Spark does not start")
 
@@ -448,7 +448,7 @@ def test_the_lease_of_a_task_is_renewed_while_its_engine_starts(house: House) ->
     planned(house, Held(), large)
     engine = StartsFor(large)
     services = house.services
-    WorkOnQueue(services.serve_tasks, engine, services.clock, beats, 1, in_threads=True).drain("me")
+    WorkOnQueue(services.serve_tasks, engine, services.clock, beats, 1).drain("me")
     assert renewed == [0, 1]
 
 
@@ -461,7 +461,7 @@ def test_a_slot_that_waits_for_the_engine_ends_with_its_drain(house: House) -> N
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        WorkOnQueue(services.serve_tasks, StartsFor(large, interrupt), services.clock, heartbeat, 1, in_threads=True).drain("me")
+        WorkOnQueue(services.serve_tasks, StartsFor(large, interrupt), services.clock, heartbeat, 1).drain("me")
     for slot in [thread for thread in enumerate_threads() if thread.name == "slot-0"]:
         slot.join(LONG)
         assert not slot.is_alive()

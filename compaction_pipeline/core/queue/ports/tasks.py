@@ -56,12 +56,12 @@ class TaskStore(PreparedTasks[CompactionTask], Protocol):
         most: int,
         turns: Sequence[TableIdentifier] = (),
         token_id: str | None = None,
-        application: str = "",
     ) -> Sequence[CompactionTask]:
         """Claim up to `most` tasks of a queue in one transaction, as so many polls would one after the other.
 
         With `token_id`, the transaction also asks whether `owner` is a RUNNING optimizer, and whether this token may still be used: neither
-        it nor the token that it was issued for is revoked or blocked. Otherwise it claims nothing.
+        it nor the token that it was issued for is revoked or blocked. Otherwise it claims nothing. The attempts keep the Spark application
+        of that optimizer.
         """
 
     def first_waiting(

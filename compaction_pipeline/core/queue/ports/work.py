@@ -61,10 +61,8 @@ class TaskQueue(Protocol):
 class ServedQueue(TaskQueue, Protocol):
     """The server's side of a `TaskQueue`. It also hands out several tasks at once, and tells what a worker holds."""
 
-    def poll_many(
-        self, owner: str, queue: str, most: int, token_id: str | None = None, application: str = ""
-    ) -> Sequence[Assignment | EndedAttempt]:
-        """Claim up to `most` Pending tasks for `owner`, as so many polls would one after the other. `application` is that of the owner.
+    def poll_many(self, owner: str, queue: str, most: int, token_id: str | None = None) -> Sequence[Assignment | EndedAttempt]:
+        """Claim up to `most` Pending tasks for `owner`, as so many polls would one after the other.
 
         Returns none when no task waits, when `owner` has given its attempts back, or when it may not have tasks any more: `token_id` is
         the token of the poll, as `TaskStore.poll_many` says. Raises StorageUnavailable.
