@@ -50,7 +50,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     complete_document(app)
     wrong = WrongTokens(services.own_clock)
     app.add_middleware(AnswerWrongTokens, wrong=wrong, answer=unknown_token(), without=no_token(), paths=(VERSION_PREFIX, "/metrics"))
-    guard = Guard(services.keep_tokens, RateLimit(services.own_clock), wrong)
+    guard = Guard(services.keep_tokens, RateLimit(services.own_clock), wrong, patience.body_seconds)
     bodies = Bodies(guard.count_bytes, patience.body_seconds)
     optimizers = services.serve_optimizers
     app.include_router(health_routes(services.check_ready, services.own_clock, patience.database))

@@ -7,11 +7,13 @@ would do both in the event loop, where a large body keeps everybody waiting.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from typing import Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, HTTPException, Request
+from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect
@@ -33,6 +35,8 @@ _PARSED_AT_ONCE = 2
 _MOST_ERRORS_LOOKED_AT = 1_000
 """pydantic makes the list of all errors in one piece, during which nothing else runs. Of more errors, only the number is told."""
 _JSON = "application/json"
+_NO_BODY = BodyBounds(1024, 0)
+"""A body of a route that takes none: more is not read to find out whether it is an empty object."""
 
 Sender = Callable[..., Awaitable[Token] | AsyncIterator[Token]]
 """A dependency that answers the token of the caller."""
@@ -85,10 +89,7 @@ class Bodies:
             raise HTTPException(429, busy, {"Retry-After": "1"}) from None
 
     async def _parsed_now(self, request: Request, token: Token, bounds: BodyBounds, parse: Callable[[bytes], T]) -> T:
-        try:
-            text = await asyncio.wait_for(_read(request, bounds), self._seconds)
-        except asyncio.TimeoutError:
-            raise BodyError(408, f"the body must arrive within {self._seconds:g} s") from None
+        text = await _in_time(request, bounds, self._seconds)
         if _announced(request) is None:
             self._count_bytes(token, len(text))
         limiter = self._parsing_large if len(text) > _LARGE_BYTES else self._parsing
@@ -103,6 +104,25 @@ def body_of(kind: type, left_out: Mapping[type, Collection[str]] | None = None) 
     return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema_reference(kind, left_out)}}}}
 
 
+async def refuse_body(request: Request, seconds: float) -> None:
+    """Raise BodyError for a body that the route of the request does not take. An empty object is no body: some clients always send one.
+
+    Whoever sends a body to such a route means something that would not be done. The body must have arrived after `seconds`.
+    """
+    route, announced = request.scope["route"], _announced(request)
+    if announced == 0 or (isinstance(route, APIRoute) and "requestBody" in (route.openapi_extra or {})):
+        return
+    refused = BodyError(422, "body: this route takes no body, but the request has one; nothing was done, so send it without", "body")
+    if announced is not None and announced > _NO_BODY.most_bytes:
+        raise refused
+    try:
+        text = await _in_time(request, _NO_BODY, seconds)
+    except BodyError as error:
+        raise (refused if error.status == 413 else error) from None
+    if text.translate(None, b" \t\r\n") not in (b"", b"{}"):
+        raise refused
+
+
 def first_errors(error: ValidationError, within: str = "") -> str:
     """The first errors of a value, in words. The wrong values are not repeated, because they may hold secrets."""
     count = error.error_count()
@@ -114,6 +134,13 @@ def first_errors(error: ValidationError, within: str = "") -> str:
     ]
     more = f"; and {count - len(told):,} more" if count > len(told) else ""
     return "; ".join(told) + more
+
+
+async def _in_time(request: Request, bounds: BodyBounds, seconds: float) -> bytes:
+    try:
+        return await asyncio.wait_for(_read(request, bounds), seconds)
+    except asyncio.TimeoutError:
+        raise BodyError(408, f"the body must arrive within {seconds:g} s") from None
 
 
 async def _read(request: Request, bounds: BodyBounds) -> bytes:
@@ -138,9 +165,10 @@ def _checked(text: bytes, bounds: BodyBounds, parse: Callable[[bytes], T]) -> T:
 
 
 def _value(kind: type[T], text: bytes) -> T:
-    value = _json(text)
+    """The body as a value of this kind. A number in quotes is no number, and neither is `true`: who sends it means something else."""
+    _json(text)
     try:
-        return cast(TypeAdapter[T], adapter_of(cast(Any, kind))).validate_python(value)
+        return cast(TypeAdapter[T], adapter_of(cast(Any, kind))).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0] if error.error_count() == 1 else None
         key = ".".join(str(part) for part in ("body", *first["loc"])) if first is not None else "body"
@@ -151,10 +179,22 @@ def _json(text: bytes) -> Any:
     if not text:
         raise BodyError(422, "body: this route needs a body in JSON, but the request has none", "body")
     try:
-        return from_json(text, allow_inf_nan=False)
+        value = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         # The text is not repeated, because it may hold a secret.
         raise BodyError(422, f"the body is not JSON: {error}; correct it, and send it again", "body") from None
+    # pydantic's parser takes the last one of two values with one key, and tells nobody. This one reads only the keys.
+    json.loads(text, object_pairs_hook=_refuse_key_twice, parse_int=str, parse_float=str)
+    return value
+
+
+def _refuse_key_twice(pairs: list[tuple[str, object]]) -> None:
+    keys: set[str] = set()
+    for key, _ in pairs:
+        if key in keys:
+            shown = printable(key, 200)
+            raise BodyError(422, f"body: an object has the key {shown!r} twice; give it once, and send the body again", f"body.{shown}")
+        keys.add(key)
 
 
 def _check_type(request: Request) -> None:

@@ -11,9 +11,10 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, HTTPException, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from compaction_pipeline.api.bodies import refuse_body
 from compaction_pipeline.api.patient_protocol import KNOWN
 from compaction_pipeline.api.problems import NOT_DONE, problem
-from compaction_pipeline.api.query_keys import refuse_unknown_query_keys
+from compaction_pipeline.api.query_keys import refuse_wrong_query_keys
 from compaction_pipeline.api.rate_limit import RateLimit
 from compaction_pipeline.api.wrong_tokens import READING, WrongTokens
 from compaction_pipeline.core.access.rate import BYTES_OF_ONE, COST_OF_OWN, MOST_AT_ONCE, MOST_AT_ONCE_TOGETHER, PER_SECOND
@@ -46,10 +47,12 @@ Caller = Callable[..., AsyncIterator[Token]]
 class Guard:
     """Checks the token of each request. Nothing of a request's body is read before."""
 
-    def __init__(self, tokens: KeepTokens, limit: RateLimit, wrong: WrongTokens) -> None:
+    def __init__(self, tokens: KeepTokens, limit: RateLimit, wrong: WrongTokens, body_seconds: float) -> None:
+        """A body of a route that takes none must show after `body_seconds` that it is empty."""
         self._tokens = tokens
         self._limit = limit
         self._wrong = wrong
+        self._body_seconds = body_seconds
         self._looks = CapacityLimiter(_LOOKS_AT_ONCE)
         self._at_once: Counter[tuple[str, int]] = Counter()
 
@@ -72,7 +75,7 @@ class Guard:
             if token.role is not Role.ADMIN and token.role not in roles:
                 needed = " or ".join(role.value for role in (*roles, Role.ADMIN))
                 raise HTTPException(403, f"this needs a token of the role {needed}, but the given one has the role {token.role.value}")
-            refuse_unknown_query_keys(request)
+            refuse_wrong_query_keys(request)
             bounds = ((token.token_id, MOST_AT_ONCE), (token.issued_id, MOST_AT_ONCE_TOGETHER))
             for bound in bounds:
                 if self._at_once[bound] >= bound[1]:
@@ -83,6 +86,8 @@ class Guard:
             if known is not None:
                 known()
             try:
+                if request.method not in READING:
+                    await refuse_body(request, self._body_seconds)
                 yield token
             finally:
                 for bound in bounds:

@@ -17,10 +17,10 @@ T = TypeVar("T")
 def strictly(kind: type[T], value: object) -> T:
     """Read a value that was parsed from JSON. Raises ValueError for a wrong value and for a field that the type does not have.
 
-    pydantic itself ignores unknown fields of dataclasses.
+    A number in quotes is a wrong value, and so is `true` for a number. pydantic itself ignores unknown fields of dataclasses.
     """
     adapter: TypeAdapter[T] = adapter_of(cast(Any, kind))
-    read = adapter.validate_json(to_json(value))
+    read = adapter.validate_json(to_json(value), strict=True)
     unknown = _unknown(value, from_json(adapter.dump_json(read)))
     if unknown is not None:
         raise ValueError(f"field {printable(unknown, 200)} is not known; sender and server must have the same version")

@@ -230,3 +230,103 @@ def test_a_token_that_does_not_wait_costs_no_look_until_it_may_ask_again(served:
         assert check.call_count == 0
         served.house.pass_time(1)
         worker.touch()
+
+
+def in_parts(content: bytes) -> Iterator[bytes]:
+    """A body of which the headers do not say how long it is."""
+    for position in range(0, len(content), 100):
+        yield content[position : position + 100]
+
+
+def sent(served: Served, path: str, token: str, content: bytes | Iterator[bytes], method: str = "POST") -> Any:
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    return served.client.request(method, path, headers=headers, content=content)
+
+
+@pytest.mark.parametrize("content", [b'{"type": "FULL"}', b"[]", b"null", b"{", b'{"a": 1}' + b" " * 5_000, b"x" * 1_000_000])
+def test_a_body_of_a_route_that_takes_none_is_refused_and_nothing_is_done(served: Served, content: bytes) -> None:
+    table, admin = served.house.fragmented().identifier, served.token(Role.ADMIN)
+    refused = "body: this route takes no body, but the request has one; nothing was done, so send it without"
+    for verb in ("pause", "compact"):
+        for body in (content, in_parts(content)):
+            served.house.pass_time(60)
+            answer = sent(served, f"/api/v1/tables/{table}/{verb}", admin, body)
+            assert (answer.status_code, answer.json().get("key"), answer.json()["detail"]) == (422, "body", refused)
+    assert not served.house.services.stores.tables.state(table).paused
+    assert served.house.services.read_tasks.queue_counts().pending == 0
+    worker = served.registered()
+    assert sent(served, f"{REGISTER}/{worker.optimizer_id}", worker.token, content, "DELETE").status_code == 422
+    worker.touch()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b" \r\n{\t} "])
+def test_an_empty_body_and_an_empty_object_are_no_body(served: Served, content: bytes) -> None:
+    table, admin = served.house.fragmented().identifier, served.token(Role.ADMIN)
+    for body in (content, in_parts(content)):
+        assert sent(served, f"/api/v1/tables/{table}/pause", admin, body).status_code == 200
+    assert served.house.services.stores.tables.state(table).paused
+
+
+def test_whoever_may_not_use_a_route_is_not_told_whether_it_takes_a_body(served: Served) -> None:
+    path = "/api/v1/tables/lake.db.t/pause"
+    assert sent(served, path, "wrong.token", b"[]").status_code == 401
+    assert sent(served, path, served.token(Role.READER), b"[]").status_code == 403
+
+
+GROUP = {"group": "g"}
+POLL = {"poll_id": "p"}
+COMMIT = {"snapshot_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "key"),
+    [
+        ("register", {**REGISTRATION, "parallelism": "2"}, "parallelism"),
+        ("register", {**REGISTRATION, "parallelism": True}, "parallelism"),
+        ("register", {**REGISTRATION, "merge_version": "1"}, "merge_version"),
+        ("register", {**REGISTRATION, "memory_bytes": False}, "memory_bytes"),
+        ("register", {**REGISTRATION, "host": 7}, "host"),
+        ("poll", {**POLL, "free_slots": "1"}, "free_slots"),
+        ("poll", {**POLL, "wait_seconds": "0"}, "wait_seconds"),
+        ("poll", {**POLL, "wait_seconds": False}, "wait_seconds"),
+        ("commit", {"snapshot_id": "7"}, "snapshot_id"),
+        # This is how a library writes a number that has lost its last digits.
+        ("commit", {"snapshot_id": 4.358109269898342e18}, "snapshot_id"),
+        ("commit", {**COMMIT, "sequence_number": True}, "sequence_number"),
+        ("commit", {**COMMIT, "added": [{"files": "1"}]}, "added.0.files"),
+        ("group", {**GROUP, "capacity": "5"}, "capacity"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(served: Served, kind: str, body: dict[str, Any], key: str) -> None:
+    worker = served.registered()
+    path, token = {
+        "register": (REGISTER, served.token(Role.OPTIMIZER)),
+        "poll": (f"{REGISTER}/{worker.optimizer_id}/poll", worker.token),
+        "commit": ("/api/v1/tables/lake.db.t/commits", served.token(Role.WRITER)),
+        "group": ("/api/v1/groups", served.token(Role.ADMIN)),
+    }[kind]
+    answer = served.ask("POST", path, token, json=body)
+    assert (answer.status_code, answer.json()["key"]) == (422, f"body.{key}"), answer.text
+
+
+def test_whole_seconds_and_the_names_of_orders_are_values_of_their_types(served: Served) -> None:
+    worker = served.registered()
+    assert served.ask("POST", f"{REGISTER}/{worker.optimizer_id}/poll", worker.token, json={**POLL, "wait_seconds": 0}).status_code == 200
+    group = {**GROUP, "order": "fifo", "capacity": 5}
+    assert served.ask("POST", "/api/v1/groups", served.token(Role.ADMIN), json=group).json()["order"] == "fifo"
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        (b'{"snapshot_id": 1, "snapshot_id": 2}', "snapshot_id"),
+        (b'{"snapshot_id": 1, "snapshot\\u005fid": 1}', "snapshot_id"),
+        (b'{"snapshot_id": 1, "added": [{"files": 1}, {"files": 1, "partition": "a", "files": 2}]}', "files"),
+    ],
+)
+def test_an_object_with_one_key_twice_is_refused_because_only_one_of_the_values_would_count(
+    served: Served, content: bytes, key: str
+) -> None:
+    answer = sent(served, "/api/v1/tables/lake.db.t/commits", served.token(Role.WRITER), content)
+    assert (answer.status_code, answer.json()["key"]) == (422, f"body.{key}")
+    assert f"an object has the key '{key}' twice" in answer.json()["detail"]

@@ -43,3 +43,23 @@ def test_a_method_that_a_path_does_not_take_is_answered_with_those_that_it_takes
         answer = served.ask("PUT", f"/api/v1/{path}", served.token(Role.ADMIN))
         assert (answer.status_code, answer.headers["allow"]) == (405, taken)
         assert answer.json()["detail"] == f"this path does not take PUT: it takes {taken}"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "key"),
+    [
+        ("GET", "/api/v1/tasks", "limit=abc&limit=3", "limit"),
+        ("GET", "/api/v1/tasks", "table=lake.db.t&limit=3&table=lake.db.u", "table"),
+        ("POST", "/api/v1/tables/lake.db.t/compact", "type=FULL&type=MINOR", "type"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused_because_only_one_of_the_values_would_count(
+    served: Served, method: str, path: str, query: str, key: str
+) -> None:
+    answer = served.ask(method, f"{path}?{query}", served.token(Role.ADMIN))
+    assert (answer.status_code, answer.json()["key"]) == (422, f"query.{key}")
+    assert answer.json()["detail"] == f"query: this route takes the key {key!r} once, but it is there again; give it once"
+
+
+def test_a_key_of_several_values_is_given_once_for_each(served: Served) -> None:
+    assert served.ask("GET", "/api/v1/tasks?status=FAILED&status=PENDING", served.token(Role.READER)).status_code == 200

@@ -114,6 +114,14 @@ def test_a_body_that_does_not_come_is_answered_with_408(served: Served) -> None:
             assert answer_on(slow).startswith(b"HTTP/1.1 408")
 
 
+def test_a_body_that_a_route_does_not_take_is_not_waited_for_without_end(served: Served) -> None:
+    head = f"POST /api/v1/tables/lake.db.t/pause HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {served.token(Role.ADMIN)}\r\n"
+    with listening(served, patience=Patience(body_seconds=0.05)) as port:
+        for length, status in ((10, 408), (5_000, 422)):
+            with connected(port, f"{head}Content-Length: {length}\r\n\r\n".encode()) as slow:
+                assert answer_on(slow).startswith(f"HTTP/1.1 {status}".encode())
+
+
 def test_a_token_that_asks_too_often_waits_and_others_do_not(served: Served) -> None:
     worker, other = served.registered(), served.registered()
     path = f"/api/v1/optimizers/{worker.optimizer_id}/touch"
