@@ -20,6 +20,7 @@ from compaction_pipeline.core.errors import (
     NotFoundError,
     StaleAttempt,
     StorageUnavailable,
+    TablePaused,
     TableRefused,
 )
 from compaction_pipeline.core.words import printable
@@ -36,6 +37,7 @@ _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
     (NotFoundError, 404, "Not found"),
     (StaleAttempt, 409, "Stale"),
     (MergeRefused, 422, "The report is not accepted"),
+    (TablePaused, 409, "The table is paused"),
     (TableRefused, 409, "The table is refused"),
     (StorageUnavailable, 503, "A database, catalog or store did not answer"),
     (CompactionError, 500, "Failed"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
+from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Path, Query
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access.token import Role
-from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.errors import TablePaused, TableRefused
 from compaction_pipeline.core.fragmentation.verdict import NOT_ADMITTED, PlanReasonCode
 from compaction_pipeline.core.insight.plan_value import plan_value
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
@@ -111,6 +112,9 @@ def table_routes(tables: ReadTables, plans: PlanTables, one_table: OneTable, cat
     def asked(table: TableIdentifier, kind: CompactionType | None, nodes: Sequence[str]) -> Asked:
         planned = one_table.plan_nodes(table, request_of(table, kind, nodes))
         reason = planned.plan.reason
+        if reason.code is PlanReasonCode.PAUSED:
+            resume = f"POST /api/v1/tables/{quote(str(table), safe='')}/resume"
+            raise TablePaused(f"nothing is planned for {table}: {reason.text}, and so does `{resume}`")
         if reason.code in NOT_ADMITTED:
             raise TableRefused(f"nothing is planned for {table}: {reason.text}")
         return Asked(table=str(table), code=reason.code, reason=reason.text, tasks=[task.task_id for task in planned.tasks])

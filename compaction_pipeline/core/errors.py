@@ -4,6 +4,7 @@
     ├── ConfigError               a setting, property or argument breaks a rule (exit 2)
     ├── NotFoundError             a catalog, table, node or record does not exist (exit 2)
     ├── TableRefused              the program never compacts this table; the message says why (exit 4)
+    │   └── TablePaused           a person paused the table, and may resume it
     ├── IllegalTransition         a task may not change from its status to the wanted one
     ├── StaleAttempt              an attempt sent its report, but it no longer holds its task
     ├── MergeFailed               one attempt could not merge its files
@@ -38,6 +39,7 @@ class ErrorCode(str, Enum):
     INVALID_INPUT = "INVALID_INPUT"
     NOT_FOUND = "NOT_FOUND"
     REFUSED = "REFUSED"
+    PAUSED = "PAUSED"
     MERGE_FAILED = "MERGE_FAILED"
     CONFLICT = "CONFLICT"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
@@ -72,6 +74,12 @@ class TableRefused(CompactionError):
     """The program never compacts this table as it is now. The message is the reason."""
 
     code = ErrorCode.REFUSED
+
+
+class TablePaused(TableRefused):
+    """A person paused the table. The message says how it is resumed."""
+
+    code = ErrorCode.PAUSED
 
 
 class IllegalTransition(CompactionError):

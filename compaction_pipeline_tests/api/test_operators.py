@@ -143,7 +143,10 @@ def test_a_paused_table_is_not_compacted_before_it_is_resumed(served: Served) ->
     assert post(served, f"{TABLE}/pause") == {"table": "lake.db.t", "paused": True, "changed": True}
     assert not post(served, f"{TABLE}/pause")["changed"]
     refused = post(served, f"{TABLE}/compact", 409)
-    assert (refused["reason_code"], "a person paused it" in refused["detail"]) == ("REFUSED", True)
+    assert (refused["reason_code"], refused["title"]) == ("PAUSED", "The table is paused")
+    assert "a person paused it" in refused["detail"]
+    assert "`compaction-pipeline resume lake.db.t`" in refused["detail"]
+    assert "`POST /api/v1/tables/lake.db.t/resume`" in refused["detail"]
     assert post(served, f"{TABLE}/resume") == {"table": "lake.db.t", "paused": False, "changed": True}
     assert post(served, f"{TABLE}/compact", 202)["tasks"]
 

@@ -120,6 +120,7 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
         "Correct its name. `table list` shows the existing tables.",
     ),
     ErrorCode.REFUSED: ("The kind of table is never compacted.", "Read the reason."),
+    ErrorCode.PAUSED: ("A person paused the table. The HTTP service answers so.", "Resume it, as the sentence says."),
     ErrorCode.MERGE_FAILED: ("A merge could not read or write its files.", "Read the reason, and run the command again."),
     ErrorCode.CONFLICT: (
         "The table changed in a way that makes the work wrong.",
