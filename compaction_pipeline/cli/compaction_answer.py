@@ -49,7 +49,8 @@ class CompactionAnswer:
     `table` is None when the command line names no table. `*_after` are None when the outcome is unknown. `reason` is None when everything
     that was planned is committed. `reason_code` is PLANNED when something was planned, or REFUSED when no attempt can merge any of it.
     Otherwise it says why nothing was planned, or which kind of error ended the command. `error` is the same as `reason` when `exit_code` is
-    not 0. `plan` is set for a dry run and has what `plan --json` answers.
+    not 0. `held` says which other processes merge files of the table, of which nothing could be planned; None when none does. `plan` is
+    set for a dry run and has what `plan --json` answers.
     """
 
     table: str | None
@@ -75,6 +76,7 @@ class CompactionAnswer:
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     conflict_reasons: Mapping[TaskId, str] = field(default_factory=dict)
     error: str | None = None
+    held: str | None = None
     plan: Mapping[str, object] | None = None
 
 
@@ -95,6 +97,7 @@ def answer_of(compaction: Compaction, before: TableBefore) -> CompactionAnswer:
         records=tuple(record.record_id for record in compaction.records),
         failed=dict(compaction.failed),
         conflict_reasons=dict(compaction.conflicts),
+        held=compaction.held,
         error=None if code is ExitCode.DONE else reason,
     )
     if committed:

@@ -94,15 +94,40 @@ def test_a_table_that_another_process_merges_gives_nothing_to_do_and_its_own_cod
     desk.add_catalog()
     services = opened()
     services.one_table.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
-    while services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)):
-        pass
+    taken = []
+    while task := services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1)):
+        taken.append(task.task_id)
     services.close()
     answer = desk.json("compact", TABLE)
     assert (answer["reason_code"], answer["tasks"]) == ("FILES_IN_USE", 0)
-    assert re.fullmatch(
-        rf"process 7 on elsewhere is merging 2 tasks of {TABLE} \(its lease ends at [0-9:]{{8}} UTC unless renewed\); run again after that",
-        answer["reason"],
-    )
+    who = rf"process 7 on elsewhere is merging 2 tasks of {TABLE} \(its lease ends at [0-9:]{{8}} UTC unless renewed\)"
+    assert re.fullmatch(f"{who}; 2 nodes are held by tasks {', '.join(sorted(taken))}; run again after that", answer["reason"])
+    assert answer["held"] == answer["reason"]
+
+
+def test_a_compaction_beside_another_process_says_which_nodes_it_left(desk: Desk) -> None:
+    table = desk.table(files=12)
+    desk.add_catalog()
+    services = opened()
+    services.one_table.plan_nodes(TableIdentifier.parse(TABLE), PlanRequest())
+    task = services.stores.tasks.poll(None, "process 7 on elsewhere#1", services.clock(), timedelta(minutes=1))
+    services.close()
+    assert task is not None
+    held = f"1 node is held by task {task.task_id}; run again after that"
+    answer = desk.json("compact", TABLE, "--type", "full")
+    assert (answer["tasks"], answer["committed"], answer["reason"]) == (1, 1, None)
+    assert answer["held"].endswith(held)
+    assert "process 7 on elsewhere is merging 1 task" in answer["held"]
+    desk.append(table, 2, (0, 1), first=100)
+    said = " ".join(desk.type("compact", TABLE, "--type", "full").stdout.split())
+    assert "committed of" in said
+    assert held in said
+
+
+def test_a_compaction_without_others_says_nothing_of_them(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog()
+    assert desk.json("compact", TABLE)["held"] is None
 
 
 @pytest.mark.parametrize("what", ["plan", "refresh", "commit"])

@@ -67,7 +67,7 @@ class InOrder(Between):
         return super().merge(tasks, file_io)
 
 
-def mine_and_other(house: House, engine: MergeEngine | None = None, slots: int = 1) -> tuple[LakeTable, CompactionTask]:
+def mine_and_other(house: House, engine: MergeEngine | None = None, slots: int | None = None) -> tuple[LakeTable, CompactionTask]:
     """A table that a person wants to compact, and the waiting task of another table, which a tick has planned."""
     house.services.engine_override = engine
     house.services.work_on_queue._task_slots = slots

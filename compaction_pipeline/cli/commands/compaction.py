@@ -166,7 +166,8 @@ def _compacted(
     if not compaction.records:
         _must_be_valid(session, compaction.plan)
     answer = answer_of(compaction, before)
-    return answer, [*_own_rendered(compaction.records, following), *([f"{table}: {answer.reason}"] if answer.reason is not None else [])]
+    said = [text for text in dict.fromkeys((answer.reason, answer.held)) if text is not None]
+    return answer, [*_own_rendered(compaction.records, following), *(f"{table}: {text}" for text in said)]
 
 
 def _cut_off(

@@ -19,8 +19,8 @@ class Compaction:
 
     `plan` is the last plan that made tasks; the first plan when none did. `records` are the commits that it made or found, newest last.
     `failed` has the reason of each failed task, and `refused` are those of them that no further attempt can merge. `waiting` says which
-    process holds the files when nothing could be planned, or why the planned work was not committed. `held` says which process holds the
-    files of nodes for which the last plan had no task; it is None when no process does.
+    processes hold the files when nothing could be planned, or why the planned work was not committed. `held` says which other processes
+    held files of requested nodes when the table was planned last; it is None when none did.
     """
 
     table: TableIdentifier

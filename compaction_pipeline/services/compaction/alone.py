@@ -90,12 +90,14 @@ class Alone(Rounds):
     def _planned(self, table: TableIdentifier, request: PlanRequest) -> Planned:
         planned = self._one_table.plan_nodes(table, request)
         self._note(table, planned)
+        own = [task.task_id for task in planned.tasks]
+        held = None if planned.plan.reason.code in _OWN_REASONS else self._await_tasks.held(table, request.nodes, own)
+        self._done.held[table] = held
         if planned.tasks:
             self._how.listener.planned(table, planned.tasks, planned.plan.reason.text)
         else:
             # The plan's own reason does not count files that other processes hold, so it would mislead the person who waits.
-            held = None if planned.plan.reason.code in _OWN_REASONS else self._await_tasks.held(table, request.nodes)
-            self._done.waiting[table] = self._done.held[table] = held
+            self._done.waiting[table] = held
         return planned
 
     def _merge(self, own: Sequence[KnownTask]) -> None:

@@ -46,8 +46,9 @@ class Outcome:
     """What was carried out so far.
 
     `plans` has the last plan of each table that made tasks; the first plan when none did. `records` are the commits that were made or
-    found, newest last, and `tasks` their tasks and those that were planned. `failed` says why tasks failed. `held` says which process
-    holds the files of nodes for which the last plan of a table had no task, and `waiting` that, or why planned work was not committed.
+    found, newest last, and `tasks` their tasks and those that were planned. `failed` says why tasks failed. `held` says which processes
+    held files of requested nodes when a table was planned last, and `waiting` that when nothing could be planned, or why planned work was
+    not committed.
     `drained` is what the merges of the last round did.
     """
 

@@ -8,15 +8,13 @@ from datetime import datetime
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.leases.holders import LeaseHolder, held_in_words
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.awaited import failed_for_good, left_over, waits_for_turn
+from compaction_pipeline.core.queue.awaited import failed_for_good, held_elsewhere, left_over, waits_for_turn
 from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.ends import EndReason
 
 
@@ -76,17 +74,13 @@ class AwaitTasks:
         prepared = [task.task_id for task in self._tasks.tasks(table, (TaskStatus.PREPARED,)) if task.record_id is None]
         return prepared if prepared and not self._tables.state(table).paused else ()
 
-    def held(self, table: TableIdentifier, nodes: Collection[TableNode] | None) -> str | None:
-        """Return a text that says which process merges files of these nodes, None means all, and until when. None when no process does."""
-        held = [
-            LeaseHolder(task.owner or "", task.lease_expires_at)
-            for task in self._tasks.tasks(table, (TaskStatus.EXECUTING,))
-            if task.lease_expires_at is not None and (nodes is None or task.work.node in nodes)
-        ]
-        if not held:
-            return None
-        last = max(held, key=lambda holder: holder.expires_at)
-        return held_in_words(last, f"merging {count_text(len(held), 'task')} of {table}") + "; run again after that"
+    def held(self, table: TableIdentifier, nodes: Collection[TableNode] | None, own: Collection[TaskId] = ()) -> str | None:
+        """Return a text that says who merges files of these nodes, None means all, and until when. None when nobody does.
+
+        The tasks `own` are those of the asker, whoever merges them.
+        """
+        running = self._tasks.tasks(table, (TaskStatus.EXECUTING,))
+        return held_elsewhere(table, [task for task in running if task.task_id not in own and (nodes is None or task.work.node in nodes)])
 
     def failed(self, task_ids: Iterable[TaskId]) -> dict[TaskId, str]:
         """Return why these tasks failed for good, by task id, whichever worker took them."""
