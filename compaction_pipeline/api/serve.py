@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import random
 import resource
@@ -96,6 +97,11 @@ def check_port(listening: Listening) -> None:
             try:
                 probe.bind(address)
             except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:
+                    raise ConfigError(
+                        f"--host is {listening.host!r}, which is no address of this host ({error.strerror}): give one that it has, or "
+                        "0.0.0.0 for all of them"
+                    ) from error
                 raise ConfigError(
                     f"--port is {listening.port}, but nobody can listen there on {listening.host} ({error.strerror}): give another --port, "
                     "or end the process that has it"
@@ -163,10 +169,22 @@ def server_config(
 def _tls_context(listening: Listening) -> ssl.SSLContext:
     assert listening.tls_cert is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    is_locked = False
+
+    def passphrase() -> str:
+        # Without this function, Python would ask the terminal.
+        nonlocal is_locked
+        is_locked = True
+        return ""
+
     try:
-        # Without this function, Python would ask the terminal for the password of a key.
-        context.load_cert_chain(listening.tls_cert, listening.tls_key, lambda: "")
+        context.load_cert_chain(listening.tls_cert, listening.tls_key, passphrase)
     except OSError as error:
+        if is_locked:
+            raise ConfigError(
+                f"--tls-key is {listening.tls_key}, which needs a passphrase, and nobody is asked for one: write the key without it "
+                f"(`openssl pkey -in {listening.tls_key} -out FILE`) into a file that only this user can read, and give that file"
+            ) from error
         raise ConfigError(
             f"--tls-cert is {listening.tls_cert} and --tls-key is {listening.tls_key}, which cannot be used ({error}): "
             "give a certificate and the key that belongs to it, both in PEM"

@@ -20,7 +20,7 @@ from typer.main import get_group
 
 from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.cli.logs import log_to_stderr
-from compaction_pipeline.cli.output import ANSWERED, Invocation, Output, Verbosity, as_text, error_value
+from compaction_pipeline.cli.output import ANSWERED, AnswerLost, Invocation, Output, Verbosity, as_text, error_value, written_to_stdout
 from compaction_pipeline.core.errors import CompactionError, ConfigError, ErrorCode
 
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
@@ -69,8 +69,24 @@ class Commands(TyperGroup):
         flags, others = _global_flags(given)
         output = _output(flags)
         try:
+            return self._answered(flags, others, output, *rest, **extra)
+        except AnswerLost as error:
+            if str(error):
+                Output(verbosity=output.verbosity).error(str(error), ExitCode.FAILED, ErrorCode.UNEXPECTED)
+            sys.exit(ExitCode.FAILED)
+
+    def _answered(self, flags: Sequence[str], others: Sequence[str], output: Output, *rest: Any, **extra: Any) -> Any:
+        """Run a command, and tell how it ended when an error or an interrupt ended it. Raises AnswerLost."""
+        try:
             with _ended_as_interrupted():
-                return self._run([*flags, *others], output, *rest, **extra)
+                try:
+                    return self._run([*flags, *others], output, *rest, **extra)
+                finally:
+                    # The help is not written by `Output`.
+                    with written_to_stdout():
+                        pass
+        except AnswerLost:
+            raise
         except CompactionError as error:
             code = exit_code_of(error)
             _tell(output, others, str(error), code, error.code)
@@ -92,7 +108,7 @@ class Commands(TyperGroup):
         extra["standalone_mode"] = False
         try:
             code = super().main(args, *rest, **extra)
-        except (CompactionError, Interrupted):
+        except (AnswerLost, CompactionError, Interrupted):
             raise
         except Exception as error:
             # A usage error is an exception of click, or of the copy of click in newer versions of typer. Both have `format_message`.
@@ -175,7 +191,8 @@ def explain(output: Output) -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"compaction-pipeline {installed_version('compaction-pipeline')}\n")
+        with written_to_stdout():
+            sys.stdout.write(f"compaction-pipeline {installed_version('compaction-pipeline')}\n")
         raise typer.Exit
 
 

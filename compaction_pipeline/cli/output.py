@@ -5,11 +5,13 @@ A message on stderr is one line. With `--json` the answer is exactly one JSON va
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -33,6 +35,15 @@ ANSWERED = threading.Event()
 """This is set when the process has answered with JSON. If the process is cut off later, it does not answer a second time."""
 
 
+class AnswerLost(Exception):
+    """stdout did not take the answer. The message says why; it is "" when the reader went away, which is no mistake of anybody."""
+
+    def __init__(self, error: OSError) -> None:
+        place = "give stdout another place, and run the command again to see its answer"
+        gone = error.errno == errno.EPIPE
+        super().__init__("" if gone else f"stdout does not take the answer ({error.strerror}): what the command did stands; {place}")
+
+
 class Verbosity(IntEnum):
     """QUIET shows only the answer and errors. VERBOSE shows our debug log too, and where an unexpected error came from."""
 
@@ -52,13 +63,14 @@ class Output:
         """Give the answer: `value` as JSON, or `rendered` for people."""
         if self.as_json:
             ANSWERED.set()
-            sys.stdout.write(as_text(value))
-            sys.stdout.flush()
+            with written_to_stdout():
+                sys.stdout.write(as_text(value))
             return
         console = _console(stderr=False)
-        for item in rendered:
-            # A sentence may name a path, and `[` in a path is no markup.
-            console.print(item, markup=not isinstance(item, str))
+        with written_to_stdout():
+            for item in rendered:
+                # A sentence may name a path, and `[` in a path is no markup.
+                console.print(item, markup=not isinstance(item, str))
 
     def say(self, text: str) -> None:
         """Write one line for people to stderr, unless --quiet is given."""
@@ -93,6 +105,21 @@ class Output:
             disable=self.verbosity is Verbosity.QUIET or not console.is_terminal,
         ) as progress:
             yield progress
+
+
+@contextmanager
+def written_to_stdout() -> Iterator[None]:
+    """Let stdout take at once what the block writes to it. The block does nothing else. Raises AnswerLost."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        # Python writes the rest when the process ends, which would fail again, with a stack of calls.
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+        raise AnswerLost(error) from error
 
 
 def error_value(message: str, exit_code: int, reason_code: ErrorCode) -> dict[str, object]:

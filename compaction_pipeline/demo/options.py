@@ -15,6 +15,8 @@ CATALOG = "demo"
 # A person may have set other variables for tables of their own. They must not reach the demo.
 _KEPT_VARIABLES = ("COMPACTION_LOG_LEVEL", "COMPACTION_MERGE_ENGINE")
 
+_SWITCHES = {"": False, "0": False, "no": False, "false": False, "1": True, "yes": True, "true": True}
+
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
@@ -85,10 +87,13 @@ def read_options(environment: Mapping[str, str] = os.environ) -> DemoOptions:
 
     Raises ConfigError for a value that breaks its rule.
     """
+    root = Path(environment.get("COMPACTION_DEMO_HOME") or ".demo").absolute()
+    if root.exists() and not root.is_dir():
+        raise ConfigError(f"COMPACTION_DEMO_HOME is {root} but must be a folder, and that is a file: set it to another path")
     return DemoOptions(
-        root=Path(environment.get("COMPACTION_DEMO_HOME") or ".demo").absolute(),
+        root=root,
         port=_number(environment, "PORT", 3000, 1, 65535),
-        once=environment.get("ONCE", "").lower() not in ("", "0", "false", "no"),
+        once=_switch(environment, "ONCE"),
         optimizers=_number(environment, "OPTIMIZERS", 0, 0, 16),
         server_port=_number(environment, "SERVER_PORT", 8787, 1, 65535),
         backlog_files=_number(environment, "COMPACTION_DEMO_BACKLOG_FILES", 2_000, 1, 1_000_000),
@@ -107,6 +112,13 @@ def child_environment(options: DemoOptions, environment: Mapping[str, str] = os.
         "DAGSTER_HOME": str(options.dagster_home),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _switch(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name, "")
+    if text.lower() not in _SWITCHES:
+        raise ConfigError(f"{name} is {text!r} but must be 1 (yes, true) or 0 (no, false), e.g. {name}=1")
+    return _SWITCHES[text.lower()]
 
 
 def _number(environment: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:

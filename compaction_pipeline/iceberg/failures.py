@@ -32,6 +32,15 @@ _DENIED = (401, 403, 419)
 _CONFIGURATION = "ConfigResponse"
 
 
+MAKE_WRITABLE = "let this user write the file that the catalog's 'uri' names, and its folder, in which SQLite keeps its journal"
+"""What to do when SQLite says that the database of a catalog is read-only."""
+
+
+def is_readonly_database(error: Exception) -> bool:
+    """Whether SQLite refused a write, because this process may not write the file of the database."""
+    return "attempt to write a readonly database" in str(error)
+
+
 @contextmanager
 def translated(what: str, *, is_file: bool = False) -> Iterator[None]:
     """Raise our errors in place of those of other libraries.
@@ -75,6 +84,8 @@ def _not_set_up(what: str, error: Exception) -> CompactionError:
 def _of_database(what: str, error: Exception) -> CompactionError:
     if "file is not a database" in str(error):
         return ConfigError(f"{what}: the file that 'uri' names is not a database; correct the catalog's properties")
+    if is_readonly_database(error):
+        return StorageUnavailable(f"{_catalog_of(what)} has a database that is read-only ({_text(error)}): {MAKE_WRITABLE}, then try again")
     return _silent(what, error)
 
 

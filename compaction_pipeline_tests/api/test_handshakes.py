@@ -110,3 +110,15 @@ def test_a_key_that_does_not_fit_is_a_clear_error(served: Served, certificate: t
     wrong.write_text("no key")
     with pytest.raises(ConfigError, match=r"--tls-key is .*key.pem, which cannot be used"):
         server_config(served.client.app, Listening("127.0.0.1", 0, certificate[0], wrong))  # type: ignore[arg-type]
+
+
+def test_a_key_that_needs_a_passphrase_is_named_with_the_way_to_one_that_needs_none(
+    served: Served, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    openssl, locked = shutil.which("openssl"), tmp_path / "locked.pem"
+    assert openssl is not None
+    words = ["pkey", "-in", str(certificate[1]), "-aes256", "-passout", "pass:secret", "-out", str(locked)]
+    subprocess.run([openssl, *words], check=True, capture_output=True)
+    said = rf"^--tls-key is {locked}, which needs a passphrase, and nobody is asked for one: .*`openssl pkey -in {locked} -out FILE`"
+    with pytest.raises(ConfigError, match=said):
+        server_config(served.client.app, Listening("127.0.0.1", 0, certificate[0], locked))  # type: ignore[arg-type]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -15,6 +18,9 @@ from compaction_pipeline.cli.output import ANSWERED, Output
 from compaction_pipeline.core.errors import ErrorCode
 from compaction_pipeline_tests.cli.conftest import TABLE, Desk
 from compaction_pipeline_tests.cli.records import KEYS
+
+_RUN = "from compaction_pipeline.cli.main import run; run()"
+_STANDS = "stdout does not take the answer (No space left on device): what the command did stands; give stdout another place, and run"
 
 
 def whole(answer: dict[str, Any], table: str | None, code: int) -> None:
@@ -114,3 +120,47 @@ def test_an_observed_catalog_is_not_told_to_compact(desk: Desk) -> None:
     assert table["health"] == "WAITING"
     assert f"the catalog is only observed, so nothing is done: `plan {TABLE}` shows what would be done" in table["reason"]
     assert "`compact`" not in json.dumps(desk.json("status"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("table", "list"), _STANDS),
+        (("table", "list", "--json"), _STANDS),
+        (("compact", TABLE, "--json"), _STANDS),
+        (("--version",), _STANDS),
+        (("--help",), "No space left on device"),
+    ],
+)
+def test_an_answer_that_stdout_does_not_take_is_one_sentence(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "COMPACTION_HOME": str(tmp_path)},
+        )
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if line.startswith("error: ")] == done.stderr.splitlines()[-1:]
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_reader_of_stdout_that_went_away_is_no_error_to_tell(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _RUN, "table", "list", "--json"],
+            stdout=writes,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "COMPACTION_HOME": str(tmp_path)},
+        )
+    finally:
+        os.close(writes)
+    assert (done.returncode, "error" in done.stderr, "Traceback" in done.stderr) == (1, False, False)

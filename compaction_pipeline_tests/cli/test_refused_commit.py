@@ -52,3 +52,16 @@ def test_the_command_that_finds_a_lost_commit_reports_it(desk: Desk, server: Res
     assert (found["snapshot_after"], found["snapshot_before"]) == (head.snapshot_id, head.parent_snapshot_id)
     assert (found["files_before"], found["files_after"], found["committed"], found["reason_code"]) == (12, 1, 1, "PLANNED")
     assert desk.ids(table) == [number * 10 for number in range(12)]
+
+
+def test_a_catalog_whose_database_is_read_only_is_named_so_and_merged_tasks_are_kept(desk: Desk) -> None:
+    table = desk.table(files=12)
+    uri = f"sqlite:///file:{desk.folder}/catalog.db?mode=ro&uri=true"
+    desk.type("catalog", "add", "lake", "-p", "type=sql", "-p", f"uri={uri}", "-p", f"warehouse=file://{desk.folder}/warehouse")
+    answer = desk.json("compact", TABLE, code=1)
+    assert answer["committed"] == 0
+    assert (
+        "(attempt to write a readonly database): nothing was committed; let this user write the file that the catalog's 'uri' names"
+        in answer["reason"]
+    )
+    assert len(desk.ids(table)) == 24

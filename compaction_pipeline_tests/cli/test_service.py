@@ -92,6 +92,7 @@ def test_bad_tokens_are_clear_errors(desk: Desk) -> None:
         (["--tls-cert", "missing.pem", "--tls-key", "missing.key"], "no such file"),
         (["--tls-cert", __file__, "--tls-key", __file__], "which cannot be used"),
         (["--host", ""], "--host is ''"),
+        (["--host", "203.0.113.9", "--behind-proxy", "203.0.113.1"], "--host is '203.0.113.9', which is no address of this host"),
         (["--port", "0"], "--port"),
     ],
 )

@@ -20,10 +20,22 @@ def test_without_any_choice_the_demo_is_live_on_port_3000_in_a_folder_of_its_own
     assert read_options({"ONCE": "", "PORT": ""}) == options
 
 
-@pytest.mark.parametrize("text", ["1", "yes", "true"])
-def test_once_is_on_for_any_text_that_does_not_mean_no(text: str) -> None:
-    assert read_options({"ONCE": text}).once
-    assert not read_options({"ONCE": "0"}).once
+@pytest.mark.parametrize(("text", "once"), [("1", True), ("yes", True), ("True", True), ("0", False), ("no", False), ("false", False)])
+def test_once_is_on_for_a_text_that_means_yes(text: str, once: bool) -> None:
+    assert read_options({"ONCE": text}).once is once
+
+
+def test_once_is_refused_for_a_text_that_means_neither() -> None:
+    with pytest.raises(ConfigError, match=r"ONCE is 'maybe' but must be 1 \(yes, true\) or 0 \(no, false\), e.g. ONCE=1"):
+        read_options({"ONCE": "maybe"})
+
+
+def test_a_file_is_no_folder_for_the_demo_and_is_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("mine")
+    with pytest.raises(ConfigError, match=f"COMPACTION_DEMO_HOME is {file} but must be a folder, and that is a file: set it to another"):
+        read_options({"COMPACTION_DEMO_HOME": str(file)})
+    assert file.read_text() == "mine"
 
 
 def test_optimizers_are_none_unless_somebody_asks_for_them() -> None:

@@ -98,3 +98,12 @@ def test_a_password_that_breaks_a_url_is_not_shown() -> None:
         with pytest.raises(CompactionError) as caught:
             Catalogs(lambda name, uri=uri: CatalogEntry(name, {"type": "rest", "uri": uri})).catalog("re")
         assert "sec" not in str(caught.value)
+
+
+def test_a_database_that_is_read_only_is_named_so_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    path.touch()
+    read_only = catalogs_with(type="sql", uri=f"sqlite:///file:{path}?mode=ro&uri=true", init_catalog_tables="true")
+    said = r"catalog 'lake' has a database that is read-only \(.*readonly database\): let this user write the file that the catalog's 'uri'"
+    with pytest.raises(StorageUnavailable, match=said):
+        read_only.catalog("lake")

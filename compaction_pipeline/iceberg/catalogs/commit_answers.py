@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from compaction_pipeline.core.commit.answers import Answer, of_aws, of_http, of_sql
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
+from compaction_pipeline.iceberg.failures import is_readonly_database
 
 _ASKED_OF_GLUE = frozenset({"GetTable", "UpdateTable"})
 """What a commit asks Glue."""
@@ -30,7 +31,7 @@ def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]
         # PyIceberg makes it of an answer of Glue too. Glue may still carry out a request that its client has sent again.
         return Answer.UNKNOWN if _resent(error.__cause__) else Answer.LOST_RACE
     if isinstance(error, DBAPIError):
-        return Answer.REFUSED if _is_readonly(error) else of_sql(getattr(error.orig, "pgcode", None))
+        return Answer.REFUSED if is_readonly_database(error) else of_sql(getattr(error.orig, "pgcode", None))
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
         # This is an error of botocore, which is installed only where Glue is used. It may be the answer of another service, which was asked
@@ -42,7 +43,9 @@ def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]
 
 def answer_in_words(error: Exception, statuses: Sequence[int | None]) -> str:
     """What the catalog said, on one line, with the HTTP status if there is one."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    # SQLAlchemy appends the statement and a link.
+    said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    text = " ".join(str(said).split()) or type(error).__name__
     return f"HTTP {statuses[-1]}: {text}" if statuses and statuses[-1] is not None else text
 
 
@@ -84,7 +87,3 @@ def _resent(error: BaseException | None) -> int:
 def is_lock_timeout(error: BaseException) -> bool:
     """Whether SQLite gave up waiting for a lock. Nothing was written then; this is certain."""
     return isinstance(error, OperationalError) and "database is locked" in str(error)
-
-
-def _is_readonly(error: DBAPIError) -> bool:
-    return "attempt to write a readonly database" in str(error.orig)

@@ -42,7 +42,7 @@ from compaction_pipeline.iceberg.commit.attempts import (
 from compaction_pipeline.iceberg.commit.landing import has_landed, landed_by_record
 from compaction_pipeline.iceberg.commit.outputs import TaskOutput, check_constants, outputs_are_live, outputs_of, prepared_output
 from compaction_pipeline.iceberg.commit.strategy import Chosen, D, Opened, Strategy
-from compaction_pipeline.iceberg.failures import translated
+from compaction_pipeline.iceberg.failures import MAKE_WRITABLE, is_readonly_database, translated
 from compaction_pipeline.iceberg.head_reader import HeadReader, KnownManifests, head_layout
 from compaction_pipeline.iceberg.manifests.entries import EntryCheck
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
@@ -91,9 +91,10 @@ class CompactionCommit(Generic[D]):
             )
         if isinstance(ended, Refused):
             error, statuses = ended.failure.error, ended.failure.statuses
+            rights = "check the rights of the catalog's credentials and the catalog's log"
             raise CommitRefused(
                 f"the catalog refused the commit of table {self._name} ({answer_in_words(error, statuses)}): nothing was committed; "
-                "check the rights of the catalog's credentials and the catalog's log, then compact again"
+                f"{MAKE_WRITABLE if is_readonly_database(error) else rights}, then compact again"
             ) from error
         if isinstance(ended, Unknown):
             why = _in_words(ended)
