@@ -169,13 +169,13 @@ def test_a_server_that_compares_rows_refuses_a_lie_and_takes_the_truth(strict: S
 def test_what_was_found_out_of_one_report_does_not_hold_for_another(strict: Served, table: LakeTable) -> None:
     """A liar first reports the truth. While its rows are compared, the same attempt reports something else."""
     asked, goes_on = list[MergeResult](), Event()
-    verify = strict.house.services.serve_tasks._verify
+    reports = strict.house.services.serve_tasks._reports
 
     def compared(task: object, result: MergeResult, *others: object) -> None:
         asked.append(result)
         assert goes_on.wait(30)
 
-    verify._verify = compared
+    reports._verify = compared
     door = OverHttp(strict)
     taken = door.take()
     report = merged(taken)

@@ -445,3 +445,15 @@ def test_the_tasks_of_an_optimizer_whose_token_was_revoked_wait_again_at_once(se
     [attempt] = services.stores.tasks.attempts(task_id)
     assert (attempt.end_reason, attempt.reason) == (EndReason.INTERRUPTED, f"optimizer {worker.optimizer_id}: its token was revoked")
     assert services.read_tasks.queue_counts().pending == 1
+
+
+@pytest.mark.parametrize("wrong", ["text", True, 12.5])
+def test_a_report_with_a_value_of_another_type_is_no_report_and_the_right_one_is_taken_after_it(served: Served, wrong: object) -> None:
+    planned(served)
+    worker = served.registered()
+    [assignment] = worker.poll()
+    report, attempt = merged(assignment), assignment["task"]["attempt_id"]
+    told = str(report["rows_read"]) if wrong == "text" else wrong
+    answer = worker.complete(attempt, {**report, "rows_read": told})
+    assert (answer.status_code, "the report is no MergeResult: rows_read: " in answer.json()["detail"]) == (400, True)
+    assert worker.complete(attempt, report).json() == {"status": "PREPARED"}
