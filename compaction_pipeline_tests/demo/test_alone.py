@@ -82,9 +82,15 @@ def own_environment() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_environment")
-@pytest.mark.parametrize("damaged", ["a file", "a damaged catalog"])
+@pytest.mark.parametrize(
+    ("damaged", "says", "to_do"),
+    [
+        ("a file", "COMPACTION_DEMO_HOME is {} but must be a folder, and that is a file", "set it to another path"),
+        ("a damaged catalog", "the demo cannot work in {}", "make demo-clean"),
+    ],
+)
 def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
-    damaged: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    damaged: str, says: str, to_do: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
     if damaged == "a file":
@@ -95,12 +101,11 @@ def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    options = _options(home, port)
-    assert answered(lambda: options, grace_seconds=0) == 2
+    assert answered(lambda: _options(home, port), grace_seconds=0) == 2
     refused = capsys.readouterr().err
     assert refused.count("\n") == 1, refused
-    assert f"the demo cannot work in {home}" in refused
-    assert "make demo-clean" in refused
+    assert says.format(home) in refused
+    assert to_do in refused
 
 
 _ENDED_WHILE_IT_IMPORTS = """
