@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY
 from compaction_pipeline.core.upkeep.history import Snapshot
 
-_WRITERS: tuple[tuple[str, ...], ...] = (("flink.job-id", "flink.operator-id"), ("spark.sql.streaming.queryId",))
-"""Snapshot properties whose values name a streaming writer. Sources: Iceberg 1.10, `SinkUtil` (Flink) and `SparkWrite`."""
+_WRITERS: tuple[tuple[str, ...], ...] = (("flink.job-id", "flink.operator-id"), ("flink.job-id",), ("spark.sql.streaming.queryId",))
+"""Snapshot properties whose values name a streaming writer. A job of Flink may have no operator id. Sources: Iceberg 1.10, `SinkUtil`
+(Flink) and `SparkWrite`."""
 
 _KAFKA_OFFSETS = "kafka.connect.offsets."
 """Kafka Connect names its control topic and its consumer group in the key. The value changes with each commit. Source: `Coordinator`."""
@@ -36,6 +39,18 @@ def newest_of_writers(ancestry: Sequence[Snapshot], more_keys: Sequence[str]) ->
         for writer in writers_of(snapshot, more_keys):
             newest.setdefault(writer, place)
     return {place: writer for writer, place in newest.items()}
+
+
+def open_transactions(snapshots: Iterable[Snapshot], timeout: timedelta, now: datetime) -> Mapping[int, str]:
+    """The snapshots of a change store that say that a transaction began, while the transaction may still bring changes.
+
+    Merges wait for such a transaction, and find it by its snapshot alone. `timeout` is `compaction.transaction.timeout` of the base store.
+    """
+    return {
+        one.snapshot_id: f"a transaction began with it ('{BEGIN_KEY}'), and merges wait for the transaction"
+        for one in snapshots
+        if BEGIN_KEY in one.summary and one.since + timeout >= now
+    }
 
 
 def newest_marks(ancestry: Sequence[Snapshot], rows_expire: bool) -> Mapping[int, str]:

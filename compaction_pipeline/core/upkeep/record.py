@@ -21,8 +21,10 @@ class UpkeepStatus(str, Enum):
     """The catalog did not answer, or its answer does not tell. A later look at the table finds out."""
     REMOVED = "REMOVED"
     """The snapshots are gone from the metadata, and their files wait for the end of the grace time."""
+    KEPT = "KEPT"
+    """The snapshots are gone from the metadata, and their files must stay for ever: a tag on one of them was dropped with it."""
     DONE = "DONE"
-    """The files that nothing needs any more are gone too, or must stay; `reason` says why."""
+    """The files that nothing needs any more are gone too."""
     FAILED = "FAILED"
     """Nothing was removed."""
 
@@ -100,6 +102,8 @@ class UpkeepRecord:
             return f"it is not known whether {counted} left the metadata: {self.reason or 'the catalog has not answered yet'}"
         refs = f" and {count_text(len(self.dropped_refs), 'ref')}" if self.dropped_refs else ""
         text = f"{counted}{refs} removed, {self.kept:,} kept"
+        if self.status is UpkeepStatus.KEPT:
+            return f"{text}; their files stay: {self.reason}"
         if self.status is UpkeepStatus.REMOVED:
             return f"{text}; their files wait" + (f": {self.reason}" if self.reason else "")
         gone = f"{count_text(self.deleted.files, 'file')} deleted ({bytes_text(self.deleted.content_bytes)} of data and deletes)"

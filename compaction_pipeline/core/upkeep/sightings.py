@@ -6,7 +6,7 @@ By this the program knows how old a snapshot is at least, and notices when a cat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 _CLOCKS_DIFFER_MS = 60_000
@@ -36,6 +36,10 @@ class Sightings:
     looks: tuple[Sighting, ...] = ()
     metadata_location: str = ""
     next_look: datetime | None = None
+
+    def until(self, now: datetime) -> Sightings:
+        """Without the looks at a later time."""
+        return replace(self, looks=tuple(look for look in self.looks if look.at <= now))
 
     def absent_at(self) -> Callable[[int], datetime | None]:
         """What tells for the sequence number of a snapshot the newest time at which the store was seen without it; None if it never was."""

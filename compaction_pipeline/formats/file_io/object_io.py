@@ -98,6 +98,8 @@ class ObjectFileIO(PyArrowFileIO):
             return None
         except OSError as error:
             return error
+        except Exception as error:  # The client raises TypeError for some keys.
+            return OSError(f"{type(error).__name__}: {error} (DELETE {location})")
         return None
 
 
@@ -107,7 +109,8 @@ def _deleted_at_once(bucket: S3Bucket, files: Sequence[ObjectFile]) -> bool:
         immutable_files.forget(file.location)
     try:
         obstore.delete(bucket.deleter, [file.key for file in files])
-    except (BaseError, OSError):
+    except Exception:
+        # Then each is deleted alone, and tells its own error.
         return False
     return True
 

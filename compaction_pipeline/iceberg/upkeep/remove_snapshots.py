@@ -122,7 +122,7 @@ def remove(table: Table, removal: Removal) -> Removed:
     requirements: tuple[TableRequirement, ...] = _known_refs(table.metadata) if remote else (_AsLookedAt(table.metadata),)
     updates: tuple[TableUpdate, ...] = tuple(_updates(table.metadata, removal)) if remote else (_Removal(removal),)
     answer = table.catalog.commit_table(table, requirements, updates)
-    return Removed(_before(table, answer) if remote else table.metadata, answer.metadata)
+    return Removed(_before(table, answer, removal) if remote else table.metadata, answer.metadata)
 
 
 def _known_refs(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
@@ -148,10 +148,11 @@ def _of(gone: Collection[int], ids: Iterable[int]) -> Iterable[int]:
     return dict.fromkeys(one for one in ids if one in gone)
 
 
-def _before(table: Table, answer: CommitTableResponse) -> TableMetadata | None:
+def _before(table: Table, answer: CommitTableResponse, removal: Removal) -> TableMetadata | None:
     """The metadata on which a REST catalog made the change, from the metadata log of its answer. None when that file cannot be read.
 
-    The change has landed by now. An error from here would look like one of the swap.
+    A proxy may send a request twice, and then the answer is that to the second one: its base lacks what the first one removed. The change
+    has landed by now. An error from here would look like one of the swap.
     """
     log = answer.metadata.metadata_log
     if not log:
@@ -159,7 +160,9 @@ def _before(table: Table, answer: CommitTableResponse) -> TableMetadata | None:
     if log[-1].metadata_file == table.metadata_location:
         return table.metadata
     try:
-        return read_metadata(table.io, log[-1].metadata_file)
+        before = read_metadata(table.io, log[-1].metadata_file)
     except Exception as error:  # A FileIO and a decoder raise errors of many types.
         _logger.warning("metadata %s, on which a catalog removed snapshots, cannot be read: %s", log[-1].metadata_file, error)
         return None
+    had_all = {one.snapshot_id for one in before.snapshots}.issuperset(removal.snapshot_ids) and before.refs.keys() >= set(removal.refs)
+    return before if had_all else None

@@ -16,9 +16,10 @@ from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.errors import CompactionError, StorageUnavailable
 from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
-from compaction_pipeline.core.upkeep.ports.snapshots import Deletion, Removal, RemovalState, StoreLook
+from compaction_pipeline.core.upkeep.ports.snapshots import Deletion, Doomed, Removal, RemovalState, StoreLook
 from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.formats.file_io.local_files import local_path
@@ -29,13 +30,13 @@ from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
 from compaction_pipeline.iceberg.failures import translated
-from compaction_pipeline.iceberg.opened_paths import opens_what_it_says
+from compaction_pipeline.iceberg.opened_paths import opened_name, opens_what_it_says
 from compaction_pipeline.iceberg.scan import refusal_of_contents
 from compaction_pipeline.iceberg.stores import open_stores
 from compaction_pipeline.iceberg.upkeep.history import history_of
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal as ToRemove
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import remove
-from compaction_pipeline.iceberg.upkeep.unreachable import unreachable
+from compaction_pipeline.iceberg.upkeep.unreachable import Judge
 
 _DELETES_AT_ONCE = 8
 _BATCH = 1_000
@@ -78,24 +79,19 @@ class IcebergSnapshotStores:
                 before = read_metadata(table.io, entry.metadata_file)
             except FileNotFoundError:
                 break
-            except OSError as error:
-                return f"metadata {entry.metadata_file} cannot be read: {error}"
+            except Exception as error:  # A FileIO and a decoder raise errors of many types.
+                raise StorageUnavailable(f"metadata {entry.metadata_file} of table {look.store} cannot be read: {error}") from error
             if any(one.snapshot_id in gone for one in before.snapshots):
                 return _refs_in_words(_refs_on(before, gone) - set(record.dropped_refs))
         return "the metadata on which the snapshots were removed is gone, so nobody can tell whether a tag was dropped with them"
 
-    def delete_unreachable(
-        self,
-        look: StoreLook,
-        record: UpkeepRecord,
-        of_others: Callable[[Sequence[str]], Collection[str]],
-        is_over: Callable[[], bool],
-    ) -> Deletion:
-        table: Table = look.handle
-        with translated(f"the files of table {look.store}"):
-            found = unreachable(table.io, table.metadata, record.removed, record.statistics)
+    def delete_unreachable(self, doomed: Doomed) -> Deletion:
+        table, record = doomed.look.handle, doomed.record
+        with translated(f"the files of table {doomed.look.store}"):
+            judge = Judge([table, *(look.handle for look in doomed.beside)], doomed.kept)
+            found = judge.unreachable(record.removed, record.statistics)
         self._on_step("files-judged")
-        run = _Run(table, of_others, is_over)
+        run = _Run(doomed, judge, lambda: self._catalogs.load(doomed.look.store))
         deleted = DeletedFiles()
         for step, paths in (
             ("content", list(found.content)),
@@ -114,11 +110,14 @@ class IcebergSnapshotStores:
 class _Run:
     """One deletion in one table. After the first problem nothing more is deleted."""
 
-    def __init__(self, table: Table, of_others: Callable[[Sequence[str]], Collection[str]], is_over: Callable[[], bool]) -> None:
-        self._io = table.io
-        self._folders = tuple(f"{_comparable(folder)}/" for folder in _folders(table.metadata))
-        self._of_others = of_others
-        self._is_over = is_over
+    def __init__(self, doomed: Doomed, judge: Judge, load: Callable[[], Table]) -> None:
+        """`load` loads the store of the files as it is then."""
+        self._table: Table = doomed.look.handle
+        self._doomed = doomed
+        self._judge = judge
+        self._load = load
+        self._folders = tuple(f"{_comparable(folder)}/" for folder in _folders(self._table.metadata))
+        self._back: set[str] = set()
         self.problem: str | None = None
         self.elsewhere = 0
 
@@ -126,21 +125,39 @@ class _Run:
         """Delete these files, in batches. Return those that are gone now."""
         gone: list[str] = []
         for start in range(0, len(paths), _BATCH):
-            if self._is_over():
-                self.problem = "the time for this run is over"
-                break
             batch = self._own(paths[start : start + _BATCH])
-            failed = _failed_deletes(self._io, batch)
+            if self.problem is not None or not batch:
+                continue
+            self._look_again()
+            if self.problem is not None:
+                break
+            batch = [path for path in batch if opened_name(path) not in self._back]
+            failed = _failed_deletes(self._table.io, batch)
             gone += [path for path in batch if path not in failed]
             if failed:
                 path, error = next(iter(failed.items()))
                 self.problem = f"{count_text(len(failed), 'file')} cannot be deleted, e.g. {path}: {error}"
-                break
         return gone
+
+    def _look_again(self) -> None:
+        """Note which files came back into the table since it was judged. That, and a pause of this process, may have taken hours."""
+        if not self._doomed.may_go_on():
+            self.problem = "the time for this run is over, or another process goes on with it"
+            return
+        try:
+            now = self._load()
+            if now.metadata.table_uuid != self._table.metadata.table_uuid:
+                self.problem = "another table has the name now"
+            elif now.metadata_location != self._table.metadata_location:
+                with translated(f"the files of table {self._doomed.look.store}"):
+                    self._back |= self._judge.names_of_new(now)
+                self._table = now
+        except CompactionError as error:
+            self.problem = str(error)
 
     def _own(self, paths: Sequence[str]) -> Sequence[str]:
         """Those of these files that lie in the folders of the table, and that no other table has."""
-        others = set(self._of_others(paths))
+        others = set(self._doomed.of_others(paths))
         own = [path for path in paths if self._lies_here(path) and path not in others]
         self.elsewhere += len(paths) - len(own)
         return own
@@ -163,6 +180,8 @@ def _failed_deletes(io: FileIO, paths: Sequence[str]) -> Mapping[str, OSError]:
             return None
         except OSError as error:
             return error
+        except Exception as error:  # A FileIO may raise anything for a path that it does not understand.
+            return OSError(f"{type(error).__name__}: {error}")
         return None
 
     with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:

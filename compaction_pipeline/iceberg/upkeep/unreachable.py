@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
@@ -40,40 +40,78 @@ class Unreachable:
     statistics: list[str] = field(default_factory=list)
 
 
-def unreachable(io: FileIO, metadata: TableMetadata, removed: Sequence[RemovedSnapshot], statistics: Sequence[str]) -> Unreachable:
-    """Return what only the removed snapshots reach. `metadata` is what the table is now.
+class Judge:
+    """Tells which files only removed snapshots reach. `stores` are all stores of the table as they are now, and `kept` are snapshots that
+    left their metadata, but whose files stay."""
 
-    A list or a manifest of a removed snapshot that is absent was deleted by an earlier run, after everything that it names. What the table
-    still needs must all be readable. Raises what a FileIO raises, StorageUnavailable and TableRefused.
-    """
-    kept = _manifests_of_all(io, metadata)
-    kept_lists = {opened_name(one.manifest_list) for one in metadata.snapshots if one.manifest_list}
-    found = Unreachable()
-    gone: dict[str, ManifestFile] = {}
-    for snapshot in removed:
-        if snapshot.manifest_list is not None:
-            if opened_name(snapshot.manifest_list) in kept_lists:
+    def __init__(self, stores: Sequence[Table], kept: Sequence[RemovedSnapshot]) -> None:
+        self._io = stores[0].io
+        self._lists: set[str] = set()
+        self._named: set[str] = set()
+        self._manifests: dict[str, tuple[FileIO, ManifestFile]] = {}
+        self._snapshots: dict[str, set[int]] = {}
+        for store in stores:
+            self.take(store)
+        for one in kept:
+            self._lists |= {opened_name(one.manifest_list)} if one.manifest_list is not None else set()
+            for manifest in _manifests_if_there(self._io, one) or ():
+                self._manifests[manifest.manifest_path] = (self._io, manifest)
+
+    def names_of_new(self, store: Table) -> set[str]:
+        """Take newer metadata of a store. Return the names of all files that it needs and that were not needed before."""
+        new = self.take(store)
+        live = {opened_name(path) for manifest in new for path, _, is_live in _entries(store.io, manifest) if is_live}
+        return live | {opened_name(manifest.manifest_path) for manifest in new} | self._lists | self._named
+
+    def take(self, store: Table) -> Sequence[ManifestFile]:
+        """Keep what the metadata of a store names. Return its manifests that were not known yet."""
+        metadata, new = store.metadata, list[ManifestFile]()
+        self._lists |= {opened_name(one.manifest_list) for one in metadata.snapshots if one.manifest_list}
+        self._named |= {opened_name(one.statistics_path) for one in (*metadata.statistics, *metadata.partition_statistics)}
+        for snapshot in metadata.snapshots:
+            if snapshot.snapshot_id in self._seen(store):
                 continue
-            found.lists.append(snapshot.manifest_list)
-        for manifest in _manifests_if_there(io, snapshot):
-            name = opened_name(manifest.manifest_path)
-            if name not in kept:
-                gone.setdefault(name, manifest)
-    read = {manifest.manifest_path: _entries_if_there(io, manifest) for manifest in gone.values()}
-    # A damaged manifest stays, and with it what it names: its files are not known.
-    found.manifests = [path for path, entries in read.items() if entries is not None]
-    found.content = _content(io, (entries for entries in read.values() if entries), kept.values())
-    named = _statistics_of(metadata)
-    found.statistics = [path for path in dict.fromkeys(statistics) if opened_name(path) not in named]
-    return found
+            self._seen(store).add(snapshot.snapshot_id)
+            for manifest in read_manifests(store.io, snapshot):
+                if manifest.manifest_path not in self._manifests:
+                    self._manifests[manifest.manifest_path] = (store.io, manifest)
+                    new.append(manifest)
+        return new
+
+    def _seen(self, store: Table) -> set[int]:
+        return self._snapshots.setdefault(str(store.metadata.table_uuid), set())
+
+    def unreachable(self, removed: Sequence[RemovedSnapshot], statistics: Sequence[str]) -> Unreachable:
+        """Return what only these removed snapshots reach.
+
+        A list or a manifest of a removed snapshot that is absent was deleted by an earlier run, after everything that it names. What the
+        table still needs must all be readable. Raises what a FileIO raises, StorageUnavailable and TableRefused.
+        """
+        kept = {opened_name(path) for path in self._manifests}
+        found = Unreachable()
+        gone: dict[str, ManifestFile] = {}
+        for snapshot in removed:
+            if snapshot.manifest_list is not None and opened_name(snapshot.manifest_list) in self._lists:
+                continue
+            manifests = _manifests_if_there(self._io, snapshot)
+            if manifests is None:
+                continue
+            found.lists += [snapshot.manifest_list] if snapshot.manifest_list is not None else []
+            gone |= {one.manifest_path: one for one in manifests if opened_name(one.manifest_path) not in kept}
+        read = {path: _entries_if_there(self._io, manifest) for path, manifest in gone.items()}
+        # A damaged manifest stays, and with it what it names: its files are not known.
+        found.manifests = [path for path, entries in read.items() if entries is not None]
+        found.content = _content((entries for entries in read.values() if entries), self._manifests.values())
+        found.statistics = [path for path in dict.fromkeys(statistics) if opened_name(path) not in self._named]
+        return found
 
 
-def _content(io: FileIO, gone: Iterable[Sequence[_Entry]], kept: Iterable[ManifestFile]) -> dict[str, int]:
+def _content(gone: Iterable[Sequence[_Entry]], kept: Iterable[tuple[FileIO, ManifestFile]]) -> dict[str, int]:
     """The files that these entries name and no live entry of a kept manifest names, with their sizes."""
     candidates: dict[str, list[tuple[str, int]]] = {}
     for path, size, _ in (entry for entries in gone for entry in entries):
         candidates.setdefault(opened_name(path), []).append((path, size))
-    for manifest in kept:
+    for io, manifest in kept:
         if not candidates:
             break
         for path, _, is_live in _entries(io, manifest):
@@ -106,21 +144,15 @@ def _entries(io: FileIO, manifest: ManifestFile) -> Sequence[_Entry]:
     return found
 
 
-def _manifests_of_all(io: FileIO, metadata: TableMetadata) -> dict[str, ManifestFile]:
-    """The manifests of all snapshots that the metadata has, by the name that is opened."""
-    found: dict[str, ManifestFile] = {}
-    for snapshot in metadata.snapshots:
-        for manifest in read_manifests(io, snapshot):
-            found.setdefault(opened_name(manifest.manifest_path), manifest)
-    return found
-
-
-def _manifests_if_there(io: FileIO, removed: RemovedSnapshot) -> Sequence[ManifestFile]:
-    """The manifests of a removed snapshot; none when its list is gone."""
+def _manifests_if_there(io: FileIO, removed: RemovedSnapshot) -> Sequence[ManifestFile] | None:
+    """The manifests of a removed snapshot: none when its list is gone, None when it is damaged."""
     try:
         return read_manifests(io, _as_snapshot(removed))
     except FileNotFoundError:
         return ()
+    except (StorageUnavailable, TableRefused) as error:
+        _logger.warning("the files of removed snapshot %s stay: %s", removed.snapshot_id, error)
+        return None
 
 
 def _as_snapshot(removed: RemovedSnapshot) -> Snapshot:
@@ -130,8 +162,3 @@ def _as_snapshot(removed: RemovedSnapshot) -> Snapshot:
         object.__setattr__(found, "manifest_list", None)
         found.inline_manifests = list(removed.manifests)  # type: ignore[attr-defined]
     return found
-
-
-def _statistics_of(metadata: TableMetadata) -> frozenset[str]:
-    files = (*metadata.statistics, *metadata.partition_statistics)
-    return frozenset(opened_name(one.statistics_path) for one in files)

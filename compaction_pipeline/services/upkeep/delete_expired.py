@@ -8,85 +8,118 @@ from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores, StoreLook, UpkeepStore
-from compaction_pipeline.core.upkeep.record import UNSETTLED, UpkeepRecord, UpkeepStatus, files_due_at
-from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
-from compaction_pipeline.core.upkeep.retention import Retention
+from compaction_pipeline.core.upkeep.ports.snapshots import Doomed, SnapshotStores, StoreLook, UpkeepStore
+from compaction_pipeline.core.upkeep.record import UNSETTLED, RemovedSnapshot, UpkeepRecord, UpkeepStatus, files_due_at
 from compaction_pipeline.services.upkeep.other_tables import OtherTables
+from compaction_pipeline.services.upkeep.why_not_expire import WhyNotExpire
 
 _LOG = logging.getLogger(__name__)
-
-RetentionOf = Callable[[StoreLook], Retention]
-"""What the properties of a store ask for."""
 
 
 class DeleteExpired:
     """One verb: go_on. Its caller holds the table's upkeep lease."""
 
     def __init__(
-        self, stores: SnapshotStores, memory: UpkeepStore, others: OtherTables, clock: Clock, late: timedelta = LATE_REQUEST
+        self,
+        stores: SnapshotStores,
+        memory: UpkeepStore,
+        why_not: WhyNotExpire,
+        others: OtherTables,
+        clock: Clock,
+        late: timedelta = LATE_REQUEST,
     ) -> None:
         """`late` is how long a request without an answer may still arrive."""
         self._stores = stores
         self._memory = memory
+        self._why_not = why_not
         self._others = others
         self._clock = clock
         self._late = late
 
-    def go_on(
-        self, table: TableIdentifier, looks: Sequence[StoreLook], retention: RetentionOf, is_over: Callable[[], bool]
-    ) -> tuple[UpkeepRecord, ...]:
+    def go_on(self, table: TableIdentifier, may_go_on: Callable[[], bool]) -> tuple[UpkeepRecord, ...]:
         """Go on with every record of a table that has not ended, oldest first, and return them as they are now.
 
-        `looks` are the stores as they are now.
+        The table is looked at for each record anew: the one before may have taken hours. A record that cannot be gone on with says why, and
+        does not keep the others. `may_go_on()` is asked before each batch of deletions. Raises what a look at the table raises.
         """
-        by_store = {look.store: look for look in looks}
         gone_on = []
-        for record in reversed(self._memory.records(table, under_way=True)):
-            look = by_store.get(record.store)
-            if look is None or look.table_uuid != record.table_uuid:
-                after = self._ended(record, "another table has its name now, so the files stay")
-            else:
-                after = self._step(table, self._settled(record, look), look, retention(look), is_over)
+        uuids = {look.table_uuid for look in self._stores.look(table)} if self._memory.records(under_way=True) else set()
+        for record in reversed(self._memory.records(under_way=True)):
+            if record.table != table and record.table_uuid not in uuids:
+                continue
+            # Somebody may have renamed the table. Its files have not moved.
+            after = self._gone_on(table, replace(record, table=table) if record.table_uuid in uuids else record, may_go_on)
             if after != record:
                 self._memory.save(after)
                 _LOG.info("table=%s record=%s %s: %s", record.store, record.record_id, after.status.value, after.summary)
             gone_on.append(after)
         return tuple(gone_on)
 
+    def _gone_on(self, table: TableIdentifier, record: UpkeepRecord, may_go_on: Callable[[], bool]) -> UpkeepRecord:
+        if record.status is UpkeepStatus.KEPT:
+            return record
+        try:
+            looks = self._stores.look(table)
+            look = next((one for one in looks if one.table_uuid == record.table_uuid), None)
+            if look is None:
+                return self._ended(record, "another table has its name now, so the files stay")
+            refusal = self._why_not.of_store(table, look)
+            if refusal is not None:
+                return replace(record, reason=refusal)
+            record = self._settled(replace(record, store=look.store), look)
+            due = files_due_at(record, self._why_not.retention(table, look).grace)
+            return record if due is None or due > self._clock() else self._deleted(table, record, look, looks, may_go_on)
+        except CompactionError as error:
+            return replace(record, reason=str(error))
+
     def _settled(self, record: UpkeepRecord, look: StoreLook) -> UpkeepRecord:
         """Find out from the table whether the snapshots are gone. It does not matter who removed them: files are judged by the table."""
-        if record.status not in UNSETTLED:
-            return record
         now = self._clock()
-        snapshots = any(one.snapshot_id in look.history.snapshots for one in record.removed)
-        if not snapshots and look.history.refs.keys().isdisjoint(record.dropped_refs):
-            return replace(record, status=UpkeepStatus.REMOVED, removed_at=now, reason=None)
-        if now - record.created_at < self._late:
-            reason = record.reason or "the process ended before the catalog answered"
-            return replace(record, status=UpkeepStatus.UNKNOWN, reason=reason)
-        return self._ended(record, "the request never arrived")
+        if record.status in UNSETTLED:
+            if _is_there(record, look):
+                if now - record.created_at >= self._late:
+                    return self._ended(record, "the request never arrived")
+                reason = record.reason or "the process ended before the catalog answered"
+                return replace(record, status=UpkeepStatus.UNKNOWN, reason=reason)
+            record = replace(record, status=UpkeepStatus.REMOVED, removed_at=now, reason=None)
+            if not record.removed:
+                return self._ended(record, None)
+        if record.status is UpkeepStatus.REMOVED and not record.base_known:
+            # The metadata of before is found now, or it is never found: each commit lets go of the oldest file of the log.
+            dropped = self._stores.dropped_beside(look, record)
+            if dropped is not None:
+                return replace(record, status=UpkeepStatus.KEPT, reason=dropped)
+            return replace(record, base_known=True)
+        return record
 
-    def _step(
-        self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook, retention: Retention, is_over: Callable[[], bool]
+    def _deleted(
+        self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook, looks: Sequence[StoreLook], may_go_on: Callable[[], bool]
     ) -> UpkeepRecord:
-        due = files_due_at(record, retention.grace)
-        if due is None or due > self._clock():
-            return record
-        stay = self._why_files_stay(table, record, look, retention)
+        stay = look.keeps_files or self._others.why_files_stay(table, look)
         if stay is not None:
             return replace(record, reason=stay)
-        deletion = self._stores.delete_unreachable(look, record, self._others.paths_of(table, look), is_over)
+        beside = [one for one in looks if one is not look]
+        doomed = Doomed(look, record, beside, self._kept(look), self._others.paths_of(table, look), may_go_on)
+        deletion = self._stores.delete_unreachable(doomed)
         record = replace(record, deleted=record.deleted.again(deletion.deleted), reason=deletion.problem)
         return record if deletion.problem is not None else self._ended(record, None)
 
-    def _why_files_stay(self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook, retention: Retention) -> str | None:
-        """Say why the files of a record may not go now; None when they may."""
-        stay = look.refusal or look.keeps_files or why_nothing_expires(retention, look.location) or self._others.why_files_stay(table, look)
-        return stay if stay is not None or record.base_known else self._stores.dropped_beside(look, record)
+    def _kept(self, look: StoreLook) -> Sequence[RemovedSnapshot]:
+        """The removed snapshots of this store whose files must stay."""
+        records = self._memory.records(under_way=True)
+        kept = [one for one in records if one.status is UpkeepStatus.KEPT and one.table_uuid == look.table_uuid]
+        return [snapshot for one in kept for snapshot in one.removed]
 
     def _ended(self, record: UpkeepRecord, reason: str | None) -> UpkeepRecord:
         status = UpkeepStatus.FAILED if record.status in UNSETTLED else UpkeepStatus.DONE
         return replace(record, status=status, reason=reason, ended_at=self._clock())
+
+
+def _is_there(record: UpkeepRecord, look: StoreLook) -> bool:
+    """Whether the metadata still has what the record removes. Of a dropped ref, another one may have the name by now."""
+    if record.removed:
+        return any(one.snapshot_id in look.history.snapshots for one in record.removed)
+    return not look.history.refs.keys().isdisjoint(record.dropped_refs)

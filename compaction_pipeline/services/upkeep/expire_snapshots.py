@@ -3,8 +3,8 @@
 These are the steps, in order. The process may be killed after any of them, and the next run goes on:
 
 1. take the table's upkeep lease, so that nobody else expires it,
-2. go on with earlier records: find out from the table what became of a request without an answer, and delete the files of those whose grace
-   time is over (`delete_expired`),
+2. go on with earlier records (`delete_expired`): find out from the table what became of a request without an answer, and delete the files
+   of those whose grace time is over,
 3. take the table's commit lease, and look at the table,
 4. write a record with the snapshots that go and what leads to their files,
 5. take them out of the metadata by one request,
@@ -23,17 +23,14 @@ from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.leases.names import commit_lease, upkeep_lease
-from compaction_pipeline.core.leases.ports import HeldLeases
-from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.expiry import Expiry, decide_expiry
 from compaction_pipeline.core.upkeep.ports.snapshots import Removal, RemovalState, SnapshotStores, StoreLook, UpkeepStore
-from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
-from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
-from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
-from compaction_pipeline.core.upkeep.sightings import Sighting, Sightings, seen
+from compaction_pipeline.core.upkeep.record import ENDED, UpkeepRecord, UpkeepStatus
+from compaction_pipeline.core.upkeep.sightings import Sighting, seen
 from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
-from compaction_pipeline.services.upkeep.held_snapshots import HeldSnapshots
+from compaction_pipeline.services.upkeep.why_not_expire import WhyNotExpire
 
 _LOG = logging.getLogger(__name__)
 _STATUS = {
@@ -70,18 +67,16 @@ class ExpireSnapshots:
 
     def __init__(
         self,
-        catalogs: CatalogStore,
         stores: SnapshotStores,
         memory: UpkeepStore,
-        held: HeldSnapshots,
+        why_not: WhyNotExpire,
         delete_expired: DeleteExpired,
         leases: HeldLeases,
         new_id: Callable[[], str],
     ) -> None:
-        self._catalogs = catalogs
         self._stores = stores
         self._memory = memory
-        self._held = held
+        self._why_not = why_not
         self._delete_expired = delete_expired
         self._leases = leases
         self._new_id = new_id
@@ -92,21 +87,28 @@ class ExpireSnapshots:
         `is_over` is asked between two batches of deletions. Raises StorageUnavailable while another process works on the table, and what
         the ports raise; the records then say how far the run came.
         """
-        with self._holding(upkeep_lease(table), f"expiring {table}"):
-            looks = self._stores.look(table)
-            refusal = self._held.why_none_may_go(table)
-            if refusal is not None:
-                return Expired(table, tuple(ExpiredStore(look.store, refusal=refusal) for look in looks))
+        with self._holding(upkeep_lease(table), f"expiring {table}") as renew:
+            refused = self._refused(table)
+            if refused is not None:
+                return refused
             if dry_run:
-                return Expired(table, tuple(self._decided(table, look) for look in looks))
-            earlier = self._delete_expired.go_on(table, looks, lambda look: self._retention(table, look), is_over)
+                looks = self._stores.look(table)
+                return Expired(table, tuple(self._decided(table, look, looks) for look in looks))
+            earlier = self._delete_expired.go_on(table, lambda: not is_over() and renew())
             with self._holding(commit_lease(table), f"committing {table}"):
-                # A commit may have begun since the first look, and its process may have died.
-                refusal = self._held.why_none_may_go(table)
-                if refusal is not None:
-                    return Expired(table, tuple(ExpiredStore(look.store, refusal=refusal) for look in looks), earlier)
-                done = [self._expire_store(table, look) for look in self._stores.look(table)]
+                # A commit may have begun since the first question, and its process may have died.
+                refused = self._refused(table)
+                if refused is not None:
+                    return replace(refused, earlier=earlier)
+                looks = self._stores.look(table)
+                done = [self._expire_store(table, look, looks) for look in looks]
         return Expired(table, tuple(done), earlier)
+
+    def delete_files(self, table: TableIdentifier, is_over: Callable[[], bool] = lambda: False) -> Expired:
+        """Only go on with earlier records of a table, and remove no further snapshot. Raises as `expire`."""
+        with self._holding(upkeep_lease(table), f"expiring {table}") as renew:
+            refused = self._refused(table)
+            return refused or Expired(table, (), self._delete_expired.go_on(table, lambda: not is_over() and renew()))
 
     def forget_sightings(self, table: TableIdentifier) -> None:
         """Forget what was seen of a table, so that metadata that is older than that counts as its metadata."""
@@ -118,38 +120,31 @@ class ExpireSnapshots:
         return self._memory.records(table, limit)
 
     @contextmanager
-    def _holding(self, lease: str, doing: str) -> Iterator[None]:
+    def _holding(self, lease: str, doing: str) -> Iterator[Renew]:
         with self._leases.hold(lease) as renew:
             if renew is None:
                 raise StorageUnavailable(f"{held_in_words(self._leases.holder(lease), doing)}; try again later")
-            yield
+            yield renew
 
-    def _retention(self, table: TableIdentifier, look: StoreLook) -> Retention:
-        return resolve_retention(look.properties, self._catalogs.entry(table.catalog).properties, table)
+    def _refused(self, table: TableIdentifier) -> Expired | None:
+        refusal = self._why_not.of_table(table)
+        return None if refusal is None else Expired(table, (ExpiredStore(table, refusal=refusal),))
 
-    def _seen_before(self, look: StoreLook) -> Sightings:
-        before = self._memory.sightings(look.store)
-        return before if before is not None and before.table_uuid == look.table_uuid else Sightings(look.table_uuid)
-
-    def _decided(self, table: TableIdentifier, look: StoreLook) -> ExpiredStore:
-        before, retention = self._seen_before(look), self._retention(table, look)
-        refusal = (
-            look.refusal
-            or why_nothing_expires(retention, look.location)
-            or before.set_back(look.last_sequence_number, look.last_updated_ms)
-        )
+    def _decided(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
+        refusal = self._why_not.of_store(table, look)
         if refusal is not None:
             return ExpiredStore(look.store, refusal=refusal)
-        history = look.history.with_absences(before.absent_at())
-        return ExpiredStore(look.store, decide_expiry(history, retention, self._held.of(table), self._leases.clock()))
+        history = look.history.with_absences(self._why_not.seen_before(look).absent_at())
+        held = self._why_not.held(table, look, looks)
+        return ExpiredStore(look.store, decide_expiry(history, self._why_not.retention(table, look), held, self._leases.clock()))
 
-    def _expire_store(self, table: TableIdentifier, look: StoreLook) -> ExpiredStore:
-        decided = self._decided(table, look)
-        if decided.expiry is None:
-            return decided
-        sighting = Sighting(self._leases.clock(), look.last_sequence_number, look.last_updated_ms)
-        self._memory.note(look.store, seen(self._seen_before(look), sighting, look.metadata_location, decided.expiry.next_look))
-        if not decided.expiry.is_due:
+    def _expire_store(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
+        decided, before = self._decided(table, look, looks), self._why_not.seen_before(look)
+        if before.set_back(look.last_sequence_number, look.last_updated_ms) is None:
+            sighting = Sighting(self._leases.clock(), look.last_sequence_number, look.last_updated_ms)
+            next_look = decided.expiry.next_look if decided.expiry is not None else None
+            self._memory.note(look.store, seen(before, sighting, look.metadata_location, next_look))
+        if decided.expiry is None or not decided.expiry.is_due:
             return decided
         record = self._opened(table, look, decided.expiry)
         self._memory.save(record)
@@ -175,16 +170,18 @@ class ExpireSnapshots:
 
 
 def _answered(record: UpkeepRecord, removal: Removal, now: datetime) -> UpkeepRecord:
-    """The record with the answer of the catalog. Files that must stay end it."""
+    """The record with the answer of the catalog. When only refs went, there are no files to delete."""
     landed = removal.state is RemovalState.LANDED
     status, reason = _STATUS[removal.state], removal.reason
     if landed and removal.keeps_files is not None:
-        status, reason = UpkeepStatus.DONE, f"their files stay: {removal.keeps_files}"
+        status, reason = UpkeepStatus.KEPT, removal.keeps_files
+    elif landed and not record.removed:
+        status = UpkeepStatus.DONE
     return replace(
         record,
         status=status,
         reason=reason,
         base_known=removal.base_known,
         removed_at=now if landed else None,
-        ended_at=now if status in (UpkeepStatus.DONE, UpkeepStatus.FAILED) else None,
+        ended_at=now if status in ENDED else None,
     )

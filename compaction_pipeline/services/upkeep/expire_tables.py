@@ -1,11 +1,11 @@
-"""Expires the snapshots of all tables that ask for it, as far as the time allows. The next round goes on behind the last table."""
+"""Expires the snapshots of all tables that ask for it, as far as the time allows. The next round begins with those that had no turn."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -14,13 +14,14 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
-from compaction_pipeline.core.upkeep.record import UpkeepRecord, files_due_at
-from compaction_pipeline.core.upkeep.retention import resolve_retention
+from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus, files_due_at
+from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
 from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.services.upkeep.expire_snapshots import Expired, ExpireSnapshots
 
 _LOG = logging.getLogger(__name__)
 
+_NEVER = datetime.min.replace(tzinfo=timezone.utc)
 BUDGET = timedelta(minutes=5)
 """A round begins no table after this time."""
 
@@ -54,59 +55,60 @@ class ExpireTables:
         self._expire_snapshots = expire_snapshots
         self._clock = clock
         self._ttl = ttl
-        self._last: TableIdentifier | None = None
 
     def expire(self, is_over: Callable[[], bool] = lambda: False, budget: timedelta = BUDGET) -> Expiries:
         """Expire the tables whose 'table-expire.enabled' is true, and that have something old or files to delete.
 
-        A table that did not change since the last look, and in which no time has come, costs no request. When one table fails, the others
-        go on.
+        A table that did not change since the last look, and in which no time has come, costs no request. Tables that were not looked at for
+        the longest time come first. When one table fails, the others go on. Files that are due are deleted in every table.
         """
         self._memory.expire(self._clock() - self._ttl)
         begun, expired, skipped = self._clock(), list[Expired](), dict[TableIdentifier, str]()
         due = self._in_turn()
-        for number, table in enumerate(due):
+        for number, (table, enabled) in enumerate(due):
             if is_over() or self._clock() - begun >= budget:
                 return Expiries(tuple(expired), skipped, len(due) - number)
-            self._last = table
+            verb = self._expire_snapshots.expire if enabled else self._expire_snapshots.delete_files
             try:
-                expired.append(self._expire_snapshots.expire(table, is_over=is_over))
-            except CompactionError as error:
-                skipped[table] = str(error)
-                _LOG.warning("table=%s its snapshots were not expired: %s", table, error)
+                expired.append(verb(table, is_over=is_over))
+            except Exception as error:
+                # Whatever is wrong with one table must not keep the others.
+                skipped[table] = str(error) if isinstance(error, CompactionError) else f"{type(error).__name__}: {error}"
+                _LOG.warning("table=%s its snapshots were not expired: %s", table, error, exc_info=not isinstance(error, CompactionError))
         return Expiries(tuple(expired), skipped)
 
-    def _in_turn(self) -> list[TableIdentifier]:
-        """The tables that are due, in their order, those behind the last one of the round before first."""
-        looks, under_way = self._memory.all_sightings(), self._under_way()
-        due = [known.table for known in self._tables.states() if self._is_due(known, looks, under_way.get(known.table, ()))]
-        last = self._last
-        return due if last is None else [*(one for one in due if one > last), *(one for one in due if one <= last)]
-
-    def _under_way(self) -> Mapping[TableIdentifier, tuple[UpkeepRecord, ...]]:
-        found: dict[TableIdentifier, tuple[UpkeepRecord, ...]] = {}
-        for record in self._memory.records(under_way=True):
-            found[record.table] = (*found.get(record.table, ()), record)
-        return found
-
-    def _is_due(self, known: KnownTable, looks: Mapping[TableIdentifier, Sightings], records: tuple[UpkeepRecord, ...]) -> bool:
-        entry = self._catalogs.entry(known.table.catalog)
-        if known.layout is None or known.refusal is not None or known.paused or entry.observe:
-            return False
-        try:
-            retention = resolve_retention(known.layout.properties, entry.properties, known.table)
-        except CompactionError:
-            # The run says what is wrong with the property.
-            return True
-        if not retention.enabled:
-            return False
-        now = self._clock()
-        if any((files_due_at(record, retention.grace) or now) <= now for record in records):
-            return True
-        seen = looks.get(known.table)
-        moved = seen is None or known.layout.keyed is not None or seen.metadata_location != known.metadata_location
-        return moved or _has_come(seen, now)
+    def _in_turn(self) -> list[tuple[TableIdentifier, bool]]:
+        """The tables that are due, those first that were looked at longest ago, each with whether it asks for expiry."""
+        seen = {one.metadata_location: one for one in self._memory.all_sightings().values()}
+        under_way = self._memory.records(under_way=True)
+        due: list[tuple[datetime, TableIdentifier, bool]] = []
+        for known in self._tables.states():
+            entry = self._catalogs.entry(known.table.catalog)
+            if known.layout is None or known.refusal is not None or known.paused or entry.observe:
+                continue
+            try:
+                retention = resolve_retention(known.layout.properties, entry.properties, known.table)
+            except CompactionError:
+                # The run says what is wrong with the property.
+                due.append((_NEVER, known.table, True))
+                continue
+            looks = [seen.get(place) for place in (known.metadata_location or "").split(" ")]
+            records = [one for one in under_way if one.table == known.table or one.table_uuid == _uuid_of(known)]
+            if _has_files_due(records, retention, self._clock()) or (retention.enabled and _may_tell_something_new(looks, self._clock())):
+                last = [one.looks[-1].at for one in looks if one is not None and one.looks]
+                due.append((min(last, default=_NEVER), known.table, retention.enabled))
+        return [(table, enabled) for _, table, enabled in sorted(due)]
 
 
-def _has_come(seen: Sightings | None, now: datetime) -> bool:
-    return seen is not None and seen.next_look is not None and seen.next_look < now
+def _has_files_due(records: Sequence[UpkeepRecord], retention: Retention, now: datetime) -> bool:
+    due = [files_due_at(one, retention.grace) for one in records if one.status is not UpkeepStatus.KEPT]
+    return any(at is None or at <= now for at in due)
+
+
+def _may_tell_something_new(looks: Sequence[Sightings | None], now: datetime) -> bool:
+    """Whether a table changed since it was looked at, or a time has come that makes a snapshot old. Each store has a look of its own."""
+    return any(one is None or (one.next_look is not None and one.next_look < now) for one in looks)
+
+
+def _uuid_of(known: KnownTable) -> str:
+    return known.index.loaded.table_uuid if known.index.loaded is not None else ""

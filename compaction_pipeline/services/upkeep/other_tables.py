@@ -13,6 +13,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.paths import Relation, compared, folder_path
 from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook
 
 
@@ -63,27 +64,27 @@ class OtherTables:
     def _is_same(self, other: TableIdentifier, place: str | None, look: StoreLook) -> bool:
         """Whether this is the table that is looked at, under another name. Raises when its catalog does not tell.
 
-        `place` is the path of its metadata, if the catalog tells it without a look at the table.
+        `place` is the path of its metadata, if the catalog tells it without a look at the table. An equal path proves that it is the same
+        table. Another path proves nothing: one folder has several spellings, and metadata may lie anywhere.
         """
-        if place is not None:
-            # The metadata of one table lies in one folder.
-            return _folder(place) == _folder(look.metadata_location)
+        if place == look.metadata_location:
+            return True
         try:
             loaded = self._tables.state(other).index.loaded
         except NotFoundError:
             loaded = None
         if loaded is not None:
-            return loaded.table_uuid == look.table_uuid or loaded.layout.location == look.location
+            return loaded.table_uuid == look.table_uuid or _is_one_place(loaded.layout.location, look.location)
         try:
             head = self._scan.head(other)
         except NotFoundError:
             return False
-        return head.table_uuid == look.table_uuid or head.layout.location == look.location
+        return head.table_uuid == look.table_uuid or _is_one_place(head.layout.location, look.location)
+
+
+def _is_one_place(one: str, other: str) -> bool:
+    return compared(folder_path(one), folder_path(other)) is not Relation.DIFFERENT
 
 
 def _another(other: TableIdentifier) -> str:
     return f"table {other} is another registration of this table, or has its location, and may need the files"
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]

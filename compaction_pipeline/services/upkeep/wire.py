@@ -32,14 +32,14 @@ class UpkeepServices(Wiring):
     def expire_snapshots(self) -> ExpireSnapshots:
         from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
         from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
-        from compaction_pipeline.services.upkeep.held_snapshots import HeldSnapshots
         from compaction_pipeline.services.upkeep.other_tables import OtherTables
+        from compaction_pipeline.services.upkeep.why_not_expire import WhyNotExpire
 
         stores, looked_at = self._stores, self._snapshot_stores
-        held = HeldSnapshots(stores.catalogs, stores.tables, stores.tasks, stores.records)
+        why_not = WhyNotExpire(stores.catalogs, stores.tables, stores.tasks, stores.records, stores.upkeep, self.clock)
         others = OtherTables(stores.catalogs, stores.tables, stores.files, self._scan)
-        delete_expired = DeleteExpired(looked_at, stores.upkeep, others, self.clock, self.late)
-        return ExpireSnapshots(stores.catalogs, looked_at, stores.upkeep, held, delete_expired, self._leases, self._new_id)
+        delete_expired = DeleteExpired(looked_at, stores.upkeep, why_not, others, self.clock, self.late)
+        return ExpireSnapshots(looked_at, stores.upkeep, why_not, delete_expired, self._leases, self._new_id)
 
     @cached_property
     def expire_tables(self) -> ExpireTables:

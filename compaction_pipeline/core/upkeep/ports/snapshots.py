@@ -68,6 +68,23 @@ class Deletion:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """What a deletion is about: the files that only the removed snapshots of `record` reach.
+
+    `look` is the store of the record, and `beside` are the other stores of its table: a file that any of them needs stays. So do the files
+    of the snapshots `kept`, which left the metadata too, and those that `of_others` returns of some paths: other tables have them. Before
+    each batch of deletions `may_go_on()` is asked.
+    """
+
+    look: StoreLook
+    record: UpkeepRecord
+    beside: Sequence[StoreLook]
+    kept: Sequence[RemovedSnapshot]
+    of_others: Callable[[Sequence[str]], Collection[str]]
+    may_go_on: Callable[[], bool]
+
+
 class SnapshotStores(Protocol):
     """Removes snapshots from the stores of tables, and deletes the files that no snapshot needs any more.
 
@@ -81,23 +98,15 @@ class SnapshotStores(Protocol):
         """Take these snapshots and refs out of the metadata, by one request. The caller holds the table's commit lease."""
 
     def dropped_beside(self, look: StoreLook, record: UpkeepRecord) -> str | None:
-        """Say why the files of a record must stay: a ref that nobody knew of was dropped with its snapshots, or nobody can tell.
+        """Say why the files of a record must stay for ever: a ref that nobody knew of was dropped with its snapshots, or nobody can tell.
 
-        `look` is newer than the removal.
+        `look` is newer than the removal. Raises StorageUnavailable when it cannot be found out now.
         """
 
-    def delete_unreachable(
-        self,
-        look: StoreLook,
-        record: UpkeepRecord,
-        of_others: Callable[[Sequence[str]], Collection[str]],
-        is_over: Callable[[], bool],
-    ) -> Deletion:
-        """Delete the files of the removed snapshots of this record that nothing in the metadata of `look` reaches.
+    def delete_unreachable(self, doomed: Doomed) -> Deletion:
+        """Delete the files of removed snapshots that nothing reaches. `Doomed` says which may go.
 
-        Files outside the folders of the table stay, and those of these paths that `of_others` returns: other tables have them.
-        Content files go first, then manifests, then lists of manifests, so that the next run finds what is left. When `is_over()` is true
-        between two batches, it stops.
+        Content files go first, then manifests, then lists of manifests, so that the next run finds what is left.
         """
 
 

@@ -1,0 +1,85 @@
+"""Tells why nothing of a table may expire, and which of its snapshots this program and keyed writers still need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compaction_pipeline.core.commit.ports import RecordStore
+from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
+from compaction_pipeline.core.tables.keyed.transactions import transaction_timeout
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.keepers import open_transactions
+from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook, UpkeepStore
+from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
+from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
+from compaction_pipeline.core.upkeep.sightings import Sightings
+from compaction_pipeline.core.work.merged import by_kind
+
+
+class WhyNotExpire:
+    """Two verbs say why nothing may expire, of_table and of_store. The verb held tells which snapshots somebody needs.
+
+    They read the retention and what was seen before, and tell these too: retention and seen_before.
+    """
+
+    def __init__(
+        self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore, memory: UpkeepStore, clock: Clock
+    ) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._tasks = tasks
+        self._records = records
+        self._memory = memory
+        self._clock = clock
+
+    def of_table(self, table: TableIdentifier) -> str | None:
+        """Say why nothing of a table may expire now, whatever its metadata says; None when something may."""
+        if self._catalogs.entry(table.catalog).observe:
+            return f"catalog {table.catalog} is only observed: remove it and add it without --observe to let its snapshots expire"
+        try:
+            known = self._tables.state(table)
+        except NotFoundError:
+            known = None
+        if known is not None and known.refusal is not None:
+            return known.refusal
+        if known is not None and known.paused:
+            return f"a person paused it; `compaction-pipeline resume {table}` ends this"
+        unsettled = self._records.records(table, limit=1, unsettled=True)
+        if unsettled:
+            return f"commit {unsettled[0].record_id} may still land; the next tick, or `compaction-pipeline compact {table}`, finds out"
+        return None
+
+    def of_store(self, table: TableIdentifier, look: StoreLook) -> str | None:
+        """Say why nothing of a store may expire or be deleted, as its metadata says; None when something may.
+
+        Raises ConfigError for a property that breaks its rule.
+        """
+        return (
+            look.refusal
+            or why_nothing_expires(self.retention(table, look), look.location)
+            or self.seen_before(look).set_back(look.last_sequence_number, look.last_updated_ms)
+        )
+
+    def held(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> Mapping[int, str]:
+        """Return the snapshots of a store that somebody outside it needs, each with the reason. `looks` are all stores of the table."""
+        open_tasks = [task for task in self._tasks.tasks(table) if not task.is_final]
+        held = {task.snapshot_id: f"task {task.task_id} was planned from it" for task in open_tasks}
+        for task in by_kind(open_tasks).to_base:
+            held[task.work.changes.change_snapshot_id] = f"task {task.task_id} was planned from it"
+        timeout = transaction_timeout(looks[0].properties)
+        return {**held, **open_transactions(look.history.snapshots.values(), timeout, self._clock())}
+
+    def retention(self, table: TableIdentifier, look: StoreLook) -> Retention:
+        """What the properties of a store ask for. Raises ConfigError for one that breaks its rule."""
+        return resolve_retention(look.properties, self._catalogs.entry(table.catalog).properties, table)
+
+    def seen_before(self, look: StoreLook) -> Sightings:
+        """What was seen of a store until now. A look at a time that has not come yet was taken by a wrong clock, and does not count."""
+        before = self._memory.sightings(look.store)
+        if before is None or before.table_uuid != look.table_uuid:
+            return Sightings(look.table_uuid)
+        return before.until(self._clock())
