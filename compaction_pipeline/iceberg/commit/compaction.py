@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic
@@ -15,19 +14,10 @@ from compaction_pipeline.core.commit.candidates import Candidates
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.ports import CommitOutcome, CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.errors import (
-    CommitConflict,
-    CommitRefused,
-    CompactionError,
-    OutputUnusable,
-    RacesLost,
-    StorageUnavailable,
-    TableRefused,
-)
+from compaction_pipeline.core.errors import CommitConflict, CompactionError, OutputUnusable, TableRefused
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
-from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
 from compaction_pipeline.iceberg.commit.attempts import (
     Committed,
     Failure,
@@ -39,16 +29,15 @@ from compaction_pipeline.iceberg.commit.attempts import (
     head_id,
     make_commit,
 )
+from compaction_pipeline.iceberg.commit.endings import proof_of, raise_not_committed, unknown_in_words
 from compaction_pipeline.iceberg.commit.landing import has_landed, landed_by_record
 from compaction_pipeline.iceberg.commit.outputs import TaskOutput, check_constants, outputs_are_live, outputs_of, prepared_output
 from compaction_pipeline.iceberg.commit.strategy import Chosen, D, Opened, Strategy
-from compaction_pipeline.iceberg.failures import MAKE_WRITABLE, is_readonly_database, translated
+from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import HeadReader, KnownManifests, head_layout
 from compaction_pipeline.iceberg.manifests.entries import EntryCheck
 from compaction_pipeline.iceberg.position_deletes import PositionDeletePaths
-from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction, delete_quietly
-
-_logger = logging.getLogger(__name__)
+from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction
 
 
 class CompactionCommit(Generic[D]):
@@ -84,23 +73,11 @@ class CompactionCommit(Generic[D]):
 
     def _outcome(self, ended: Committed[CommitOutcome] | LostRace | Refused | Unknown[CommitOutcome]) -> CommitOutcome:
         """The end of the loop as an outcome. Raises when certainly nothing was committed."""
-        if isinstance(ended, LostRace):
-            raise RacesLost(
-                f"table {self._name}: another writer was faster, or held the catalog's lock, {ended.attempts} times "
-                f"('commit.retry.num-retries' is {ended.policy.retries}): nothing was committed; the next commit tries again"
-            )
-        if isinstance(ended, Refused):
-            error, statuses = ended.failure.error, ended.failure.statuses
-            rights = "check the rights of the catalog's credentials and the catalog's log"
-            raise CommitRefused(
-                f"the catalog refused the commit of table {self._name} ({answer_in_words(error, statuses)}): nothing was committed; "
-                f"{MAKE_WRITABLE if is_readonly_database(error) else rights}, then compact again"
-            ) from error
+        if isinstance(ended, (LostRace, Refused)):
+            raise_not_committed(self._name, ended, "compact again")
         if isinstance(ended, Unknown):
-            why = _in_words(ended)
-            reason = f"the outcome of the commit is unknown: {why}; nothing is deleted; the table shows later whether the commit landed"
             before = ended.expected.snapshot_before
-            done = CommitOutcome(CommitState.UNKNOWN, snapshot_before=before, reason=reason)
+            done = CommitOutcome(CommitState.UNKNOWN, snapshot_before=before, reason=unknown_in_words(ended))
         else:
             done = ended.done
         unusable = frozenset(done.conflicts.keys() & self._unusable)
@@ -116,19 +93,8 @@ class CompactionCommit(Generic[D]):
 
     def proof(self, swap: Swap[CommitOutcome], failure: Failure) -> Answer:
         """What the catalog's answer proves. Raises StorageUnavailable when the catalog was never asked."""
-        error, table = failure.error, swap.transaction.table
-        if is_metadata_not_written(table.catalog, error):
-            delete_quietly(table.io, swap.transaction.written)
-            raise StorageUnavailable(
-                f"table {self._name}: the new metadata file cannot be written: {error}; free space, or allow the program to write there"
-            ) from error
-        answer = answer_of(table.catalog, error, failure.statuses)
-        if answer is Answer.UNKNOWN:
-            why = no_proof_in_words(error, failure.statuses)
-            _logger.warning("table=%s record=%s the outcome of the commit is unknown: %s", self._name, self._record_id, why)
-            self._unanswered = True
-        else:
-            _logger.info("table=%s record=%s %s: %s", self._name, self._record_id, answer.value, error)
+        answer = proof_of(self._name, self._record_id, swap, failure)
+        self._unanswered = self._unanswered or answer is Answer.UNKNOWN
         return answer
 
     def reloaded(self, swap: Swap[CommitOutcome]) -> Table:
@@ -218,9 +184,3 @@ def _nothing(earlier: Sequence[TaskId], conflicts: Mapping[TaskId, str], before:
     state = CommitState.COMMITTED if earlier else CommitState.NOTHING
     reason = "every task was committed before" if earlier and not conflicts else "no task could be committed"
     return CommitOutcome(state, tuple(earlier), conflicts, before, before if earlier else None, reason=reason)
-
-
-def _in_words(ended: Unknown[CommitOutcome]) -> str:
-    if ended.answer is Answer.UNKNOWN:
-        return no_proof_in_words(ended.failure.error, ended.failure.statuses)
-    return f"the catalog refused the commit, and the table cannot be read: {ended.unread}"
