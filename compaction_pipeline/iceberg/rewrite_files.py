@@ -87,6 +87,21 @@ class SnapshotChange:
 
 
 @dataclass(frozen=True)
+class Making:
+    """A snapshot that is being made on `parent`, which has these `manifests`. `writer` writes manifests of the new snapshot."""
+
+    metadata: TableMetadata
+    parent: Snapshot | None
+    manifests: Sequence[ManifestFile]
+    snapshot_id: int
+    writer: ManifestWriter
+
+
+Make = Callable[[Making], tuple[Sequence[ManifestFile], Summary]]
+"""Writes manifests of a new snapshot. Returns all that the snapshot has, the kept ones included, and its summary."""
+
+
+@dataclass(frozen=True)
 class StagedSnapshot:
     """A snapshot whose manifests are written, but that no metadata names yet."""
 
@@ -162,9 +177,13 @@ class Transaction:
 
     def stage(self, change: SnapshotChange) -> StagedSnapshot:
         """Write the manifests of one more snapshot, on top of the staged ones. If this fails, the written files are deleted."""
+        return self.stage_made(lambda making: self._made(change, making))
+
+    def stage_made(self, make: Make) -> StagedSnapshot:
+        """Stage the snapshot whose manifests `make` writes. If this fails, the written files are deleted."""
         written: list[str] = []
         try:
-            staged = self._stage(change, written)
+            staged = self._stage(make, written)
         except Exception:
             delete_quietly(self._table.io, written)
             raise
@@ -217,7 +236,7 @@ class Transaction:
             raise CommitStateUnknownException("the catalog reported success, but the metadata in its answer lacks the snapshot")
         self._on_step("after-swap")
 
-    def _stage(self, change: SnapshotChange, written: list[str]) -> StagedSnapshot:
+    def _stage(self, make: Make, written: list[str]) -> StagedSnapshot:
         metadata = self.metadata
         io = self._table.io
         locations = load_location_provider(metadata.location, metadata.properties)
@@ -231,8 +250,7 @@ class Transaction:
             return path
 
         writer = ManifestWriter(io, metadata, snapshot_id, sequence_number, new_path)
-        kept, groups, removed = self._entries_after(change, self._manifests_of(parent), snapshot_id)
-        manifests = [*self._written_groups(writer, groups), *kept]
+        manifests, summary = make(Making(metadata, parent, self._manifests_of(parent), snapshot_id, writer))
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent.snapshot_id if parent else None,
@@ -240,7 +258,7 @@ class Transaction:
             sequence_number=sequence_number,
             # The time is never before that of the head: a reader that travels in time must see the snapshots in order.
             timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
-            summary=_summary(change, removed, parent, self._changed_partitions(change)),
+            summary=summary,
             schema_id=metadata.current_schema_id,
         )
         written.append(snapshot.manifest_list)
@@ -252,6 +270,11 @@ class Transaction:
             _main_at(snapshot_id, metadata),
         )
         return StagedSnapshot(snapshot, updates, tuple(manifests), tuple(written))
+
+    def _made(self, change: SnapshotChange, making: Making) -> tuple[Sequence[ManifestFile], Summary]:
+        kept, groups, removed = self._entries_after(change, making.manifests, making.snapshot_id)
+        manifests = [*self._written_groups(making.writer, groups), *kept]
+        return manifests, summary_of(change, removed, making.parent, self._changed_partitions(change))
 
     def _entries_after(
         self, change: SnapshotChange, inherited: Sequence[ManifestFile], snapshot_id: int
@@ -363,7 +386,7 @@ _KINDS: Mapping[DataFileContent, tuple[str, str, str]] = {
 }
 
 
-def _summary(
+def summary_of(
     change: SnapshotChange, removed: Sequence[DataFile | CarriedFile], parent: Snapshot | None, changed_partitions: int
 ) -> Summary:
     """The summary as Java makes it: counts of added and removed files, and totals that continue those of the parent."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from compaction_pipeline.formats.avro.frames import read_frame
@@ -89,7 +90,7 @@ class ManifestDecoder:
         self._frame = read_frame(content)
         if "avro.schema" not in self._frame.meta:
             raise DamagedAvro("its header holds no schema")
-        self.schema: AvroType = plain_schema(json.loads(self._frame.meta["avro.schema"]))
+        self.schema: AvroType = _plain(self._frame.meta["avro.schema"])
         """The type of an entry."""
         self.spec_id = int(self._frame.meta.get("partition-spec-id", b"0"))
         """The spec id in the file's own header. A manifest list names it too."""
@@ -179,6 +180,12 @@ class ManifestDecoder:
         """Where `data_file` begins and ends, counted in fields."""
         before = next(place for place, field in enumerate(self.schema["fields"]) if field.get("field-id") == _DATA_FILE)
         return before, before + len(self.data_file_type["fields"])
+
+
+@lru_cache(maxsize=64)
+def _plain(schema: bytes) -> AvroType:
+    """The plain schema of these bytes. Manifests of one writer have the same, so what is made for it is made once. Nobody changes it."""
+    return plain_schema(json.loads(schema))
 
 
 def _is_plain_fixed(field: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
+from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS, AvroCompressionCodec
 
 from compaction_pipeline.formats.avro.values import DamagedAvro, UnknownAvro, long_bytes, read_long
 
@@ -99,13 +99,19 @@ def write_frame(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) ->
 
     Raises UnknownAvro for a codec that is not known.
     """
-    said = meta["avro.codec"]
-    name = CODEC_MAPPING_ICEBERG_TO_AVRO.get(said, said)
-    if name not in KNOWN_CODECS:
-        raise UnknownAvro(f"its codec is {said!r} but must be one of {', '.join(CODEC_MAPPING_ICEBERG_TO_AVRO)}")
-    codec = KNOWN_CODECS[name]
+    return frame_of(meta, [(records, packed(block, meta["avro.codec"])) for records, block in blocks])
+
+
+def packed(block: bytes, codec: str) -> bytes:
+    """The bytes of a block as they stand in a file of this codec, which is Iceberg's or Avro's name. Raises as `write_frame`."""
+    known = KNOWN_CODECS[_codec_name(codec)]
+    return block if known is None else bytes(known.compress(block)[0])
+
+
+def frame_of(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) -> bytes:
+    """An Avro file of blocks that are `packed` already."""
     sync = os.urandom(_SYNC_BYTES)
-    header = {**meta, "avro.codec": name}
+    header = {**meta, "avro.codec": _codec_name(meta["avro.codec"])}
     parts = [_MAGIC, long_bytes(len(header))]
     for key, value in header.items():
         for text in (key, value):
@@ -113,6 +119,12 @@ def write_frame(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) ->
             parts += [long_bytes(len(encoded)), encoded]
     parts += [b"\x00", sync]
     for records, block in blocks:
-        packed = block if codec is None else codec.compress(block)[0]
-        parts += [long_bytes(records), long_bytes(len(packed)), packed, sync]
+        parts += [long_bytes(records), long_bytes(len(block)), block, sync]
     return b"".join(parts)
+
+
+def _codec_name(said: str) -> AvroCompressionCodec:
+    name = CODEC_MAPPING_ICEBERG_TO_AVRO.get(said, said)
+    if name not in KNOWN_CODECS:
+        raise UnknownAvro(f"its codec is {said!r} but must be one of {', '.join(CODEC_MAPPING_ICEBERG_TO_AVRO)}")
+    return name

@@ -8,7 +8,7 @@ a manifest goes to storage, an independent decoder (fastavro) reads it (`written
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +34,8 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry, ManifestDecoder
-from compaction_pipeline.formats.avro.frames import write_frame
-from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, named_once
+from compaction_pipeline.formats.avro.frames import frame_of, packed
+from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, named_once, plain_schema
 from compaction_pipeline.iceberg.manifests.partition_statistics import PartitionStatistics
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct, schema_of_spec
 from compaction_pipeline.iceberg.manifests.written_entries import EntryWriter
@@ -211,6 +211,10 @@ class EntryCheck:
         statistics.summaries()
 
 
+_Block = tuple[list[ManifestEntry], bytes]
+"""Entries, and their bytes as they stand in a file."""
+
+
 class ManifestWriter:
     """Writes manifests of one snapshot. Each has one content and one partition spec, and the partition type of this spec."""
 
@@ -231,21 +235,38 @@ class ManifestWriter:
 
     def write(self, content: ManifestContent, spec_id: int, entries: list[ManifestEntry]) -> ManifestFile:
         """Write one manifest. `entries` must not be empty, because an empty manifest is not allowed."""
+        return self.write_parts(content, spec_id, entries)[0]
+
+    def write_parts(
+        self, content: ManifestContent, spec_id: int, entries: list[ManifestEntry], target_bytes: int = 1, most: int = 1
+    ) -> list[ManifestFile]:
+        """Write manifests of about `target_bytes` each, with the entries in their order, but at most `most` manifests.
+
+        All of them are about equally large, because the size of the entries is known before the first file is written. `entries` must not
+        be empty.
+        """
         if not entries:
             raise ValueError(f"a manifest of {content.name} for spec {spec_id} would have no entries")
-        spec = self._metadata.specs()[spec_id]
         struct = partition_struct(self._metadata, spec_id)
-        schema = _avro_schema(self._metadata.format_version, struct)
-        writer = EntryWriter(schema, struct)
-        blocks = []
-        for start in range(0, len(entries), _ENTRIES_PER_BLOCK):
-            block = entries[start : start + _ENTRIES_PER_BLOCK]
-            blocks.append((len(block), writer.block(block)))
+        writer = EntryWriter(_avro_schema(self._metadata.format_version, struct), struct)
+        # When several manifests may come of it, blocks are small enough to cut between them.
+        records = _ENTRIES_PER_BLOCK if most == 1 else min(_ENTRIES_PER_BLOCK, len(entries) // (4 * most) + 1)
+        blocks = [
+            (each, packed(writer.block(each), self._compression))
+            for each in (entries[start : start + records] for start in range(0, len(entries), records))
+        ]
+        return [self._stored(content, spec_id, writer, part) for part in _cut(blocks, target_bytes, most)]
+
+    def _stored(self, content: ManifestContent, spec_id: int, writer: EntryWriter, blocks: Sequence[_Block]) -> ManifestFile:
+        """Write one manifest of these blocks."""
+        spec, struct = self._metadata.specs()[spec_id], partition_struct(self._metadata, spec_id)
+        schema = json.dumps(_avro_schema(self._metadata.format_version, struct))
         path = self._new_path()
-        file = write_frame({**self._header(content, spec), "avro.schema": json.dumps(schema)}, blocks)
+        file = frame_of({**self._header(content, spec), "avro.schema": schema}, [(len(some), block) for some, block in blocks])
         output = self._io.new_output(path)
         with output.create(overwrite=True) as stream:
             stream.write(file)
+        entries = [entry for some, _ in blocks for entry in some]
         return self._described(output.location, len(file), content, spec_id, struct, entries, writer)
 
     def _header(self, content: ManifestContent, spec: PartitionSpec) -> dict[str, str]:
@@ -301,6 +322,20 @@ class ManifestWriter:
         )
 
 
+def _cut(blocks: Sequence[_Block], target_bytes: int, most: int) -> list[list[_Block]]:
+    """Cut blocks into parts of about equal bytes. None is empty."""
+    total = sum(len(block) for _, block in blocks)
+    count = max(1, min(most, -(-total // target_bytes)))
+    parts: dict[int, list[_Block]] = {}
+    before = 0
+    for each in blocks:
+        # A block belongs to the part in which its middle lies.
+        middle = before + len(each[1]) // 2
+        parts.setdefault(middle * count // max(total, 1), []).append(each)
+        before += len(each[1])
+    return list(parts.values())
+
+
 def _entry_schema(version: int, fields: Iterable[NestedField], partition: StructType) -> Schema:
     data_file = StructType(
         *[NestedField(102, "partition", partition, required=True) if field.field_id == 102 else field for field in fields]
@@ -311,6 +346,12 @@ def _entry_schema(version: int, fields: Iterable[NestedField], partition: Struct
             for field in MANIFEST_ENTRY_SCHEMAS[1 if version == 1 else 2].fields
         ]
     )
+
+
+def data_file_type(metadata: TableMetadata, spec_id: int) -> AvroType:
+    """The plain Avro type of the `data_file` of our manifests' entries."""
+    schema = plain_schema(_avro_schema(metadata.format_version, partition_struct(metadata, spec_id)))
+    return next(field["type"] for field in schema["fields"] if field["field-id"] == 2)
 
 
 def _avro_schema(version: int, partition: StructType) -> AvroType:

@@ -67,5 +67,15 @@ class _Field:
         return PartitionFieldSummary(self.contains_null, self.contains_nan, low, high)
 
 
+def partition_order(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The place of partition values among those of the same spec, for sorting: by the first field, then by the second, and so on.
+
+    NULL comes first and NaN last.
+    """
+    return tuple(
+        (0,) if value is None else (2,) if isinstance(value, float) and math.isnan(value) else (1, _order(value)) for value in values
+    )
+
+
 def _order(value: Any) -> Any:
     return (value, math.copysign(1, value)) if isinstance(value, float) else value

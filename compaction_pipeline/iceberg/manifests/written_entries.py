@@ -25,7 +25,7 @@ from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecod
 _DATA_FILE = 2
 _PARTITION = 102
 _BLOCK_SIZE = 64 << 20
-_DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
+DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
 """Defaults of two fields of a data file, by field id.
 
 v2 requires `content`, which v1 lacks: its files are data files. v1 requires `block_size_in_bytes`, which v2 lacks: no reader uses it.
@@ -140,7 +140,7 @@ class _Source:
     def __init__(self, kind: AvroType, partition_type: AvroType | None, target: AvroType, partition: StructType) -> None:
         self.type = kind
         self.partition_type = partition_type
-        self.carrier = RecordCarrier(kind, target, _DEFAULTS)
+        self.carrier = RecordCarrier(kind, target, DEFAULTS)
         self.partitions = PartitionDecoder(partition_type, partition)
         self.block = fastavro.parse_schema({"type": "array", "items": kind})
 

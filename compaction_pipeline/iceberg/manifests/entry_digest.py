@@ -1,0 +1,57 @@
+"""Compares live entries before and after their manifests are rewritten: how many they are, and a digest over all that they say.
+
+The digest does not depend on the order of the entries, nor on which manifests they stand in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from pyiceberg.manifest import ManifestEntry
+from pyiceberg.table.metadata import TableMetadata
+
+from compaction_pipeline.formats.avro.carry import RecordCarrier
+from compaction_pipeline.iceberg.manifests.entries import data_file_type
+from compaction_pipeline.iceberg.manifests.written_entries import DEFAULTS
+
+_DIGEST_BYTES = 16
+
+
+class EntryDigest:
+    """The count and the digest of entries that `read_entries` has read. Equal entries that are live twice count twice.
+
+    Each field of a `data_file` counts with its bytes, in the form that our own manifests have. `EntryWriter` proves with another decoder
+    that this form says the same as the bytes of the source.
+    """
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+        self._carriers: dict[tuple[int, int], tuple[Any, RecordCarrier]] = {}
+        self.count = 0
+        self.total = 0
+
+    def add(self, entries: Iterable[ManifestEntry]) -> None:
+        """Add live entries of one manifest. Their status does not count."""
+        for entry in entries:
+            file: Any = entry.data_file
+            numbers = (file.spec_id, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
+            said = hashlib.blake2b(repr(numbers).encode(), digest_size=_DIGEST_BYTES)
+            said.update(self._carrier(file)(file.raw, 0, len(file.raw)))
+            # A sum counts an entry that is there twice. An exclusive or would forget both.
+            self.total = (self.total + int.from_bytes(said.digest(), "big")) % (1 << 8 * _DIGEST_BYTES)
+            self.count += 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EntryDigest) and (self.count, self.total) == (other.count, other.total)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _carrier(self, file: Any) -> RecordCarrier:
+        # The type is kept beside its id, because another object may get the id of one that is gone.
+        known = self._carriers.get((id(file.type), file.spec_id))
+        if known is None:
+            carrier = RecordCarrier(file.type, data_file_type(self._metadata, file.spec_id), DEFAULTS)
+            known = self._carriers[id(file.type), file.spec_id] = (file.type, carrier)
+        return known[1]
