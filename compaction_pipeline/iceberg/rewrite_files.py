@@ -28,7 +28,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import Table
 from pyiceberg.table.locations import load_location_provider
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.statistics import StatisticsFile
@@ -50,6 +50,7 @@ from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.manifests.entries import CarriedFile, ManifestWriter, entry_of
 from compaction_pipeline.iceberg.manifests.lists import write_manifests
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
+from compaction_pipeline.iceberg.manifests.row_ids import with_row_ids
 
 _ENTRIES_PER_MANIFEST = 20_000
 """A manifest then has about 8 MB, which is Iceberg's own target. Several manifests can be read in parallel."""
@@ -251,6 +252,12 @@ class Transaction:
 
         writer = ManifestWriter(io, metadata, snapshot_id, sequence_number, new_path)
         manifests, summary = make(Making(metadata, parent, self._manifests_of(parent), snapshot_id, writer))
+        row_ids: dict[str, int] = {}
+        if isinstance(metadata, TableMetadataV3):
+            # Ids are given away although no new row needs them, as Iceberg's Java library does. They are never pinned to lower ones.
+            first = metadata.next_row_id or 0
+            manifests, behind = with_row_ids(manifests, first)
+            row_ids = {"first_row_id": first, "added_rows": behind - first}
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent.snapshot_id if parent else None,
@@ -260,6 +267,7 @@ class Transaction:
             timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
             summary=summary,
             schema_id=metadata.current_schema_id,
+            **row_ids,
         )
         written.append(snapshot.manifest_list)
         self._on_step("before-manifest-list")

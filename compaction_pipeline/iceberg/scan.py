@@ -75,12 +75,14 @@ def unpartitioned_spec_ids(metadata: TableMetadata) -> frozenset[int]:
     return frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
 
 
-def refusal_of_contents(metadata: TableMetadata) -> str | None:
+def refusal_of_contents(metadata: TableMetadata, newest: int = 2) -> str | None:
     """Why we neither compact this table nor merge changes into it, as far as its metadata tells. Avro, ORC and encrypted files are found in
-    the manifests; `refusal_of_part` in `iceberg/plain_tables.py` says which tables are part of a keyed one."""
+    the manifests; `refusal_of_part` in `iceberg/plain_tables.py` says which tables are part of a keyed one. `newest` is the newest format
+    that the caller writes."""
     properties: Mapping[str, str] = metadata.properties
-    if metadata.format_version > 2:
-        return f"format version is {metadata.format_version} but must be 1 or 2: this version does not write newer formats"
+    if metadata.format_version > newest:
+        known = " or ".join((", ".join(map(str, range(1, newest))), str(newest)))
+        return f"format version is {metadata.format_version} but must be {known}: this version does not write newer formats"
     if _ENCRYPTION_KEY in properties:
         return f"'{_ENCRYPTION_KEY}' is {properties[_ENCRYPTION_KEY]!r}: files of an encrypted table cannot be read or written"
     for place in (metadata.location, data_folder(metadata.location, properties), properties.get("write.metadata.path", "")):

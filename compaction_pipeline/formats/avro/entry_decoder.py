@@ -55,6 +55,7 @@ class DecodedEntry(NamedTuple):
     equality_ids: Sequence[int] | None
     sort_order_id: int | None
     referenced_data_file: str | None
+    first_row_id: int | None
     data_file: bytes | None
 
 
@@ -72,6 +73,7 @@ _FILE_SLOTS = {
     135: "equality_ids",
     140: "sort_order_id",
     143: "referenced_data_file",
+    142: "first_row_id",
 }
 """Field ids of the spec's manifest entry and data file, and the slots into which they are read."""
 

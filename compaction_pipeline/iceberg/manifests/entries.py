@@ -1,4 +1,4 @@
-"""Reads and writes manifests with every field of the spec's v2 entries, `referenced_data_file` (143) included.
+"""Reads and writes manifests with every field of the spec's entries, `referenced_data_file` (143) included.
 
 PyIceberg's own entry schema lacks field 143, so a delete manifest that is written again would lose it. It also declares `equality_ids` as
 list<long>, which makes a table unreadable in Java. An entry that is carried over keeps the bytes of its `data_file` (`avro.carry`). Before
@@ -38,6 +38,7 @@ from compaction_pipeline.formats.avro.frames import frame_of, packed
 from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, named_once, plain_schema
 from compaction_pipeline.iceberg.manifests.partition_statistics import PartitionStatistics
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct, schema_of_spec
+from compaction_pipeline.iceberg.manifests.row_ids import RowIds, first_row_id_of
 from compaction_pipeline.iceberg.manifests.written_entries import EntryWriter
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
@@ -52,6 +53,9 @@ DATA_FILE_FIELDS: tuple[NestedField, ...] = (
     _REFERENCED_DATA_FILE,
 )
 """The fields of `data_file` in a v2 manifest entry, in the order of the slots of a `DataFile` record."""
+
+_DATA_FILE_FIELDS_V3 = (*DATA_FILE_FIELDS, *(field for field in DATA_FILE_TYPE[3].fields if field.field_id in (142, 144, 145)))
+"""v3 adds the id of the first row of a data file, and the place of a deletion vector in its file."""
 
 CONTENTS: Mapping[FileContent, DataFileContent] = {
     FileContent.DATA: DataFileContent.DATA,
@@ -73,6 +77,8 @@ class CarriedFile:
     partition: bytes | None
     type: AvroType
     partition_type: AvroType | None
+    first_row_id: int | None = None
+    """The row id of its first row in a table of format v3, inherited or not; None when its rows have no ids."""
 
 
 @looked_at_twice
@@ -88,7 +94,8 @@ def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) 
     with_what = f"manifest {manifest.manifest_path}"
     with readable(with_what):
         decoder = ManifestDecoder(content)
-        entries = [_carried(entry, decoder, manifest) for entry in decoder.entries(whole=True)]
+        row_ids = RowIds(first_row_id_of(manifest))
+        entries = [_carried(entry, decoder, manifest, row_ids) for entry in decoder.entries(whole=True)]
     check_live_count(manifest, sum(entry.status != ManifestEntryStatus.DELETED for entry in entries))
     return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED] if live_only else entries
 
@@ -111,7 +118,7 @@ def readable(what: str) -> Iterator[None]:
         raise StorageUnavailable(f"{what} is corrupt: {error}; restore it or roll the table back") from error
 
 
-def _carried(entry: DecodedEntry, decoder: ManifestDecoder, manifest: ManifestFile) -> ManifestEntry:
+def _carried(entry: DecodedEntry, decoder: ManifestDecoder, manifest: ManifestFile, row_ids: RowIds) -> ManifestEntry:
     assert entry.data_file is not None
     file = CarriedFile(
         DataFileContent(entry.content or 0),
@@ -123,6 +130,7 @@ def _carried(entry: DecodedEntry, decoder: ManifestDecoder, manifest: ManifestFi
         entry.partition,
         decoder.data_file_type,
         decoder.partition_type,
+        row_ids.of(entry),
     )
     inherits = manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED
     inherited = manifest.sequence_number if inherits else None
@@ -356,5 +364,6 @@ def data_file_type(metadata: TableMetadata, spec_id: int) -> AvroType:
 
 def _avro_schema(version: int, partition: StructType) -> AvroType:
     """The schema of our manifests as Avro's JSON."""
-    schema = _entry_schema(version, DATA_FILE_TYPE[1].fields if version == 1 else DATA_FILE_FIELDS, partition)
+    fields = {1: DATA_FILE_TYPE[1].fields, 2: DATA_FILE_FIELDS}.get(version, _DATA_FILE_FIELDS_V3)
+    schema = _entry_schema(version, fields, partition)
     return named_once(AvroSchemaConversion().iceberg_to_avro(schema, schema_name="manifest_entry"))

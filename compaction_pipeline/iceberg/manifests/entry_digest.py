@@ -12,9 +12,8 @@ from typing import Any
 from pyiceberg.manifest import ManifestEntry
 from pyiceberg.table.metadata import TableMetadata
 
-from compaction_pipeline.formats.avro.carry import RecordCarrier
 from compaction_pipeline.iceberg.manifests.entries import data_file_type
-from compaction_pipeline.iceberg.manifests.written_entries import DEFAULTS
+from compaction_pipeline.iceberg.manifests.written_entries import FileCarrier
 
 _DIGEST_BYTES = 16
 
@@ -28,17 +27,21 @@ class EntryDigest:
 
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata
-        self._carriers: dict[tuple[int, int], tuple[Any, RecordCarrier]] = {}
+        self._carriers: dict[tuple[int, int], tuple[Any, FileCarrier]] = {}
         self.count = 0
         self.total = 0
 
-    def add(self, entries: Iterable[ManifestEntry]) -> None:
-        """Add live entries of one manifest. Their status does not count."""
+    def add(self, entries: Iterable[ManifestEntry], *, are_new: bool = False) -> None:
+        """Add live entries of one manifest. Their status does not count.
+
+        No manifest list has given first row ids to manifests that `are_new`, so the ids that stand in their entries count.
+        """
         for entry in entries:
             file: Any = entry.data_file
             numbers = (file.spec_id, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
             said = hashlib.blake2b(repr(numbers).encode(), digest_size=_DIGEST_BYTES)
-            said.update(self._carrier(file)(file.raw, 0, len(file.raw)))
+            carrier = self._carrier(file)
+            said.update(carrier.stored(file) if are_new else carrier.carried(file))
             # A sum counts an entry that is there twice. An exclusive or would forget both.
             self.total = (self.total + int.from_bytes(said.digest(), "big")) % (1 << 8 * _DIGEST_BYTES)
             self.count += 1
@@ -48,10 +51,10 @@ class EntryDigest:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _carrier(self, file: Any) -> RecordCarrier:
+    def _carrier(self, file: Any) -> FileCarrier:
         # The type is kept beside its id, because another object may get the id of one that is gone.
         known = self._carriers.get((id(file.type), file.spec_id))
         if known is None:
-            carrier = RecordCarrier(file.type, data_file_type(self._metadata, file.spec_id), DEFAULTS)
+            carrier = FileCarrier(file.type, data_file_type(self._metadata, file.spec_id))
             known = self._carriers[id(file.type), file.spec_id] = (file.type, carrier)
         return known[1]

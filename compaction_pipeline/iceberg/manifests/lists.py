@@ -19,10 +19,12 @@ from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestContent, ManifestFile, PartitionFieldSummary, write_manifest_list
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.formats.avro.carry import encoded
 from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
-from compaction_pipeline.formats.avro.frames import read_frame
+from compaction_pipeline.formats.avro.frames import read_frame, write_frame
 from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, long_bytes, nullable, plain_schema, type_name
 from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
 from compaction_pipeline.iceberg.manifests.entries import readable
@@ -30,8 +32,8 @@ from compaction_pipeline.iceberg.second_look import looked_at_twice
 
 _CONTENT = 517
 _PARTITIONS = 507
-_FIELDS = (500, 501, 502, _CONTENT, 515, 516, 503, 504, 505, 506, 512, 513, 514, _PARTITIONS, 519)
-"""The field ids of a `ManifestFile`'s slots."""
+_FIELDS = (500, 501, 502, _CONTENT, 515, 516, 503, 504, 505, 506, 512, 513, 514, _PARTITIONS, 519, 520)
+"""The field ids of a `ManifestFile`'s slots. PyIceberg's own ones end before the last, which is that of format v3."""
 _SUMMARY_FIELDS = (509, 518, 510, 511)
 _DEFAULTS = {_CONTENT: 0, 515: 0, 516: 0}
 """The values of fields that lists of v1 lack: the manifests hold data files, without sequence numbers."""
@@ -86,18 +88,7 @@ def _inline(io: FileIO, path: str, snapshot_id: int) -> ManifestFile:
 def write_manifests(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
     """Write the manifest list of a snapshot. Raises TableRefused, before anything is written, if it would not hold what it should."""
     path = snapshot.manifest_list
-    memory = _Memory(path)
-    with write_manifest_list(
-        format_version=metadata.format_version,
-        output_file=memory,
-        snapshot_id=snapshot.snapshot_id,
-        parent_snapshot_id=snapshot.parent_snapshot_id,
-        sequence_number=snapshot.sequence_number,
-        # PyIceberg's type allows only Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
-        avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
-    ) as writer:
-        writer.add_manifests(list(manifests))
-    content = memory.content()
+    content = _encoded_v3(metadata, snapshot, manifests) if metadata.format_version > 2 else _encoded(metadata, snapshot, manifests)
     written = _decoded(content)
     known = {field.field_id for field in MANIFEST_LIST_FILE_SCHEMAS[metadata.format_version].fields}
     for number, (was, now) in enumerate(zip(manifests, written, strict=True)):
@@ -109,6 +100,47 @@ def write_manifests(io: FileIO, metadata: TableMetadata, snapshot: Snapshot, man
                 )
     with io.new_output(path).create(overwrite=True) as stream:
         stream.write(content)
+
+
+def _encoded(metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bytes:
+    """A manifest list of format v1 or v2, by PyIceberg."""
+    memory = _Memory(snapshot.manifest_list)
+    with write_manifest_list(
+        format_version=metadata.format_version,
+        output_file=memory,
+        snapshot_id=snapshot.snapshot_id,
+        parent_snapshot_id=snapshot.parent_snapshot_id,
+        sequence_number=snapshot.sequence_number,
+        # PyIceberg's type allows only Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
+        avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
+    ) as writer:
+        writer.add_manifests(list(manifests))
+    return memory.content()
+
+
+def _encoded_v3(metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> bytes:
+    """A manifest list of format v3, which PyIceberg does not write. Each manifest has the slot of its first row id."""
+    schema = AvroSchemaConversion().iceberg_to_avro(MANIFEST_LIST_FILE_SCHEMAS[3], schema_name="manifest_file")
+    kind = plain_schema(schema)
+    parent = snapshot.parent_snapshot_id
+    header = {
+        "snapshot-id": str(snapshot.snapshot_id),
+        "parent-snapshot-id": "null" if parent is None else str(parent),
+        "sequence-number": str(snapshot.sequence_number),
+        "first-row-id": str(snapshot.first_row_id),
+        "format-version": "3",
+        "avro.codec": metadata.properties.get("write.avro.compression-codec", "gzip"),
+        "avro.schema": json.dumps(schema),
+    }
+    block = b"".join(encoded(kind, _values(one)) for one in manifests)
+    return write_frame(header, [(len(manifests), block)] if manifests else [])
+
+
+def _values(manifest: ManifestFile) -> dict[int, Any]:
+    values = {number: manifest[place] for place, number in enumerate(_FIELDS)}
+    partitions = values[_PARTITIONS]
+    listed = None if partitions is None else [{number: each[at] for at, number in enumerate(_SUMMARY_FIELDS)} for each in partitions]
+    return {**values, _PARTITIONS: listed, _CONTENT: int(values[_CONTENT])}
 
 
 def _plain(value: Any) -> Any:

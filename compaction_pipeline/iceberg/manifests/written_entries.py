@@ -24,6 +24,7 @@ from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecod
 
 _DATA_FILE = 2
 _PARTITION = 102
+FIRST_ROW_ID = 142
 _BLOCK_SIZE = 64 << 20
 DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
 """Defaults of two fields of a data file, by field id.
@@ -67,7 +68,7 @@ class EntryWriter:
                 number = field["field-id"]
                 if number == _DATA_FILE:
                     file: Any = entry.data_file
-                    parts.append(encoded(self._file, self._plain(file)) if source is None else source.carrier(file.raw, 0, len(file.raw)))
+                    parts.append(encoded(self._file, self._plain(file)) if source is None else source.carried(file))
                 else:
                     parts.append(encoded(field["type"], _of_entry(entry, number)))
         block = b"".join(parts)
@@ -108,7 +109,9 @@ class EntryWriter:
                 expected += [self._plain(entry.data_file) for entry in some]
             else:
                 read = _read(source.block, len(some), b"".join(_raw(entry.data_file) for entry in some))
-                expected += [_by_id(source.type, each) for each in read]
+                # An id that was inherited is written out, because the file is in another manifest now.
+                given = [source.row_id(entry.data_file) for entry in some]
+                expected += [{**_by_id(source.type, each), **ids} for each, ids in zip(read, given, strict=True)]
         for entry, raw, wanted in zip(entries, written, expected, strict=True):
             got = _by_id(self._schema, raw)
             file = _by_id(self._file, got.pop(_DATA_FILE))
@@ -134,13 +137,38 @@ class EntryWriter:
             _compare(entry, number, _exact(value[field["name"]], decimal), _exact(old.get(number), decimal))
 
 
-class _Source:
+class FileCarrier:
+    """Carries each `data_file` of one manifest into another schema. In format v3 the first row id is written out."""
+
+    def __init__(self, kind: AvroType, target: AvroType) -> None:
+        self._carrier = RecordCarrier(kind, target, DEFAULTS)
+        places = [(place, field["type"]) for place, field in enumerate(target["fields"]) if field["field-id"] == FIRST_ROW_ID]
+        self._row_id = places[0] if places else None
+
+    def row_id(self, file: Any) -> dict[int, int | None]:
+        """The first row id of a `CarriedFile` by its field id; nothing when the target has no row ids."""
+        return {} if self._row_id is None else {FIRST_ROW_ID: file.first_row_id}
+
+    def carried(self, file: Any) -> bytes:
+        """The bytes of a `CarriedFile` in the target."""
+        fields = self._carrier.fields(file.raw)
+        if self._row_id is not None:
+            place, kind = self._row_id
+            fields[place] = encoded(kind, file.first_row_id)
+        return b"".join(fields)
+
+    def stored(self, file: Any) -> bytes:
+        """The same bytes, with the first row id as it stands in the source."""
+        return b"".join(self._carrier.fields(file.raw))
+
+
+class _Source(FileCarrier):
     """A manifest from which entries are carried."""
 
     def __init__(self, kind: AvroType, partition_type: AvroType | None, target: AvroType, partition: StructType) -> None:
+        super().__init__(kind, target)
         self.type = kind
         self.partition_type = partition_type
-        self.carrier = RecordCarrier(kind, target, DEFAULTS)
         self.partitions = PartitionDecoder(partition_type, partition)
         self.block = fastavro.parse_schema({"type": "array", "items": kind})
 

@@ -36,6 +36,7 @@ from compaction_pipeline.core.upkeep.manifests import (
 )
 from compaction_pipeline.core.upkeep.ports.manifests import ManifestFigures, ManifestsOutcome
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 from compaction_pipeline.iceberg.commit.attempts import (
     Committed,
     Failure,
@@ -190,7 +191,7 @@ class _Rewrite:
         self._on_step("before-load")
         loaded = self._catalogs.load(self._table)
         self._on_step("after-load")
-        refusal = refusal_of_part(self._catalogs, self._table, loaded) or refusal_of_contents(loaded.metadata)
+        refusal = refusal_of_part(self._catalogs, self._table, loaded) or _refusal_of_format(loaded)
         if refusal is not None:
             raise TableRefused(f"the manifests of table {self._table} are not rewritten: {refusal}")
         return loaded
@@ -254,13 +255,20 @@ class _Made:
         written = making.writer.write_parts(content, group.spec_id, ordered, self.rules.target_bytes, max(group.parts, 1))
         self.on_step("after-manifest")
         for manifest in written:
-            after.add(read_entries(io, manifest))
+            after.add(read_entries(io, manifest), are_new=True)
         if before != after:
             raise TableRefused(
                 f"{before.count} live entries of {len(group.manifests)} manifests of {'.'.join(self.loaded.name())} would become "
                 f"{after.count} entries that say something else: nothing was committed; please report it"
             )
         return written, before.count
+
+
+def _refusal_of_format(loaded: Table) -> str | None:
+    refusal = refusal_of_contents(loaded.metadata, newest=3)
+    if refusal is None and loaded.metadata.format_version > 2 and not isinstance(loaded.catalog, BoundedRestCatalog):
+        return "format version is 3, and only REST catalogs write the metadata of this format themselves"
+    return refusal
 
 
 def _existing(metadata: TableMetadata, entry: ManifestEntry) -> ManifestEntry:
