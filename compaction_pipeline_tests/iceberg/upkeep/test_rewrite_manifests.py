@@ -18,11 +18,14 @@ from pyiceberg.types import DoubleType, LongType, NestedField
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.errors import CommitRefused, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.manifests import ManifestRules, decide_manifests
 from compaction_pipeline.core.upkeep.ports.manifests import ManifestsOutcome
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.manifests import entries as written
 from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, entry_of
 from compaction_pipeline.iceberg.upkeep import rewrite_manifests as module
@@ -31,6 +34,7 @@ from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifest
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake, LakeTable
 from compaction_pipeline_tests.iceberg.test_commit_outcomes import Faulty, metadata_files, silence_after, silence_before
 from compaction_pipeline_tests.iceberg.upkeep.manifest_entries import live_entries
+from compaction_pipeline_tests.rest_catalog import rest_server
 from compaction_pipeline_tests.scenarios.soundness import faults
 
 FEW = {"commit.manifest.min-count-to-merge": "3"}
@@ -74,7 +78,8 @@ def test_many_manifests_become_one_and_every_entry_says_the_same(lake: Lake, ver
     outcome = rewrite(t)
     assert (outcome.state, outcome.attempts) == (CommitState.COMMITTED, 1)
     assert (outcome.figures.created, outcome.figures.kept, outcome.figures.replaced, outcome.figures.entries) == (1, 0, 7, 7)
-    assert len(manifests(t)) == 1
+    (made,) = manifests(t)
+    assert (made.added_files_count, made.existing_files_count, made.deleted_files_count, made.existing_rows_count) == (0, 7, 0, 14)
     assert live_entries(t.table) == entries
     assert rows_of(t) == rows
     assert faults(t.table) == []
@@ -224,21 +229,20 @@ def test_a_second_rewrite_has_nothing_to_do(lake: Lake) -> None:
     assert (t.table.metadata.current_snapshot_id, metadata_files(lake)) == (head, files)
 
 
-def test_manifests_whose_files_were_all_removed_go(lake: Lake) -> None:
-    t = lake.table(properties=FEW)
-    for number in range(5):
+def test_a_manifest_that_only_lists_removed_files_goes_with_the_others(lake: Lake) -> None:
+    t = lake.table(properties={"commit.manifest.min-count-to-merge": "4"})
+    for number in range(4):
         t.ids(number)
-    t.commit(t.merge())
-    assert rewrite(t).state is CommitState.NOTHING
-    with t.table.transaction() as change:
-        change.delete("id >= 0")
-    for _ in range(3):
-        with t.table.transaction() as change:
-            change.append(t.table.scan().to_arrow().slice(0, 0))
-    entries = live_entries(t.table.refresh())
-    rewrite(t, "rewrite-2")
+    with t.table.refresh().transaction() as change:
+        change.delete("id == 2")
+    live = [bool(one.has_existing_files() or one.has_added_files()) for one in manifests(t)]
+    assert sorted(live) == [False, True, True, True]
+    entries = live_entries(t.table)
+    outcome = rewrite(t)
+    assert (outcome.figures.created, outcome.figures.replaced, outcome.figures.entries) == (1, 4, 3)
+    assert [one.deleted_files_count for one in manifests(t)] == [0]
     assert live_entries(t.table) == entries
-    assert t.live_ids() == []
+    assert t.live_ids() == [0, 1, 3]
 
 
 def test_a_table_without_a_snapshot_has_nothing_to_do(lake: Lake) -> None:
@@ -377,6 +381,21 @@ def test_a_refused_table_is_refused_in_words(lake: Lake, properties: dict[str, s
 def test_a_table_that_is_gone_is_not_found(lake: Lake) -> None:
     with pytest.raises(NotFoundError):
         rewriter(lake).rewrite(TableIdentifier("lake", ("db",), "none"), "rewrite-1", {})
+
+
+@pytest.mark.parametrize("status", [403, 400])
+def test_a_refusal_of_a_rest_catalog_changes_nothing_and_leaves_nothing(lake: Lake, status: int) -> None:
+    t = filled(lake)
+    files = metadata_files(lake)
+    with rest_server(lake.catalog) as server:
+        catalogs = Catalogs(lambda name: CatalogEntry(name, {"type": "rest", "uri": server.uri}), RequestLimits(60, 60, 60))
+        server.commits = [lambda call: call.answer(status, {"error": {"message": "no", "type": "Forbidden", "code": status}})]
+        with pytest.raises(CommitRefused, match="then rewrite the manifests again"):
+            IcebergManifestRewriter(catalogs).rewrite(t.identifier, RecordId("rewrite-1"), {})
+        assert metadata_files(lake) == files
+        done = IcebergManifestRewriter(catalogs).rewrite(t.identifier, RecordId("rewrite-2"), {})
+    assert (done.state, done.figures.created) == (CommitState.COMMITTED, 1)
+    assert t.live_ids() == [0, 1, 2, 3]
 
 
 # ---- the proof -----------------------------------------------------------------------------------------------------------
