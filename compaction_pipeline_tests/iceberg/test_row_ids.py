@@ -124,10 +124,12 @@ def test_a_digest_sees_an_id_that_is_another(t: LakeTable) -> None:
 def test_new_manifests_take_ids_for_all_their_rows_and_delete_manifests_none(t: LakeTable) -> None:
     data, deletes = listed(t, ManifestContent.DATA), listed(t, ManifestContent.DELETES)
     kept = listed(t, ManifestContent.DATA, first_row_id=4)[0]
-    given, behind = with_row_ids([*data, *deletes, kept], 100)
-    rows = [(one.added_rows_count or 0) + (one.existing_rows_count or 0) for one in data]
-    assert [first_row_id_of(one) for one in given] == [100, 100 + rows[0], 100 + rows[0] + rows[1], None, 4]
-    assert behind == 100 + sum(rows) == 106
+    # Six rows of existing files, then those of files that were added.
+    made = written(t, as_v3(t), moved(data_entries(t), 11, 12, 13))
+    given, behind = with_row_ids([made, *data, *deletes, kept], 100)
+    rows = [one.added_rows_count or 0 for one in data]
+    assert [first_row_id_of(one) for one in given] == [100, 106, 106 + rows[0], 106 + rows[0] + rows[1], None, 4]
+    assert behind == 106 + sum(rows) == 112
 
 
 def test_a_list_of_v3_gives_back_what_was_written(t: LakeTable) -> None:
