@@ -15,7 +15,7 @@ from compaction_pipeline.core.leases.ports import HeldLeases
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.manifests import ManifestPlan
-from compaction_pipeline.core.upkeep.ports import ManifestRewriter, ManifestsOutcome
+from compaction_pipeline.core.upkeep.ports.manifests import ManifestRewriter, ManifestsOutcome
 
 _LOG = logging.getLogger(__name__)
 

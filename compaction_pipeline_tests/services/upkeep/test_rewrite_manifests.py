@@ -12,7 +12,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.manifests import ManifestPlan
-from compaction_pipeline.core.upkeep.ports import ManifestsOutcome
+from compaction_pipeline.core.upkeep.ports.manifests import ManifestsOutcome
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
 from compaction_pipeline.services.upkeep.rewrite_manifests import RewriteManifests
 from compaction_pipeline_tests.iceberg.lake import LakeTable
