@@ -14,43 +14,10 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.formats.file_io.s3_stores import DEFAULT_LIMITS
-from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
+from compaction_pipeline_tests.iceberg.faulty_catalog import Faulty, metadata_files, refused_after_success, silence_after, silence_before
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
-
-
-class Faulty:
-    """Replaces a catalog's `commit_table`, and causes faults in its first calls."""
-
-    def __init__(self, catalog: Catalog, *plans: Callable[[Callable[[], Any]], Any]) -> None:
-        self.calls = 0
-        real = catalog.commit_table
-
-        def commit_table(table: Any, requirements: Any, updates: Any) -> Any:
-            def swap() -> Any:
-                return real(table, requirements, updates)
-
-            plan = plans[self.calls] if self.calls < len(plans) else None
-            self.calls += 1
-            return swap() if plan is None else plan(swap)
-
-        # The catalog is this test's own.
-        catalog.commit_table = commit_table
-
-
-def silence_before(swap: Callable[[], Any]) -> Any:
-    raise CommitStateUnknownException("gateway timeout")
-
-
-def silence_after(swap: Callable[[], Any]) -> Any:
-    swap()
-    raise ConnectionResetError("peer went away")
-
-
-def refused_after_success(swap: Callable[[], Any]) -> Any:
-    swap()
-    raise CommitFailedException("a retry of the transport met its own success")
 
 
 def filled(lake: Lake) -> LakeTable:
@@ -58,10 +25,6 @@ def filled(lake: Lake) -> LakeTable:
     t.ids(1)
     t.ids(2)
     return t
-
-
-def metadata_files(lake: Lake) -> set[str]:
-    return {path.name for path in (lake.folder / "wh").rglob("metadata/*.avro")}
 
 
 def test_a_lost_race_is_tried_again_from_a_fresh_load(lake: Lake) -> None:

@@ -31,8 +31,8 @@ from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, entry_
 from compaction_pipeline.iceberg.upkeep import rewrite_manifests as module
 from compaction_pipeline.iceberg.upkeep.manifests import listed
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
+from compaction_pipeline_tests.iceberg.faulty_catalog import Faulty, metadata_files, silence_after, silence_before
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake, LakeTable
-from compaction_pipeline_tests.iceberg.test_commit_outcomes import Faulty, metadata_files, silence_after, silence_before
 from compaction_pipeline_tests.iceberg.upkeep.manifest_entries import live_entries
 from compaction_pipeline_tests.rest_catalog import rest_server
 from compaction_pipeline_tests.scenarios.soundness import faults
