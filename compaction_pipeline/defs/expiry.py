@@ -1,13 +1,18 @@
-"""Expires the snapshots of tables that ask for it, once an hour."""
+"""Expires the snapshots of tables that ask for it, when something is due."""
 
 # This module has no `from __future__ import annotations`. Dagster compares the annotation of an op's context, so it must not be a string.
 
 import dagster as dg
 
+from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.defs.names import EXPIRE_JOB, Names
+from compaction_pipeline.defs.names import EXPIRE_JOB, MACHINE_TAGS, Names
 from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.resources import services_of
+from compaction_pipeline.defs.runs import active_run
+from compaction_pipeline.defs.ticks import ticking
+
+_EVERY_SECONDS = 600
 
 
 def expire_job(names: Names) -> dg.JobDefinition:
@@ -25,15 +30,28 @@ def expire_job(names: Names) -> dg.JobDefinition:
     )
 
 
-def expire_schedule(names: Names, job: dg.JobDefinition) -> dg.ScheduleDefinition:
-    """The schedule of this job."""
-    return dg.ScheduleDefinition(
-        name=names.of("compaction_expire_schedule"),
-        job=job,
-        cron_schedule="17 * * * *",
-        default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Expires snapshots once an hour, in tables whose property `table-expire.enabled` is true.",
+def expiry_sensor(names: Names) -> dg.SensorDefinition:
+    """The sensor `expiry_sensor`."""
+    return ticking(
+        names,
+        "expiry_sensor",
+        _tick,
+        job_name=EXPIRE_JOB,
+        every=_EVERY_SECONDS,
+        description="Asks for a run of `expire_snapshots_job` when a table with `table-expire.enabled` has old snapshots, or when files "
+        "need not wait any more.",
     )
+
+
+def _tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
+    due = services.expire_tables.due()
+    if not due:
+        return dg.SensorResult(skip_reason="no table has snapshots that may be old, or files whose grace time is over")
+    text = f"{count_text(len(due), 'table')} due, e.g. {due[0]}"
+    serving = active_run(context.instance, names.of(EXPIRE_JOB))
+    if serving is not None:
+        return dg.SensorResult(skip_reason=f"{text}; run {serving[:8]} is at it")
+    return dg.SensorResult(run_requests=[dg.RunRequest(tags=MACHINE_TAGS)])
 
 
 def _expire(names: Names, context: dg.OpExecutionContext) -> None:

@@ -11,7 +11,7 @@ from compaction_pipeline.defs.check_sensor import check_sensor
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
 from compaction_pipeline.defs.choices import Choices
-from compaction_pipeline.defs.expiry import expire_job, expire_schedule
+from compaction_pipeline.defs.expiry import expire_job, expiry_sensor
 from compaction_pipeline.defs.group_jobs import add_group_job, change_group_job, drain_group_job
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
@@ -47,7 +47,7 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
     settings = choices.load_settings()
     names = Names.of_setting(settings.asset_prefix, choices.name_prefix)
     checked = checked_assets(names, choices, settings.home)
-    retire, expire = retire_job(names), expire_job(names)
+    retire = retire_job(names)
     resources: dict[str, Any] = {names.compaction: with_choices(Compaction, choices=choices, names=names)}
     if pyspark != OF_PROJECT:
         resources[PYSPARK] = spark_of_settings(choices.spark) if pyspark is None else pyspark
@@ -72,7 +72,7 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
             change_group_job(names),
             drain_group_job(names),
             retire,
-            expire,
+            expire_job(names),
         ],
         sensors=[
             snapshot_sensor(names, settings),
@@ -82,10 +82,11 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
             keeper_sensor(names, settings),
             catalog_sensor(names, settings),
             check_sensor(names),
+            expiry_sensor(names),
             queue_sensor(names),
             failure_sensor(names),
         ],
-        schedules=[retire_schedule(names, retire), expire_schedule(names, expire)],
+        schedules=[retire_schedule(names, retire)],
         resources=resources,
         # Spark works in parallel already. A process for each step would start a JVM each.
         executor=dg.in_process_executor if with_executor else None,

@@ -6,8 +6,10 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.definitions import defs
 from compaction_pipeline_tests.defs.executed import failure, run
 from compaction_pipeline_tests.defs.lake import Lake
+from compaction_pipeline_tests.defs.ticks import Tick, reason
 
 
 def asks_for_expiry(lake: Lake, services: Services, age_ms: str) -> None:
@@ -50,3 +52,23 @@ def test_a_table_that_cannot_be_expired_fails_the_run_with_its_reason(
     assert not result.success
     assert "the snapshots of 1 table were not expired" in str(failure(result))
     assert "history.expire.max-snapshot-age-ms" in capfd.readouterr().err
+
+
+def test_the_sensor_asks_for_a_run_only_while_something_is_due(
+    lake: Lake, services: Services, instance: dg.DagsterInstance, tick: Tick
+) -> None:
+    services.one_table.refresh(Lake.identifier)
+    assert "no table has snapshots that may be old" in reason(tick("expiry_sensor"))
+    asks_for_expiry(lake, services, "0")
+    assert len(tick("expiry_sensor").run_requests or ()) == 1
+    assert run(instance, "expire_snapshots_job").success
+    services.one_table.refresh(Lake.identifier)
+    # The table has changed, and its files wait for an hour.
+    assert run(instance, "expire_snapshots_job").success
+    assert "no table has snapshots that may be old" in reason(tick("expiry_sensor"))
+
+
+def test_the_sensor_asks_for_no_second_run(lake: Lake, services: Services, instance: dg.DagsterInstance, tick: Tick) -> None:
+    asks_for_expiry(lake, services, "0")
+    instance.create_run_for_job(defs.resolve_job_def("expire_snapshots_job"), status=dg.DagsterRunStatus.STARTED)
+    assert "1 table due, e.g. lake.shop.orders; run " in reason(tick("expiry_sensor"))
