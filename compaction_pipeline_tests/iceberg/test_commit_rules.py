@@ -18,6 +18,7 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.formats.avro.frames import read_frame
 from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import Lake
@@ -69,6 +70,21 @@ def test_a_merge_is_one_replace_snapshot_that_carries_the_record(lake: Lake) -> 
     assert (figures.files_before, figures.files_after, figures.delete_files_before, figures.delete_files_after) == (2, 1, 1, 0)
     assert (figures.input_files, figures.output_files, figures.delete_files_dropped) == (2, 1, 1)
     assert t.live_ids() == [1, 3]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("said", "avro"), [("uncompressed", "null"), ("UNCOMPRESSED", "null"), ("gzip", "deflate")])
+def test_manifests_of_a_commit_have_the_codec_of_the_table(lake: Lake, version: int, said: str, avro: str) -> None:
+    t = lake.table(version=version, properties={"write.avro.compression-codec": said})
+    t.ids(1)
+    t.ids(2)
+    assert t.commit(t.merge()).state is CommitState.COMMITTED
+    snapshot = t.table.refresh().current_snapshot()
+    assert snapshot is not None
+    for path in (snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(t.table.io))):
+        with t.table.io.new_input(path).open() as stream:
+            assert read_frame(stream.read()).meta["avro.codec"] == avro.encode()
+    assert t.live_ids() == [1, 2]
 
 
 def test_removed_files_stay_visible_as_deleted_with_their_own_sequences(lake: Lake) -> None:

@@ -15,6 +15,8 @@ from compaction_pipeline.formats.avro.values import DamagedAvro, UnknownAvro, lo
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+# PyIceberg knows no name for files that are not compressed. Iceberg's `write.avro.compression-codec` has one.
+_AVRO_NAMES = {**CODEC_MAPPING_ICEBERG_TO_AVRO, "uncompressed": "null"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +106,14 @@ def write_frame(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) ->
 
 def packed(block: bytes, codec: str) -> bytes:
     """The bytes of a block as they stand in a file of this codec, which is Iceberg's or Avro's name. Raises as `write_frame`."""
-    known = KNOWN_CODECS[_codec_name(codec)]
+    known = KNOWN_CODECS[codec_name(codec)]
     return block if known is None else bytes(known.compress(block)[0])
 
 
 def frame_of(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) -> bytes:
     """An Avro file of blocks that are `packed` already."""
     sync = os.urandom(_SYNC_BYTES)
-    header = {**meta, "avro.codec": _codec_name(meta["avro.codec"])}
+    header = {**meta, "avro.codec": codec_name(meta["avro.codec"])}
     parts = [_MAGIC, long_bytes(len(header))]
     for key, value in header.items():
         for text in (key, value):
@@ -123,8 +125,10 @@ def frame_of(meta: Mapping[str, str], blocks: Iterable[tuple[int, bytes]]) -> by
     return b"".join(parts)
 
 
-def _codec_name(said: str) -> AvroCompressionCodec:
-    name = CODEC_MAPPING_ICEBERG_TO_AVRO.get(said, said)
+def codec_name(said: str) -> AvroCompressionCodec:
+    """Avro's name of a codec that is said by Iceberg's name or by Avro's. Raises UnknownAvro for a codec that is not known."""
+    # Iceberg takes its names in capitals too.
+    name = _AVRO_NAMES.get(said.lower(), said.lower())
     if name not in KNOWN_CODECS:
-        raise UnknownAvro(f"its codec is {said!r} but must be one of {', '.join(CODEC_MAPPING_ICEBERG_TO_AVRO)}")
+        raise UnknownAvro(f"its codec is {said!r} but must be one of {', '.join(_AVRO_NAMES)}")
     return name

@@ -24,7 +24,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.formats.avro.carry import encoded
 from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
-from compaction_pipeline.formats.avro.frames import read_frame, write_frame
+from compaction_pipeline.formats.avro.frames import codec_name, read_frame, write_frame
 from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, long_bytes, nullable, plain_schema, type_name
 from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
 from compaction_pipeline.iceberg.manifests.entries import readable
@@ -111,8 +111,7 @@ def _encoded(metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[Ma
         snapshot_id=snapshot.snapshot_id,
         parent_snapshot_id=snapshot.parent_snapshot_id,
         sequence_number=snapshot.sequence_number,
-        # PyIceberg's type allows only Avro's names, but the table property holds Iceberg's ("gzip"), as in PyIceberg itself.
-        avro_compression=metadata.properties.get("write.avro.compression-codec", "gzip"),  # type: ignore[arg-type]
+        avro_compression=codec_name(metadata.properties.get("write.avro.compression-codec", "gzip")),
     ) as writer:
         writer.add_manifests(list(manifests))
     return memory.content()

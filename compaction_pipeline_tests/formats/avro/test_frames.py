@@ -14,7 +14,7 @@ from compaction_pipeline.formats.avro.values import DamagedAvro, UnknownAvro, lo
 _META = {"avro.schema": json.dumps("long"), "format-version": "2"}
 
 
-@pytest.mark.parametrize("codec", ["null", "gzip"])
+@pytest.mark.parametrize("codec", ["null", "uncompressed", "gzip", "GZIP", "deflate"])
 def test_a_file_that_is_written_is_read_by_fastavro_and_by_us(codec: str) -> None:
     content = write_frame({**_META, "avro.codec": codec}, [(2, long_bytes(1) + long_bytes(-7)), (1, long_bytes(1 << 40))])
     assert list(fastavro.reader(io.BytesIO(content))) == [1, -7, 1 << 40]
