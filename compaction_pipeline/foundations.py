@@ -23,6 +23,8 @@ from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
+from compaction_pipeline.core.upkeep.ports.files import FilesLooker
+from compaction_pipeline.core.upkeep.ports.manifests import ManifestRewriter
 from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 
@@ -157,6 +159,18 @@ class Foundations:
         from compaction_pipeline.iceberg.upkeep.snapshot_stores import IcebergSnapshotStores
 
         return IcebergSnapshotStores(self._catalogs, self.on_step)
+
+    @cached_property
+    def _manifest_rewriter(self) -> ManifestRewriter:
+        from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
+
+        return IcebergManifestRewriter(self._catalogs, on_step=self.on_step)
+
+    @cached_property
+    def _files_looker(self) -> FilesLooker:
+        from compaction_pipeline.iceberg.upkeep.look_at_files import IcebergFilesLooker
+
+        return IcebergFilesLooker(self._catalogs)
 
     @cached_property
     def _spark_sessions(self) -> Sessions:

@@ -11,7 +11,7 @@ from pyiceberg.table.metadata import TableMetadataV3
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.ports.manifests import ManifestsOutcome
+from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.upkeep.manifest_entries import live_entries

@@ -1,4 +1,4 @@
-"""`maintain expire | list`: old snapshots of tables, and what was done to them."""
+"""`maintain expire | manifests | orphans | list`: old snapshots, small manifests and orphan files of tables, and what was done to them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
-from compaction_pipeline.cli.render_upkeep import expired_lines, kept_table, upkeep_table
+from compaction_pipeline.cli.render_upkeep import (
+    expired_lines,
+    kept_table,
+    manifests_lines,
+    manifests_value,
+    orphans_table,
+    orphans_value,
+    standings_table,
+    upkeep_table,
+)
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 
 maintain = typer.Typer(
     no_args_is_help=True,
     help=(
-        "Remove what tables no longer need. Compaction alone frees no storage: old snapshots keep the old files."
+        "Remove what tables no longer need, and keep their metadata small. Compaction alone frees no storage: old snapshots keep the old "
+        "files."
         "\n\nExamples:\n\n  compaction-pipeline maintain expire lake.shop.orders --dry-run"
     ),
     epilog=GLOBAL_HELP,
@@ -62,6 +73,61 @@ def expire(
             raise typer.Exit(ExitCode.OUTCOME_UNKNOWN)
         if any(store.record is not None and store.record.status is UpkeepStatus.FAILED for store in expired.stores):
             raise typer.Exit(ExitCode.FAILED)
+
+
+@maintain.command(epilog=GLOBAL_HELP)
+def manifests(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say which manifests would become how many, and write nothing."),
+) -> None:
+    """Rewrite the small manifests of a table into fewer ones.
+
+    A reader of one partition then opens fewer of them. Every file, row and partition stays as it is. The properties of the table say what
+    is small, and how many small ones make it worth while (`commit.manifest.target-size-bytes`, `commit.manifest.min-count-to-merge`).
+
+    Examples:
+
+      compaction-pipeline maintain manifests lake.shop.orders --dry-run
+      compaction-pipeline maintain manifests lake.shop.orders
+    """
+    identifier = TableIdentifier.parse(table)
+    with Session(context) as session:
+        session.refresh(identifier)
+        service = session.services.rewrite_manifests
+        done = service.look(identifier) if dry_run else service.rewrite(identifier)
+        session.output.answer({"table": table, "dry_run": dry_run, **manifests_value(done)}, *manifests_lines(identifier, done))
+        if isinstance(done, str):
+            raise typer.Exit(ExitCode.REFUSED)
+        if isinstance(done, ManifestsOutcome) and done.is_unknown:
+            raise typer.Exit(ExitCode.OUTCOME_UNKNOWN)
+
+
+@maintain.command(epilog=GLOBAL_HELP)
+def orphans(context: typer.Context, table: str = typer.Argument(help=TABLE_HELP)) -> None:
+    """Find the files below a table's location that nobody needs. Nothing is deleted: this is always a dry run.
+
+    It lists all files there, and reads all metadata of the table. Files that are younger than three days count as those of a writer that
+    has not committed yet. When it is not certain that no other table needs the files, it says why, lists none, and ends with exit code 4.
+    A person is shown at most 50 files, the largest first; --json lists all.
+
+    Examples:
+
+      compaction-pipeline maintain orphans lake.shop.orders
+    """
+    identifier = TableIdentifier.parse(table)
+    with Session(context) as session:
+        with session.output.progress() as progress:
+            progress.add_task(f"reading the files of {table}", total=None)
+            found = session.services.find_orphans.find(identifier)
+        session.output.answer(
+            {"table": table, "dry_run": True, **orphans_value(found)},
+            standings_table(found),
+            *([orphans_table(found.orphans)] if found.orphans.files else []),
+            *(f"{table}: nothing may be deleted: {refusal}" for refusal in found.refusals),
+        )
+        if found.refusals:
+            raise typer.Exit(ExitCode.REFUSED)
 
 
 @maintain.command("list", epilog=GLOBAL_HELP)

@@ -34,7 +34,7 @@ from compaction_pipeline.core.upkeep.manifests import (
     manifests_opened,
     resolve_manifest_rules,
 )
-from compaction_pipeline.core.upkeep.ports.manifests import ManifestFigures, ManifestsOutcome
+from compaction_pipeline.core.upkeep.manifests_outcome import ManifestFigures, ManifestsOutcome
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 from compaction_pipeline.iceberg.commit.attempts import (
@@ -164,7 +164,8 @@ class _Rewrite:
         self._on_step("after-validation")
         before = head_id(loaded.metadata)
         if not plan.is_due:
-            return ManifestsOutcome(CommitState.NOTHING, plan.reason, snapshot_before=before)
+            figures = ManifestFigures(kept=len(plan.kept), opened_before=plan.opened_before, opened_after=plan.opened_after)
+            return ManifestsOutcome(CommitState.NOTHING, plan.reason, figures, snapshot_before=before)
         transaction = Transaction(loaded, name=self._record_id, attempt=attempt, reader=reader, on_step=self._on_step)
         made = _Made(loaded, plan, rules, files, self._record_id, self._on_step)
         with translated(f"table {self._table}: writing manifests"):

@@ -14,7 +14,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import Doomed, SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import UNSETTLED, RemovedSnapshot, UpkeepRecord, UpkeepStatus, files_due_at
 from compaction_pipeline.services.upkeep.other_tables import OtherTables
-from compaction_pipeline.services.upkeep.why_not_expire import WhyNotExpire
+from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class DeleteExpired:
         self,
         stores: SnapshotStores,
         memory: UpkeepStore,
-        why_not: WhyNotExpire,
+        why_not: WhyNotChange,
         others: OtherTables,
         clock: Clock,
         late: timedelta = LATE_REQUEST,

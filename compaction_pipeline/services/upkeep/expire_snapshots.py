@@ -30,7 +30,7 @@ from compaction_pipeline.core.upkeep.ports.snapshots import Removal, RemovalStat
 from compaction_pipeline.core.upkeep.record import ENDED, UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.sightings import Sighting, seen
 from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
-from compaction_pipeline.services.upkeep.why_not_expire import WhyNotExpire
+from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 _LOG = logging.getLogger(__name__)
 _STATUS = {
@@ -69,7 +69,7 @@ class ExpireSnapshots:
         self,
         stores: SnapshotStores,
         memory: UpkeepStore,
-        why_not: WhyNotExpire,
+        why_not: WhyNotChange,
         delete_expired: DeleteExpired,
         leases: HeldLeases,
         new_id: Callable[[], str],

@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from compaction_pipeline.core.commit.ports import RecordStore
-from compaction_pipeline.core.commit.record import RecordStatus
-from compaction_pipeline.core.errors import ConfigError, TableRefused
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.ids import RecordId
-from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.leases.names import commit_lease
 from compaction_pipeline.core.leases.ports import HeldLeases
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.manifests import ManifestPlan
-from compaction_pipeline.core.upkeep.ports.manifests import ManifestRewriter, ManifestsOutcome
+from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
+from compaction_pipeline.core.upkeep.ports.manifests import ManifestRewriter
+from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,21 +26,22 @@ class RewriteManifests:
     def __init__(
         self,
         catalogs: CatalogStore,
-        reader: TableReader,
-        records: RecordStore,
+        why_not: WhyNotChange,
         leases: HeldLeases,
         rewriter: ManifestRewriter,
         new_id: Callable[[], str],
     ) -> None:
         self._catalogs = catalogs
-        self._reader = reader
-        self._records = records
+        self._why_not = why_not
         self._leases = leases
         self._rewriter = rewriter
         self._new_id = new_id
 
     def look(self, table: TableIdentifier) -> ManifestPlan | str:
         """Return what a rewrite would do now, or why it would be refused. Raises NotFoundError and StorageUnavailable."""
+        refusal = self._refusal(table)
+        if refusal is not None:
+            return refusal
         try:
             return self._rewriter.look(table, self._catalogs.entry(table.catalog).properties)
         except (TableRefused, ConfigError) as error:
@@ -49,17 +50,15 @@ class RewriteManifests:
     def rewrite(self, table: TableIdentifier) -> ManifestsOutcome | str:
         """Rewrite the manifests that are due, or return why that is refused.
 
-        Raises NotFoundError when the table or its catalog is unknown, and StorageUnavailable when certainly nothing was committed.
+        Raises NotFoundError when the table or its catalog is unknown, and StorageUnavailable while another process commits the table, or
+        when certainly nothing was committed.
         """
-        refusal = self._refusal(table)
-        if refusal is not None:
-            return refusal
         # It is the lease of every commit: each writes manifests on the head, and one of two would only lose its race.
-        name = f"commit:{table}"
-        with self._leases.hold(name) as renew:
+        lease = commit_lease(table)
+        with self._leases.hold(lease) as renew:
             if renew is None:
-                return held_in_words(self._leases.holder(name), f"committing {table}")
-            refusal = self._open_commit(table)
+                raise StorageUnavailable(f"{held_in_words(self._leases.holder(lease), f'committing {table}')}; try again later")
+            refusal = self._refusal(table)
             if refusal is not None:
                 return refusal
             try:
@@ -70,22 +69,5 @@ class RewriteManifests:
         return outcome
 
     def _refusal(self, table: TableIdentifier) -> str | None:
-        """Why nothing is written to this table. Whoever paused or only observes it wants no commit of this program."""
-        known = self._reader.state(table)
-        if known.refusal is not None:
-            return f"the manifests of {table} are not rewritten: {known.refusal}"
-        if known.paused:
-            return f"the manifests of {table} are not rewritten: a person paused it; `compaction-pipeline resume {table}` ends this"
-        if self._catalogs.entry(table.catalog).observe:
-            return f"the manifests of {table} are not rewritten: catalog {table.catalog} is only observed"
-        return None
-
-    def _open_commit(self, table: TableIdentifier) -> str | None:
-        """Why another commit of this program must end first. Settling it comes before any other commit, because its request may arrive."""
-        for record in self._records.records(table, unsettled=True):
-            said = "has an unknown outcome" if record.status is RecordStatus.UNKNOWN else "has not ended"
-            return (
-                f"the manifests of {table} are not rewritten: commit {record.record_id} of this program {said}; the next tick or `compact` "
-                "finds out how it ended"
-            )
-        return None
+        refusal = self._why_not.of_table(table)
+        return None if refusal is None else f"the manifests of {table} are not rewritten: {refusal}"

@@ -11,7 +11,10 @@ from compaction_pipeline.services.wiring import Wiring
 if TYPE_CHECKING:
     from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
     from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
+    from compaction_pipeline.services.upkeep.find_orphans import FindOrphans
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
+    from compaction_pipeline.services.upkeep.rewrite_manifests import RewriteManifests
+    from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 
 class UpkeepServices(Wiring):
@@ -33,13 +36,11 @@ class UpkeepServices(Wiring):
         from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
         from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
         from compaction_pipeline.services.upkeep.other_tables import OtherTables
-        from compaction_pipeline.services.upkeep.why_not_expire import WhyNotExpire
 
         stores, looked_at = self._stores, self._snapshot_stores
-        why_not = WhyNotExpire(stores.catalogs, stores.tables, stores.tasks, stores.records, stores.upkeep, self.clock)
         others = OtherTables(stores.catalogs, stores.tables, stores.files, self._scan)
-        delete_expired = DeleteExpired(looked_at, stores.upkeep, why_not, others, self.clock, self.late)
-        return ExpireSnapshots(looked_at, stores.upkeep, why_not, delete_expired, self._leases, self._new_id)
+        delete_expired = DeleteExpired(looked_at, stores.upkeep, self._why_not_change, others, self.clock, self.late)
+        return ExpireSnapshots(looked_at, stores.upkeep, self._why_not_change, delete_expired, self._leases, self._new_id)
 
     @cached_property
     def expire_tables(self) -> ExpireTables:
@@ -47,3 +48,23 @@ class UpkeepServices(Wiring):
 
         stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
         return ExpireTables(stores.catalogs, stores.tables, stores.upkeep, self.expire_snapshots, self.clock, ttl)
+
+    @cached_property
+    def rewrite_manifests(self) -> RewriteManifests:
+        from compaction_pipeline.services.upkeep.rewrite_manifests import RewriteManifests
+
+        return RewriteManifests(self._stores.catalogs, self._why_not_change, self._leases, self._manifest_rewriter, self._new_id)
+
+    @cached_property
+    def find_orphans(self) -> FindOrphans:
+        from compaction_pipeline.services.upkeep.find_orphans import FindOrphans
+
+        stores = self._stores
+        return FindOrphans(self._files_looker, stores.catalogs, self._scan, stores.tasks, stores.records, self.clock)
+
+    @cached_property
+    def _why_not_change(self) -> WhyNotChange:
+        from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
+
+        stores = self._stores
+        return WhyNotChange(stores.catalogs, stores.tables, stores.tasks, stores.records, stores.upkeep, self.clock)

@@ -22,7 +22,7 @@ from compaction_pipeline.core.errors import CommitRefused, NotFoundError, Storag
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.manifests import ManifestRules, decide_manifests
-from compaction_pipeline.core.upkeep.ports.manifests import ManifestsOutcome
+from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits

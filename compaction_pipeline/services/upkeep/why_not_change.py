@@ -1,4 +1,4 @@
-"""Tells why nothing of a table may expire, and which of its snapshots this program and keyed writers still need."""
+"""Tells why upkeep may not change a table, and which of its snapshots this program and keyed writers still need."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.core.work.merged import by_kind
 
 
-class WhyNotExpire:
-    """Two verbs say why nothing may expire, of_table and of_store. The verb held tells which snapshots somebody needs.
+class WhyNotChange:
+    """The verb of_table says why a table may not be changed, of_store why nothing of it may expire. The verb held tells which snapshots
+    somebody needs.
 
     They read the retention and what was seen before, and tell these too: retention and seen_before.
     """
@@ -37,9 +38,9 @@ class WhyNotExpire:
         self._clock = clock
 
     def of_table(self, table: TableIdentifier) -> str | None:
-        """Say why nothing of a table may expire now, whatever its metadata says; None when something may."""
+        """Say why upkeep may not change a table now, whatever its metadata says; None when it may."""
         if self._catalogs.entry(table.catalog).observe:
-            return f"catalog {table.catalog} is only observed: remove it and add it without --observe to let its snapshots expire"
+            return f"catalog {table.catalog} is only observed: remove it and add it without --observe to let its tables be changed"
         try:
             known = self._tables.state(table)
         except NotFoundError:
