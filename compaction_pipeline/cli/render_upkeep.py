@@ -45,13 +45,14 @@ def expired_lines(expired: Expired, dry_run: bool) -> Iterator[str]:
 def _store_text(store: ExpiredStore, dry_run: bool) -> str:
     if store.expiry is None:
         return f"nothing expires: {store.refusal}"
-    kept = count_text(len(store.expiry.kept), "snapshot")
+    count = len(store.expiry.kept)
+    kept = f"{count_text(count, 'snapshot')} {'stays' if count == 1 else 'stay'}"
     if not store.expiry.is_due:
         at = store.expiry.next_look
-        return f"nothing is old enough; {kept} stay" + ("" if at is None else f", and time may change that after {time_text(at)}")
+        return f"nothing is old enough; {kept}" + ("" if at is None else f", and time may change that after {time_text(at)}")
     if store.record is None:
         refs = [f"ref {name!r}: {why}" for name, why in sorted(store.expiry.dropped_refs.items())]
-        return "; ".join([f"{count_text(len(store.expiry.removed), 'snapshot')} would be removed, {kept} stay", *refs])
+        return "; ".join([f"{count_text(len(store.expiry.removed), 'snapshot')} would be removed, {kept}", *refs])
     if store.record.status is not UpkeepStatus.REMOVED:
         return store.record.summary
     return (

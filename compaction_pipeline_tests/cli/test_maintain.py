@@ -1,0 +1,288 @@
+"""The commands of upkeep: what they do to a table, what they say, and with which code they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pyiceberg.table import Table
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.cli import render_upkeep
+from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline_tests.rest_catalog import RestServer, done_but, rest_server, status
+
+NO_TABLE = "lake.shop.none"
+UUID = "ce13f4d2-9c1c-4d51-9f0a-2d3f6c1f7a55"
+AT_ONCE = {"history.expire.max-snapshot-age-ms": "1", "compaction.expire.grace": "0"}
+FEW = {"commit.manifest.min-count-to-merge": "3"}
+
+
+@pytest.fixture
+def server(desk: Desk) -> Iterator[RestServer]:
+    with rest_server(desk.lake) as running:
+        assert desk.type("catalog", "add", "lake", "-p", "type=rest", "-p", f"uri={running.uri}").exit_code == 0
+        yield running
+
+
+def two_snapshots(desk: Desk, **properties: str) -> Table:
+    """A table with an append that a compaction has replaced. Any snapshot but the head is old at once."""
+    table = desk.table(buckets=(0,), **AT_ONCE, **properties)
+    desk.add_catalog()
+    assert desk.json("compact", TABLE)["committed"] == 1
+    return table
+
+
+def scattered(desk: Desk) -> Table:
+    """A table of four small manifests, in two partitions."""
+    table = desk.table(files=1, buckets=(0,), **FEW)
+    for number in range(1, 4):
+        desk.append(table, 1, (number % 2,), first=number)
+    return table
+
+
+def snapshots(table: Table) -> int:
+    return len(table.refresh().metadata.snapshots)
+
+
+def manifests(table: Table) -> int:
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    return len(head.manifests(table.io))
+
+
+def words(desk: Desk, *arguments: str, code: int = 0) -> str:
+    """What a command says to a person, in one line."""
+    result = desk.type(*arguments, COLUMNS="400")
+    assert result.exit_code == code, result.output
+    return " ".join(result.stdout.split())
+
+
+# ---- maintain expire, maintain list ----------------------------------------------------------------------------------
+
+
+def test_a_dry_run_of_expire_names_what_would_go_and_changes_nothing(desk: Desk) -> None:
+    table = two_snapshots(desk)
+    before = table.refresh().metadata_location
+    said = words(desk, "maintain", "expire", TABLE, "--dry-run")
+    assert f"{TABLE}: 1 snapshot would be removed, 1 snapshot stays" in said
+    assert "snapshots that stay" in said
+    answer = desk.json("maintain", "expire", TABLE, "--dry-run")
+    (store,) = answer["stores"]
+    assert (answer["dry_run"], len(store["expiry"]["removed"]), store["record"], store["refusal"]) == (True, 1, None, None)
+    assert table.refresh().metadata_location == before
+    assert "no records" in words(desk, "maintain", "list")
+
+
+def test_expire_removes_old_snapshots_and_list_shows_it(desk: Desk) -> None:
+    table = two_snapshots(desk)
+    ids = desk.ids(table)
+    answer = desk.json("maintain", "expire", TABLE)
+    (store,) = answer["stores"]
+    assert (answer["dry_run"], store["record"]["status"], snapshots(table)) == (False, "REMOVED", 1)
+    (record,) = desk.json("maintain", "list")
+    assert record["record_id"] == store["record"]["record_id"]
+    assert desk.json("maintain", "list", NO_TABLE) == []
+    # There is no grace time, so the next run deletes the files.
+    said = words(desk, "maintain", "expire", TABLE)
+    assert f"{TABLE}, record {record['record_id']}: " in said
+    assert "nothing is old enough" in said
+    assert "DONE" in words(desk, "maintain", "list", TABLE)
+    assert len(list((desk.folder / "warehouse").rglob("*.parquet"))) == 1
+    assert desk.ids(table) == ids
+
+
+def test_list_shows_as_many_records_as_it_is_asked_for_newest_first(desk: Desk) -> None:
+    table = two_snapshots(desk)
+    desk.json("maintain", "expire", TABLE)
+    desk.append(table, 1, first=100)
+    desk.json("maintain", "expire", TABLE)
+    newest, oldest = desk.json("maintain", "list")
+    assert newest["created_at"] > oldest["created_at"]
+    assert desk.json("maintain", "list", "--limit", "1") == [newest]
+
+
+def test_a_refused_expire_ends_with_4_and_the_reason(desk: Desk) -> None:
+    table = two_snapshots(desk, **{"gc.enabled": "false"})
+    for more in ([], ["--dry-run"]):
+        assert f"{TABLE}: nothing expires: 'gc.enabled' is false" in words(desk, "maintain", "expire", TABLE, *more, code=4)
+        (store,) = desk.json("maintain", "expire", TABLE, *more, code=4)["stores"]
+        assert "'gc.enabled' is false" in store["refusal"]
+    assert snapshots(table) == 2
+
+
+def test_an_expire_without_an_answer_ends_with_5_and_the_next_run_settles_it(desk: Desk, server: RestServer) -> None:
+    table = desk.table(buckets=(0,), **AT_ONCE)
+    assert desk.json("compact", TABLE)["committed"] == 1
+    server.commits = [done_but(503)]
+    desk.json("maintain", "expire", TABLE, code=5)
+    assert snapshots(table) == 1
+    assert desk.type("maintain", "expire", TABLE).exit_code == 0
+    (record,) = desk.json("maintain", "list")
+    assert record["status"] == "DONE"
+
+
+@pytest.mark.parametrize("command", ["expire", "manifests", "orphans"])
+def test_a_table_that_nobody_knows_ends_with_2(desk: Desk, command: str) -> None:
+    desk.add_catalog()
+    assert NO_TABLE in desk.json("maintain", command, NO_TABLE, code=2)["error"]
+    assert "nowhere" in desk.json("maintain", command, "nowhere.shop.orders", code=2)["error"]
+
+
+# ---- maintain manifests ----------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_of_manifests_says_what_a_reader_would_gain_and_writes_nothing(desk: Desk) -> None:
+    table = scattered(desk)
+    desk.add_catalog()
+    before = table.refresh().metadata_location
+    said = words(desk, "maintain", "manifests", TABLE, "--dry-run")
+    assert f"{TABLE}: 4 manifests would become about 1 (4 small manifests → about 1; " in said
+    assert "manifests that a reader of one partition opens: 2 → 1" in said
+    answer = desk.json("maintain", "manifests", TABLE, "--dry-run")
+    assert (answer["dry_run"], answer["state"], answer["refusal"]) == (True, None, None)
+    assert figures(answer) == (4, 1, 2.0, 1.0)
+    assert (manifests(table), table.metadata_location) == (4, before)
+
+
+def test_small_manifests_are_rewritten_once_and_every_row_stays(desk: Desk) -> None:
+    table = scattered(desk)
+    desk.add_catalog()
+    ids, head = desk.ids(table), table.refresh().metadata.current_snapshot_id
+    said = words(desk, "maintain", "manifests", TABLE)
+    assert f"{TABLE}: 4 manifests became 1 (4 small manifests → 1; manifests that a reader of one partition opens: 2 → 1)" in said
+    assert (manifests(table), desk.ids(table)) == (1, ids)
+    assert table.metadata.current_snapshot_id != head
+    again = words(desk, "maintain", "manifests", TABLE)
+    assert f"{TABLE}: nothing is rewritten: spec 0 has 1 small data manifest" in again
+    answer = desk.json("maintain", "manifests", TABLE)
+    assert (answer["state"], figures(answer)) == ("NOTHING", (1, 1, 1.0, 1.0))
+    assert snapshots(table) == 5
+
+
+def test_a_rewrite_of_manifests_tells_its_snapshots_to_programs(desk: Desk) -> None:
+    table = scattered(desk)
+    desk.add_catalog()
+    answer = desk.json("maintain", "manifests", TABLE)
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    assert (answer["table"], answer["dry_run"], answer["state"], answer["unanswered"]) == (TABLE, False, "COMMITTED", False)
+    assert figures(answer) == (4, 1, 2.0, 1.0)
+    assert (answer["snapshot_after"], answer["snapshot_before"]) == (head.snapshot_id, head.parent_snapshot_id)
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["rewrite", "dry run"])
+def test_manifests_of_an_observed_a_paused_and_an_encrypted_table_stay_and_the_command_ends_with_4(desk: Desk, more: list[str]) -> None:
+    table = scattered(desk)
+    desk.add_catalog("--observe")
+    assert "catalog lake is only observed" in words(desk, "maintain", "manifests", TABLE, *more, code=4)
+    assert desk.type("catalog", "remove", "lake").exit_code == 0
+    desk.add_catalog()
+    desk.json("table", "list", "--refresh")
+    assert desk.type("pause", TABLE).exit_code == 0
+    assert "a person paused it" in desk.json("maintain", "manifests", TABLE, *more, code=4)["refusal"]
+    assert desk.type("resume", TABLE).exit_code == 0
+    with table.refresh().transaction() as change:
+        change.set_properties({"encryption.key-id": "k"})
+    answer = desk.json("maintain", "manifests", TABLE, *more, code=4)
+    assert "'encryption.key-id' is 'k'" in answer["refusal"]
+    assert (answer["reason"], figures(answer)) == (None, (None, None, None, None))
+    assert manifests(table) == 4
+
+
+def test_a_rewrite_of_manifests_without_an_answer_ends_with_5_and_the_next_run_rewrites_them(desk: Desk, server: RestServer) -> None:
+    table = scattered(desk)
+    ids = desk.ids(table)
+    server.commits = [status(503)]
+    said = words(desk, "maintain", "manifests", TABLE, code=5)
+    assert "the outcome of the commit is unknown" in said
+    assert "The next run finds the table as it is then. The manifests of an attempt that did not land stay until orphan files" in said
+    assert manifests(table) == 4
+    server.commits = [status(503)]
+    answer = desk.json("maintain", "manifests", TABLE, code=5)
+    assert (answer["state"], answer["unanswered"], figures(answer)) == ("UNKNOWN", True, (None, None, None, None))
+    assert desk.json("maintain", "manifests", TABLE)["state"] == "COMMITTED"
+    assert (manifests(table), desk.ids(table)) == (1, ids)
+
+
+def figures(answer: Any) -> tuple[Any, ...]:
+    return answer["manifests_before"], answer["manifests_after"], answer["opened_before"], answer["opened_after"]
+
+
+# ---- maintain orphans ------------------------------------------------------------------------------------------------
+
+
+def put(table: Table, size: int = 5) -> str:
+    """Write a file below a table's location that no metadata names, and return its path."""
+    path = f"{table.location()}/data/{size:05d}-0-{UUID}-00001.parquet"
+    Path(urlsplit(path).path).write_bytes(b"x" * size)
+    return path
+
+
+def days_later(desk: Desk, days: int) -> None:
+    """Let later commands run so many days from now. The time of a file on this host cannot be set back."""
+
+    def take(services: Services) -> None:
+        services.clock = lambda: datetime.now(timezone.utc) + timedelta(days=days)
+
+    desk.preparations.append(take)
+
+
+def test_orphan_files_are_listed_once_they_are_old_and_none_is_deleted(desk: Desk) -> None:
+    table = desk.table(files=3)
+    desk.add_catalog()
+    stray = put(table)
+    days_later(desk, 2)
+    young = words(desk, "maintain", "orphans", TABLE)
+    assert "YOUNG 1 5 B a writer may be about to commit it" in young
+    assert stray not in young
+    days_later(desk, 4)
+    old = words(desk, "maintain", "orphans", TABLE)
+    assert "ORPHAN 1 5 B nobody needs it, as far as is known" in old
+    assert f"{stray} 5 B 2" in old
+    answer = desk.json("maintain", "orphans", TABLE)
+    (orphan,) = answer["orphans"]
+    assert (orphan["path"], orphan["size_bytes"]) == (stray, 5)
+    assert (answer["table"], answer["dry_run"], answer["refusals"]) == (TABLE, True, [])
+    assert answer["standings"]["ORPHAN"] == {"files": 1, "size_bytes": 5}
+    assert answer["standings"]["REFERENCED"]["files"] >= 6
+    assert Path(urlsplit(stray).path).exists()
+
+
+def test_a_person_sees_the_largest_orphans_and_a_program_all(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = desk.table(files=3)
+    desk.add_catalog()
+    monkeypatch.setattr(render_upkeep, "MOST_ORPHANS", 2)
+    smallest, largest, other = (put(table, size) for size in (1, 3, 2))
+    days_later(desk, 4)
+    said = words(desk, "maintain", "orphans", TABLE)
+    assert "the largest 2 of 3 orphan files; --json lists all" in said
+    assert smallest not in said
+    assert said.index(largest) < said.index(other)
+    assert len(desk.json("maintain", "orphans", TABLE)["orphans"]) == 3
+
+
+def test_a_table_without_orphan_files_shows_no_list_of_them(desk: Desk) -> None:
+    desk.table(files=3)
+    desk.add_catalog()
+    days_later(desk, 4)
+    assert "orphan files" not in words(desk, "maintain", "orphans", TABLE)
+
+
+def test_files_of_a_table_that_is_registered_twice_are_not_listed_and_the_command_ends_with_4(desk: Desk) -> None:
+    table = desk.table(files=3)
+    desk.add_catalog()
+    stray = put(table)
+    days_later(desk, 4)
+    desk.lake.register_table("shop.again", table.metadata_location)
+    said = words(desk, "maintain", "orphans", TABLE, code=4)
+    assert f"{TABLE}: nothing may be deleted: the location {table.location()} and " in said
+    assert "lake.shop.again" in said
+    assert stray not in said
+    answer = desk.json("maintain", "orphans", TABLE, code=4)
+    assert (len(answer["refusals"]), answer["orphans"]) == (1, [])
+    assert answer["standings"]["ORPHAN"]["files"] == 1
