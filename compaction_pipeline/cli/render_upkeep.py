@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -15,7 +16,9 @@ from compaction_pipeline.core.upkeep.orphan_rules import Standing
 from compaction_pipeline.core.upkeep.orphans import OrphanDecision, OrphanList
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.words import bytes_text, count_text, time_text
-from compaction_pipeline.services.upkeep.expire_snapshots import Expired, ExpiredStore
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.upkeep.expire_snapshots import Expired, ExpiredStore
 
 MOST_ORPHANS = 50
 """The most orphan files that a person is shown."""

@@ -16,6 +16,7 @@ from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
 from compaction_pipeline.services.upkeep.rewrite_manifests import RewriteManifests
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.keyed.program import CHANGE_STORE, TABLE, Program
 from compaction_pipeline_tests.services.house import House
 
 
@@ -119,3 +120,13 @@ def test_a_commit_of_ours_that_has_not_ended_comes_first(house: House, status: R
 def test_an_unknown_table_is_not_found(house: House) -> None:
     with pytest.raises(NotFoundError):
         use_case(house).rewrite(TableIdentifier("lake", ("db",), "none"))
+
+
+def test_both_stores_of_a_keyed_table_keep_their_manifests(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    for table, said in ((TABLE, "a store of a keyed"), (CHANGE_STORE, "the change store of a keyed")):
+        for answer in (program.services.rewrite_manifests.look(table), program.services.rewrite_manifests.rewrite(table)):
+            assert isinstance(answer, str)
+            assert f"the manifests of table {table} are not rewritten: " in answer
+            assert said in answer
+    program.services.close()
