@@ -83,7 +83,8 @@ class ExpireTables:
 
     def _in_turn(self) -> list[tuple[TableIdentifier, bool]]:
         """The tables that are due, those first that were looked at longest ago, each with whether it asks for expiry."""
-        seen = {one.metadata_location: one for one in self._memory.all_sightings().values()}
+        sightings, now = self._memory.all_sightings(), self._clock()
+        seen = {one.metadata_location: one for one in sightings.values()}
         under_way = self._memory.records(under_way=True)
         due: list[tuple[datetime, TableIdentifier, bool]] = []
         for known in self._tables.states():
@@ -98,10 +99,15 @@ class ExpireTables:
                 continue
             looks = [seen.get(place) for place in (known.metadata_location or "").split(" ")]
             records = [one for one in under_way if one.table == known.table or one.table_uuid == _uuid_of(known)]
-            if _has_files_due(records, retention, self._clock()) or (retention.enabled and _may_tell_something_new(looks, self._clock())):
-                last = [one.looks[-1].at for one in looks if one is not None and one.looks]
-                due.append((min(last, default=_NEVER), known.table, retention.enabled))
+            if _has_files_due(records, retention, now) or (retention.enabled and _may_tell_something_new(looks, now)):
+                due.append((_last_look(sightings.get(known.table), now), known.table, retention.enabled))
         return [(table, enabled) for _, table, enabled in sorted(due)]
+
+
+def _last_look(sightings: Sightings | None, now: datetime) -> datetime:
+    """When a table was looked at the last time. Both stores of a keyed table are looked at in one run, and the base store has its name."""
+    looks = sightings.until(now).looks if sightings is not None else ()
+    return looks[-1].at if looks else _NEVER
 
 
 def _has_files_due(records: Sequence[UpkeepRecord], retention: Retention, now: datetime) -> bool:

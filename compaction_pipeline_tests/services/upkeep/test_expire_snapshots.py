@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,53 +9,25 @@ import pytest
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
-from compaction_pipeline.services.upkeep.expire_snapshots import Expired
-from compaction_pipeline_tests.iceberg.lake import LakeTable
-from compaction_pipeline_tests.iceberg.reached import avro_records, files_on_disk, reached
-from compaction_pipeline_tests.rest_catalog import Call, RestServer, rest_server
+from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
+from compaction_pipeline_tests.rest_catalog import RestServer, done_but
 from compaction_pipeline_tests.services.house import House
-
-DAY = timedelta(days=1).total_seconds()
-HOUR = timedelta(hours=1).total_seconds()
+from compaction_pipeline_tests.services.upkeep.expiring import (
+    DAY,
+    HOUR,
+    behind_rest,
+    compacted,
+    expire,
+    expire_twice,
+    files_of,
+    finished,
+    tagging_first,
+)
 
 
 class Killed(BaseException):
     """Ends a process in the middle of a run."""
-
-
-def compacted(house: House, **properties: str) -> LakeTable:
-    """A table whose 12 small files are merged into one: an append, and the snapshot of the merge."""
-    table = house.fragmented("t", 12, **properties)
-    assert house.services.compact_tables.compact(table.identifier).committed
-    return table
-
-
-def expire(house: House, table: LakeTable, **options: Any) -> Expired:
-    return house.services.expire_snapshots.expire(table.identifier, **options)
-
-
-def finished(house: House, table: LakeTable) -> UpkeepRecord:
-    """Expire now, and again when the files may go."""
-    first = expire(house, table).stores[0].record
-    assert first is not None
-    assert first.status is UpkeepStatus.REMOVED
-    house.pass_time(2 * HOUR)
-    (record,) = expire(house, table).earlier
-    return record
-
-
-def expire_twice(house: House, table: LakeTable) -> None:
-    """Expire a table, and delete the files."""
-    for _ in range(2):
-        expire(house, table)
-        house.pass_time(2 * HOUR)
-
-
-def files_of(table: LakeTable, snapshot: Any) -> list[str]:
-    """The paths of the files that the manifests of a snapshot name."""
-    manifests = [one["manifest_path"] for one in avro_records(table.table, snapshot.manifest_list)]
-    return [entry["data_file"]["file_path"] for manifest in manifests for entry in avro_records(table.table, manifest)]
 
 
 def test_old_files_of_a_compacted_table_go_after_the_grace_time_and_every_row_stays(house: House) -> None:
@@ -362,27 +332,13 @@ def test_two_processes_at_one_table_do_not_work_at_once(house: House) -> None:
 # ---- catalogs that do not answer -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def server(house: House) -> Iterator[RestServer]:
-    with rest_server(house.lake.catalog) as running:
-        yield running
-
-
-def behind_rest(house: House, server: RestServer) -> None:
-    house.services.stores.catalogs.replace(CatalogEntry("lake", {"type": "rest", "uri": server.uri}))
-
-
 def test_a_lost_answer_of_a_removal_that_landed_is_found_out_and_its_files_go(house: House, server: RestServer) -> None:
     table = compacted(house)
     rows = table.rows()
     behind_rest(house, server)
     house.pass_time(6 * DAY)
 
-    def land_and_say_nothing(call: Call) -> None:
-        call.carry_out()
-        call.answer(500)
-
-    server.commits = [land_and_say_nothing]
+    server.commits = [done_but(500)]
     record = expire(house, table).stores[0].record
     assert record is not None
     assert record.status is UpkeepStatus.UNKNOWN
@@ -421,13 +377,7 @@ def test_a_tag_that_a_rest_catalog_dropped_unseen_keeps_the_files(house: House, 
     files = files_on_disk(table.table)
     old = table.lake.catalogs.load(table.identifier).metadata.snapshots[0].snapshot_id
 
-    def tag_first(call: Call) -> None:
-        table.table.refresh()
-        table.table.manage_snapshots().create_tag(old, "release").commit()
-        done = call.carry_out()
-        call.answer(200, done) if answered else call.answer(500)
-
-    server.commits = [tag_first]
+    server.commits = [tagging_first(table, old, answered=answered)]
     assert expire(house, table).stores[0].record is not None
     expire(house, table)
     house.pass_time(2 * HOUR)

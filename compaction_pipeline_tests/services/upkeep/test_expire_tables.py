@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, expire
 
-DAY = timedelta(days=1).total_seconds()
 _ON = {"table_expire__enabled": "true"}
 
 
@@ -89,20 +92,82 @@ def test_a_round_that_ran_out_of_time_is_gone_on_with(house: House) -> None:
     assert expired(house) == tables[2:]
 
 
-def test_a_table_that_fails_does_not_keep_the_others(house: House) -> None:
+def test_tables_that_were_not_looked_at_for_the_longest_time_come_first_in_a_new_process_too(house: House) -> None:
+    tables = [old(house, name, **_ON) for name in ("a", "b", "c")]
+    turns: list[str] = []
+    for number in range(6):
+        services = OpenedServices(house.services.settings, clock=lambda: house.now)
+        service: Any = services.expire_snapshots
+        real = service.expire
+
+        def slow(table: TableIdentifier, real: Any = real, **options: Any) -> Any:
+            house.pass_time(300)
+            return real(table, **options)
+
+        service.expire = slow
+        turns += [one.table.name for one in services.expire_tables.expire().expired]
+        services.close()
+        house.pass_time(HOUR)
+        # Writers are busy, so each of the tables is due in each round, and each round has time for one.
+        for table in tables:
+            table.ids(100 + number)
+        read(house, *tables)
+    assert turns == ["a", "b", "c", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StorageUnavailable("its storage did not answer"), "its storage did not answer"),
+        (ValueError("a property of nobody knows what"), "ValueError: a property of nobody knows what"),
+    ],
+)
+def test_a_table_that_fails_does_not_keep_the_others(house: House, error: Exception, said: str) -> None:
     broken, fine = old(house, "a", **_ON).identifier, old(house, "b", **_ON).identifier
     real = house.services.expire_snapshots.expire
 
     def fail(table: TableIdentifier, **options: Any) -> Any:
         if table == broken:
-            raise StorageUnavailable("its storage did not answer")
+            raise error
         return real(table, **options)
 
     service: Any = house.services.expire_snapshots
     service.expire = fail
     done = house.services.expire_tables.expire()
     assert [one.table for one in done.expired] == [fine]
-    assert done.skipped == {broken: "its storage did not answer"}
+    assert done.skipped == {broken: said}
+
+
+def test_files_of_a_table_that_a_person_expired_once_go_although_it_does_not_ask_for_expiry(house: House) -> None:
+    table = old(house, "t")
+    house.pass_time(6 * DAY)
+    assert expire(house, table).stores[0].record is not None
+    table.ids(60)
+    read(house, table)
+    house.pass_time(6 * DAY)
+    assert expired(house) == [table.identifier]
+    assert files_on_disk(table.table) == reached(table.table)
+    (record,) = house.services.expire_snapshots.records(None, 9)
+    assert record.status is UpkeepStatus.DONE, "its files went, and no further snapshot was removed"
+
+
+def test_files_of_a_table_that_was_renamed_in_the_grace_time_go(house: House) -> None:
+    table = old(house, "t")
+    table.table.refresh()
+    table.table.delete("id = 50")
+    house.pass_time(6 * DAY)
+    assert expire(house, table).stores[0].record is not None
+    table.lake.catalog.rename_table(("db", "t"), ("db", "u"))
+    house.services.explore_catalogs.explore()
+    renamed = TableIdentifier("lake", ("db",), "u")
+    house.services.maintain_tables.maintain()
+    house.services.refresh_files.refresh(renamed)
+    house.pass_time(2 * HOUR)
+    assert expired(house) == [renamed]
+    table.table = house.lake.catalog.load_table(("db", "u"))
+    assert files_on_disk(table.table) == reached(table.table)
+    (record,) = house.services.expire_snapshots.records(None, 9)
+    assert (record.table, record.status) == (renamed, UpkeepStatus.DONE)
 
 
 def test_old_records_are_forgotten(house: House) -> None:
