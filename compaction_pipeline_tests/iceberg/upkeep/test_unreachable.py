@@ -47,11 +47,11 @@ def test_two_kept_manifests_of_one_name_in_two_folders_are_both_read(lake: Lake)
     assert len(manifests) == 2
     folder = local(manifests[0]).parent
     # A removed snapshot names the same files in manifests of its own.
-    write_list(head.manifest_list, folder / "removed.avro", {path: copied(path, folder / f"c{n}.avro") for n, path in enumerate(manifests)})
-    write_list(
-        head.manifest_list, local(head.manifest_list), {path: copied(path, folder / f"d{n}" / "m.avro") for n, path in enumerate(manifests)}
-    )
-    table.lake.catalogs.load(table.identifier)
+    copies = {path: copied(path, folder / f"c{number}.avro") for number, path in enumerate(manifests)}
+    write_list(head.manifest_list, folder / "removed.avro", copies)
+    alike = {path: copied(path, folder / f"d{number}" / "m.avro") for number, path in enumerate(manifests)}
+    for snapshot in table.table.metadata.snapshots:
+        write_list(snapshot.manifest_list, local(snapshot.manifest_list), alike)
 
     found = Judge([table.table], ()).unreachable([RemovedSnapshot(99, f"file://{folder}/removed.avro")], ())
 
