@@ -48,7 +48,7 @@ class DeletedFiles:
     manifest_lists: int = 0
     statistics_files: int = 0
     kept_elsewhere: int = 0
-    """Files outside the folders of the table: another table may have them."""
+    """Files that another table has or may have, such as those outside the folders of this table."""
 
     @property
     def files(self) -> int:

@@ -54,7 +54,7 @@ class Judge:
             self.take(store)
         for one in kept:
             self._lists |= {opened_name(one.manifest_list)} if one.manifest_list is not None else set()
-            for manifest in _manifests_if_there(self._io, one) or ():
+            for manifest in _manifests_that_stay(self._io, one):
                 self._manifests[manifest.manifest_path] = (self._io, manifest)
 
     def names_of_new(self, store: Table) -> set[str]:
@@ -142,6 +142,15 @@ def _entries(io: FileIO, manifest: ManifestFile) -> Sequence[_Entry]:
         ]
     check_live_count(manifest, sum(is_live for _, _, is_live in found))
     return found
+
+
+def _manifests_that_stay(io: FileIO, kept: RemovedSnapshot) -> Sequence[ManifestFile]:
+    """The manifests of a removed snapshot whose files stay. Raises for a list that cannot be read, because it may name any file."""
+    try:
+        return read_manifests(io, _as_snapshot(kept))
+    except FileNotFoundError:
+        # Without its list, nobody can register the snapshot again.
+        return ()
 
 
 def _manifests_if_there(io: FileIO, removed: RemovedSnapshot) -> Sequence[ManifestFile] | None:

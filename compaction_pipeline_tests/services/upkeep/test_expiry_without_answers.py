@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.rest_catalog import Call, RestServer, done_but
 from compaction_pipeline_tests.services.house import House
@@ -47,7 +49,8 @@ def test_the_files_of_a_dropped_tag_stay_for_ever_whatever_else_cleans_up(house:
     assert record.status is UpkeepStatus.KEPT
 
 
-def test_a_later_expiry_leaves_the_files_that_it_shares_with_a_dropped_tag(house: House, server: RestServer) -> None:
+def sharing_with_a_dropped_tag(house: House, server: RestServer) -> tuple[LakeTable, Path, set[str]]:
+    """A table whose second record shares files with a snapshot that went with a tag. The list of that snapshot, and all its files."""
     table = house.fragmented("t", 12, history__expire__min_snapshots_to_keep="2")
     table.ids(100)
     assert house.services.compact_tables.compact(table.identifier).committed
@@ -61,9 +64,27 @@ def test_a_later_expiry_leaves_the_files_that_it_shares_with_a_dropped_tag(house
     house.pass_time(6 * DAY)
     assert expired(house, table).status is UpkeepStatus.REMOVED
     house.pass_time(2 * HOUR)
+    return table, Path(urlsplit(tagged.manifest_list).path), promised
+
+
+def test_a_later_expiry_leaves_the_files_that_it_shares_with_a_dropped_tag(house: House, server: RestServer) -> None:
+    table, _, promised = sharing_with_a_dropped_tag(house, server)
     kept, done = expire(house, table).earlier
     assert (kept.status, done.status) == (UpkeepStatus.KEPT, UpkeepStatus.DONE)
     assert done.deleted.content_files == 1, "the file of id 100"
+    assert promised <= files_on_disk(table.table)
+
+
+def test_a_later_expiry_waits_while_nobody_can_read_which_files_a_dropped_tag_has(house: House, server: RestServer) -> None:
+    table, manifest_list, promised = sharing_with_a_dropped_tag(house, server)
+    whole = manifest_list.read_bytes()
+    manifest_list.write_bytes(whole[:-20])
+    _, waiting = expire(house, table).earlier
+    assert waiting.status is UpkeepStatus.REMOVED
+    assert manifest_list.name in (waiting.reason or "")
+    manifest_list.write_bytes(whole)
+    _, done = expire(house, table).earlier
+    assert done.status is UpkeepStatus.DONE
     assert promised <= files_on_disk(table.table)
 
 

@@ -106,7 +106,7 @@ class SnapshotStores(Protocol):
     def delete_unreachable(self, doomed: Doomed) -> Deletion:
         """Delete the files of removed snapshots that nothing reaches. `Doomed` says which may go.
 
-        Content files go first, then manifests, then lists of manifests, so that the next run finds what is left.
+        Content files go first, then statistics, manifests and lists of manifests, so that the next run finds what is left.
         """
 
 
