@@ -7,8 +7,7 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 - It is not an output of a committed task.
 - No record of the table is open or unknown.
 - No snapshot lists it. The committer loads the metadata again to check this.
-- No expiry is under way whose grace time protects it, and none ended by promising to keep files for ever: the metadata files of commits that
-  landed are then left to the expiry.
+- No expiry of the table is under way, KEPT ones included. While one is, the metadata files of commits that landed are left to it.
 - No late request needs it. A commit's request without an answer may still land: for a day in any case, and after that for as long as main
   is at the snapshot on which the commit was built. The files of such a commit stay.
 """
