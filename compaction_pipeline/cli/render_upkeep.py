@@ -59,7 +59,7 @@ def _store_text(store: ExpiredStore, dry_run: bool) -> str:
     if store.record.status is not UpkeepStatus.REMOVED:
         return store.record.summary
     return (
-        f"{store.record.summary} until the grace time is over ('compaction.expire.grace'); run this again then, or let the schedule do it "
+        f"{store.record.summary}; run this again when 'compaction.expire.grace' is over, or let a sensor or `serve` do it "
         f"(record {store.record.record_id})"
     )
 

@@ -71,7 +71,9 @@ def expire(
         states = {record.status for record in (*(store.record for store in expired.stores), *expired.earlier) if record is not None}
         if UpkeepStatus.UNKNOWN in states:
             raise typer.Exit(ExitCode.OUTCOME_UNKNOWN)
-        if any(store.record is not None and store.record.status is UpkeepStatus.FAILED for store in expired.stores):
+        # Files that could not be deleted are no success, though nothing is lost.
+        waits = any(record.status is UpkeepStatus.REMOVED and record.reason is not None for record in expired.earlier)
+        if waits or any(store.record is not None and store.record.status is UpkeepStatus.FAILED for store in expired.stores):
             raise typer.Exit(ExitCode.FAILED)
 
 
@@ -145,6 +147,9 @@ def list_(
     identifier = TableIdentifier.parse(table) if table is not None else None
     with Session(context) as session:
         found = session.services.expire_snapshots.records(identifier, limit)
+        if identifier is not None and not found:
+            # It raises when nobody knows the table.
+            session.services.read_tables.table(identifier)
         session.output.answer([plain(record) for record in found], upkeep_table(found) if found else "no records")
 
 

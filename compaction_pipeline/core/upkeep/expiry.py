@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from compaction_pipeline.core.tables.property_rules import NEVER
 from compaction_pipeline.core.upkeep.history import MAIN, History, Ref, Snapshot
 from compaction_pipeline.core.upkeep.keepers import newest_marks, newest_of_writers
 from compaction_pipeline.core.upkeep.retention import Retention
@@ -75,7 +76,7 @@ def _split_refs(history: History, retention: Retention, now: datetime) -> tuple[
         most = retention.max_ref_age if ref.max_age is None else ref.max_age
         snapshot = history.snapshots.get(ref.snapshot_id)
         # A ref to a snapshot that metadata does not have cannot be judged.
-        until = None if name == MAIN or snapshot is None else snapshot.since + most
+        until = None if name == MAIN or snapshot is None or most >= NEVER else snapshot.since + most
         if until is None or until >= now:
             stays[name] = Stay("it is young enough", until)
         else:

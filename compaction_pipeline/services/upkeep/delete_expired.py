@@ -98,7 +98,9 @@ class DeleteExpired:
     def _deleted(
         self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook, looks: Sequence[StoreLook], may_go_on: Callable[[], bool]
     ) -> UpkeepRecord:
-        stay = look.keeps_files or self._others.why_files_stay(table, look)
+        if look.keeps_files is not None:
+            return self._ended(record, f"their files stay: {look.keeps_files}")
+        stay = self._others.why_files_stay(table, look)
         if stay is not None:
             return replace(record, reason=stay)
         beside = [one for one in looks if one is not look]

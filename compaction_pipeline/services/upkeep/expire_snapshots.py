@@ -82,18 +82,19 @@ class ExpireSnapshots:
         self._new_id = new_id
 
     def expire(self, table: TableIdentifier, *, dry_run: bool = False, is_over: Callable[[], bool] = lambda: False) -> Expired:
-        """Expire the snapshots of a table. With `dry_run`, say what would go, and change nothing.
+        """Expire the snapshots of a table. With `dry_run`, say what would go, and change nothing; a table that must not be changed
+        is answered too.
 
         `is_over` is asked between two batches of deletions. Raises StorageUnavailable while another process works on the table, and what
         the ports raise; the records then say how far the run came.
         """
-        with self._holding(upkeep_lease(table), f"expiring {table}") as renew:
-            refused = self._refused(table)
-            if refused is not None:
-                return refused
+        with self._holding(upkeep_lease(table), f"looking after the files of {table}") as renew:
             if dry_run:
                 looks = self._stores.look(table)
                 return Expired(table, tuple(self._decided(table, look, looks) for look in looks))
+            refused = self._refused(table)
+            if refused is not None:
+                return refused
             earlier = self._delete_expired.go_on(table, lambda: not is_over() and renew())
             with self._holding(commit_lease(table), f"committing {table}"):
                 # A commit may have begun since the first question, and its process may have died.
@@ -106,7 +107,7 @@ class ExpireSnapshots:
 
     def delete_files(self, table: TableIdentifier, is_over: Callable[[], bool] = lambda: False) -> Expired:
         """Only go on with earlier records of a table, and remove no further snapshot. Raises as `expire`."""
-        with self._holding(upkeep_lease(table), f"expiring {table}") as renew:
+        with self._holding(upkeep_lease(table), f"looking after the files of {table}") as renew:
             refused = self._refused(table)
             return refused or Expired(table, (), self._delete_expired.go_on(table, lambda: not is_over() and renew()))
 

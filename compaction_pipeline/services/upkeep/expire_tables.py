@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.tables.expiry_properties import ENABLED_KEY
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.properties import in_force
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
-from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus, files_due_at
+from compaction_pipeline.core.upkeep.record import UNSETTLED, UpkeepRecord, UpkeepStatus, files_due_at
 from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
 from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.services.upkeep.expire_snapshots import Expired, ExpireSnapshots
 
 _LOG = logging.getLogger(__name__)
 
+_AWAY = timedelta(days=1)
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 BUDGET = timedelta(minutes=5)
 """A round begins no table after this time."""
@@ -63,6 +66,7 @@ class ExpireTables:
         the longest time come first. When one table fails, the others go on. Files that are due are deleted in every table.
         """
         self._memory.expire(self._clock() - self._ttl)
+        self._end_those_of_dropped_tables()
         begun, expired, skipped = self._clock(), list[Expired](), dict[TableIdentifier, str]()
         due = self._in_turn()
         for number, (table, enabled) in enumerate(due):
@@ -76,6 +80,16 @@ class ExpireTables:
                 skipped[table] = str(error) if isinstance(error, CompactionError) else f"{type(error).__name__}: {error}"
                 _LOG.warning("table=%s its snapshots were not expired: %s", table, error, exc_info=not isinstance(error, CompactionError))
         return Expiries(tuple(expired), skipped)
+
+    def _end_those_of_dropped_tables(self) -> None:
+        """End the records of tables that are not known any more, a day after they were made: a table may be away for a moment."""
+        now, known = self._clock(), self._tables.states()
+        names, uuids = {one.table for one in known}, {_uuid_of(one) for one in known}
+        for record in self._memory.records(under_way=True):
+            is_gone = record.table not in names and record.table_uuid not in uuids and record.status is not UpkeepStatus.KEPT
+            if is_gone and now - record.created_at >= _AWAY:
+                status = UpkeepStatus.FAILED if record.status in UNSETTLED else UpkeepStatus.DONE
+                self._memory.save(replace(record, status=status, reason="the table was dropped, and its files stay", ended_at=now))
 
     def due(self) -> Sequence[TableIdentifier]:
         """Return the tables that a round would take now, in its order. No catalog is asked."""
@@ -94,8 +108,9 @@ class ExpireTables:
             try:
                 retention = resolve_retention(known.layout.properties, entry.properties, known.table)
             except CompactionError:
-                # The run says what is wrong with the property.
-                due.append((_NEVER, known.table, True))
+                # The run says what is wrong with the property. A table that asks for nothing is left alone.
+                asks = in_force(known.layout.properties, entry.properties).get(ENABLED_KEY, "").strip().lower() == "true"
+                due += [(_NEVER, known.table, True)] if asks else []
                 continue
             looks = [seen.get(place) for place in (known.metadata_location or "").split(" ")]
             records = [one for one in under_way if one.table == known.table or one.table_uuid == _uuid_of(known)]

@@ -324,7 +324,7 @@ def test_two_processes_at_one_table_do_not_work_at_once(house: House) -> None:
     house.pass_time(6 * DAY)
     with house.services._leases.hold(f"commit:{table.identifier}"), pytest.raises(StorageUnavailable, match="committing"):
         expire(house, table)
-    with house.services._leases.hold(f"upkeep:{table.identifier}"), pytest.raises(StorageUnavailable, match="expiring"):
+    with house.services._leases.hold(f"upkeep:{table.identifier}"), pytest.raises(StorageUnavailable, match="looking after the files"):
         expire(house, table)
     assert expire(house, table).stores[0].record is not None
 

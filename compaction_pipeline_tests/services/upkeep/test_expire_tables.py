@@ -181,3 +181,24 @@ def test_old_records_are_forgotten(house: House) -> None:
     house.pass_time(31 * DAY)
     expired(house)
     assert [record.status for record in house.services.expire_snapshots.records(None, 9)] == []
+
+
+def test_a_wrong_property_of_a_table_that_asks_for_nothing_is_nobodys_failure(house: House) -> None:
+    old(house, "asks_nothing", history__expire__max_snapshot_age_ms="soon")
+    asks = old(house, "asks", history__expire__max_snapshot_age_ms="soon", **_ON).identifier
+    done = house.services.expire_tables.expire()
+    assert done.skipped.keys() == {asks}
+
+
+def test_the_record_of_a_dropped_table_ends_after_a_day(house: House) -> None:
+    table = old(house, "t", **_ON)
+    house.pass_time(6 * DAY)
+    expired(house)
+    house.lake.catalog.drop_table(("db", "t"))
+    house.services.maintain_tables.maintain()
+    expired(house)
+    assert [one.status for one in house.services.expire_snapshots.records(table.identifier, 9)] == [UpkeepStatus.REMOVED]
+    house.pass_time(DAY)
+    expired(house)
+    (record,) = house.services.expire_snapshots.records(table.identifier, 9)
+    assert (record.status, record.reason) == (UpkeepStatus.DONE, "the table was dropped, and its files stay")

@@ -1,0 +1,135 @@
+"""Lists the properties that say how long the snapshots of a table are kept, each with its rule, its default and its meaning.
+
+`core/upkeep/retention.py` makes a value of them. The table in `docs/settings.md` is generated from `EXPIRY_PROPERTIES`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from compaction_pipeline.core.tables.property_rules import BOOLEAN, INTERVAL, NEVER, Property, Rule, whole
+
+_UNITS = {
+    timedelta(milliseconds=1): ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
+    timedelta(seconds=1): ("s", "sec", "secs", "second", "seconds"),
+    timedelta(minutes=1): ("m", "min", "minute", "minutes"),
+    timedelta(hours=1): ("h", "hour", "hours"),
+    timedelta(days=1): ("d", "day", "days"),
+}
+
+
+def _duration(text: str) -> timedelta:
+    """Read a duration as Amoro writes it: a whole number and a unit, such as 720min. A number alone counts milliseconds."""
+    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
+    unit = next((unit for unit, names in _UNITS.items() if found is not None and found[2] in names), None)
+    if found is None or unit is None:
+        raise ValueError(text)
+    return int(found[1]) * unit if int(found[1]) <= NEVER / unit else NEVER
+
+
+DURATION_RULE = "a whole number with one of the units ms, s, min, h and d, e.g. 720min"
+_DURATION = Rule(_duration, DURATION_RULE, lambda value: True)
+_COUNT = whole("≥ 1 and < 2^31", 1, 2**31 - 1)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+ENABLED_KEY = "table-expire.enabled"
+
+EXPIRY_PROPERTIES: tuple[Property, ...] = (
+    Property(
+        "history.expire.max-snapshot-age-ms",
+        "max_snapshot_age",
+        INTERVAL,
+        "432000000",
+        "snapshots younger than this many ms are kept; a branch may say another time for itself",
+    ),
+    Property(
+        "history.expire.min-snapshots-to-keep",
+        "min_to_keep",
+        _COUNT,
+        "1",
+        "the newest snapshots of each branch are kept, at least this many; a branch may say another number for itself",
+    ),
+    Property(
+        "history.expire.max-ref-age-ms",
+        "max_ref_age",
+        INTERVAL,
+        "never",
+        "a tag or a branch whose snapshot is older than this many ms is dropped; the branch main never is, and a ref may say another time "
+        "for itself",
+    ),
+    Property(
+        "snapshot.keep.duration",
+        "amoro_age",
+        _DURATION,
+        "0ms",
+        "Amoro's property: snapshots younger than this are kept, where this is longer than Iceberg's own property says",
+    ),
+    Property(
+        "snapshot.keep.min-count",
+        "amoro_count",
+        _COUNT,
+        "1",
+        "Amoro's property: at least this many snapshots of each branch are kept, where this is more than Iceberg's own property says",
+    ),
+    Property(
+        "snapshot.keep.flink.checkpoint-retention",
+        "writer_retention",
+        _DURATION,
+        "7d",
+        "the newest snapshot of each streaming writer is kept for this long, with every snapshot after it: a job of Flink, Spark or Kafka "
+        "Connect that starts again looks there for what it has committed, and would write it twice if it found nothing",
+    ),
+    Property(
+        "compaction.expire.grace",
+        "grace",
+        _DURATION,
+        "1h",
+        "the files of removed snapshots are deleted this long after the snapshots left the metadata: readers that began before still "
+        "need them, and a rollback or a cherry-pick that began before still lands",
+    ),
+    Property(
+        ENABLED_KEY,
+        "enabled",
+        BOOLEAN,
+        "false",
+        "Amoro's property: whether snapshots of the table expire by themselves; `compaction-pipeline maintain expire` does it once, "
+        "whatever this says",
+    ),
+    Property(
+        "data-expire.enabled",
+        "rows_expire",
+        BOOLEAN,
+        "false",
+        "Amoro's property: with `true`, Amoro deletes old rows of the table; it counts their age from the newest snapshot that is no "
+        "compaction, so that snapshot is kept",
+    ),
+    Property(
+        "gc.enabled",
+        "gc_enabled",
+        BOOLEAN,
+        "true",
+        "Iceberg's property: with `false` no file of the table is ever deleted, because other tables may have the same files; then no "
+        "snapshot expires either",
+    ),
+    Property(
+        "compaction.catalog-has-branches",
+        "catalog_has_branches",
+        BOOLEAN,
+        "false",
+        "set this in a catalog that has branches and tags of its own, as Nessie has: other branches of it need snapshots and files that "
+        "this program cannot see, so nothing expires",
+    ),
+    Property(
+        "compaction.writer-keys",
+        "writer_keys",
+        Rule(_names, "names of snapshot properties, with commas between them", lambda value: isinstance(value, tuple) and bool(value)),
+        "none",
+        "snapshot properties that name other streaming writers, e.g. `my-etl.job`; the newest snapshot with each of their values is kept "
+        "like those of Flink",
+    ),
+)
