@@ -90,17 +90,22 @@ class Judge:
         kept = {opened_name(path) for path in self._manifests}
         found = Unreachable()
         gone: dict[str, ManifestFile] = {}
+        leads: dict[str, set[str]] = {}
         for snapshot in removed:
             if snapshot.manifest_list is not None and opened_name(snapshot.manifest_list) in self._lists:
                 continue
             manifests = _manifests_if_there(self._io, snapshot)
             if manifests is None:
                 continue
-            found.lists += [snapshot.manifest_list] if snapshot.manifest_list is not None else []
-            gone |= {one.manifest_path: one for one in manifests if opened_name(one.manifest_path) not in kept}
+            own = {one.manifest_path: one for one in manifests if opened_name(one.manifest_path) not in kept}
+            gone |= own
+            if snapshot.manifest_list is not None:
+                leads[snapshot.manifest_list] = set(own)
         read = {path: _entries_if_there(self._io, manifest) for path, manifest in gone.items()}
-        # A damaged manifest stays, and with it what it names: its files are not known.
-        found.manifests = [path for path, entries in read.items() if entries is not None]
+        # A damaged manifest stays, and with it what it names, because its files are not known, and the list that leads to it.
+        damaged = {path for path, entries in read.items() if entries is None}
+        found.manifests = [path for path in read if path not in damaged]
+        found.lists = [path for path, manifests in leads.items() if manifests.isdisjoint(damaged)]
         found.content = _content((entries for entries in read.values() if entries), self._manifests.values())
         found.statistics = [path for path in dict.fromkeys(statistics) if opened_name(path) not in self._named]
         return found
