@@ -15,7 +15,7 @@ from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, DELTA_FILES, NAMES, OPTIMIZERS
 
-WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job"}
+WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job", "expiry_sensor": "expire_snapshots_job"}
 SELECTED = {
     "snapshot_sensor": {DELTA_FILES},
     "queue_sensor": {COMPACTION_QUEUES, OPTIMIZERS},
@@ -43,6 +43,8 @@ def test_each_sensor_shows_on_the_pages_of_the_assets_whose_events_it_writes() -
 
 
 def test_no_tick_can_start_a_run_of_an_asset(lake: Lake, services: OpenedServices, instance: dg.DagsterInstance) -> None:
+    with lake.orders.transaction() as transaction:
+        transaction.set_properties({"table-expire.enabled": "true"})
     services.one_table.refresh(Lake.identifier)
     services.plan_tables.plan(Lake.identifier)
     queue = services.read_tasks.queue_counts

@@ -157,7 +157,7 @@ def run(folder: Path, seed: int, steps: int) -> tuple[int, int]:
 def test_readers_see_every_row_whatever_the_program_does(tmp_path: Path) -> None:
     landed, expired = zip(*(run(tmp_path / str(seed), seed, steps=25) for seed in range(1, 4)), strict=True)
     assert sum(landed) > 5
-    assert sum(expired) > 10
+    assert sum(expired) > 2
 
 
 @pytest.mark.long
