@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -114,6 +114,16 @@ UNSETTLED = frozenset({UpkeepStatus.OPEN, UpkeepStatus.UNKNOWN})
 """States in which it is not known whether the metadata changed."""
 ENDED = frozenset({UpkeepStatus.DONE, UpkeepStatus.FAILED})
 """States that do not change any more."""
+
+
+def given_up(record: UpkeepRecord, why: str, now: datetime) -> UpkeepRecord:
+    """The record of a table that is gone. Its files stay, and nobody looks for them any more.
+
+    As long as nobody knows whether a tag was dropped with the snapshots, what they need must stay even when the table comes back.
+    """
+    if record.status in UNSETTLED or not record.base_known:
+        return replace(record, status=UpkeepStatus.KEPT, reason=f"{why}, and nobody can tell whether a tag was dropped with the snapshots")
+    return replace(record, status=UpkeepStatus.DONE, reason=f"{why}, so the files stay", ended_at=now)
 
 
 def files_due_at(record: UpkeepRecord, grace: timedelta) -> datetime | None:

@@ -12,7 +12,7 @@ from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import Doomed, SnapshotStores, StoreLook, UpkeepStore
-from compaction_pipeline.core.upkeep.record import UNSETTLED, RemovedSnapshot, UpkeepRecord, UpkeepStatus, files_due_at
+from compaction_pipeline.core.upkeep.record import UNSETTLED, RemovedSnapshot, UpkeepRecord, UpkeepStatus, files_due_at, given_up
 from compaction_pipeline.services.upkeep.other_tables import OtherTables
 from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
@@ -65,7 +65,12 @@ class DeleteExpired:
             looks = self._stores.look(table)
             look = next((one for one in looks if one.table_uuid == record.table_uuid), None)
             if look is None:
-                return self._ended(record, "another table has its name now, so the files stay")
+                # The table may live on under another name, and then a run on that name goes on with the record.
+                return (
+                    record
+                    if self._others.is_known(record.table_uuid)
+                    else given_up(record, "another table has its name now", self._clock())
+                )
             refusal = self._why_not.of_store(table, look)
             if refusal is not None:
                 return replace(record, reason=refusal)
@@ -99,21 +104,27 @@ class DeleteExpired:
         self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook, looks: Sequence[StoreLook], may_go_on: Callable[[], bool]
     ) -> UpkeepRecord:
         if look.keeps_files is not None:
-            return self._ended(record, f"their files stay: {look.keeps_files}")
+            return replace(record, status=UpkeepStatus.KEPT, reason=look.keeps_files)
         stay = self._others.why_files_stay(table, look)
         if stay is not None:
             return replace(record, reason=stay)
         beside = [one for one in looks if one is not look]
-        doomed = Doomed(look, record, beside, self._kept(look), self._others.paths_of(table, look), may_go_on)
+        doomed = Doomed(look, record, beside, self._kept(table, record, look), self._others.paths_of(table, look), may_go_on)
         deletion = self._stores.delete_unreachable(doomed)
         record = replace(record, deleted=record.deleted.again(deletion.deleted), reason=deletion.problem)
         return record if deletion.problem is not None else self._ended(record, None)
 
-    def _kept(self, look: StoreLook) -> Sequence[RemovedSnapshot]:
-        """The removed snapshots of this store whose files must stay."""
-        records = self._memory.records(under_way=True)
-        kept = [one for one in records if one.status is UpkeepStatus.KEPT and one.table_uuid == look.table_uuid]
-        return [snapshot for one in kept for snapshot in one.removed]
+    def _kept(self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook) -> Sequence[RemovedSnapshot]:
+        """The removed snapshots of other records of this store whose files must stay: for ever, for the rest of their grace time, or until
+        it is known what became of the request."""
+        now, grace = self._clock(), self._why_not.retention(table, look).grace
+        kept: list[RemovedSnapshot] = []
+        for one in self._memory.records(under_way=True):
+            due = files_due_at(one, grace)
+            stays = due is None or due > now or not one.base_known
+            if one.table_uuid == look.table_uuid and one.record_id != record.record_id and stays:
+                kept += one.removed
+        return kept
 
     def _ended(self, record: UpkeepRecord, reason: str | None) -> UpkeepRecord:
         status = UpkeepStatus.FAILED if record.status in UNSETTLED else UpkeepStatus.DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.errors import CompactionError
@@ -16,7 +16,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import in_force
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
-from compaction_pipeline.core.upkeep.record import UNSETTLED, UpkeepRecord, UpkeepStatus, files_due_at
+from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus, files_due_at, given_up
 from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
 from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.services.upkeep.expire_snapshots import Expired, ExpireSnapshots
@@ -88,8 +88,7 @@ class ExpireTables:
         for record in self._memory.records(under_way=True):
             is_gone = record.table not in names and record.table_uuid not in uuids and record.status is not UpkeepStatus.KEPT
             if is_gone and now - record.created_at >= _AWAY:
-                status = UpkeepStatus.FAILED if record.status in UNSETTLED else UpkeepStatus.DONE
-                self._memory.save(replace(record, status=status, reason="the table was dropped, and its files stay", ended_at=now))
+                self._memory.save(given_up(record, "the table was dropped", now))
 
     def due(self) -> Sequence[TableIdentifier]:
         """Return the tables that a round would take now, in its order. No catalog is asked."""

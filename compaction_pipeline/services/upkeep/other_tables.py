@@ -6,9 +6,11 @@ What another registration of the table needs is not deleted, and neither is what
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
@@ -16,15 +18,24 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.paths import Relation, compared, folder_path
 from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook
 
+_REMEMBERED = timedelta(minutes=5)
+"""A catalog that does not list the metadata of its tables is asked for each of them, and its answers count for this long."""
+
 
 class OtherTables:
-    """Two verbs: why_files_stay, and paths_of."""
+    """Three verbs: why_files_stay, paths_of, and is_known."""
 
-    def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, scan: TableScan) -> None:
+    def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, scan: TableScan, clock: Clock) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._files = files
         self._scan = scan
+        self._clock = clock
+        self._asked: dict[TableIdentifier, tuple[datetime, tuple[str, str] | None]] = {}
+
+    def is_known(self, table_uuid: str) -> bool:
+        """Whether a table with this uuid is known, under whatever name."""
+        return bool(self._tables.with_uuid(table_uuid))
 
     def why_files_stay(self, table: TableIdentifier, look: StoreLook) -> str | None:
         """Say which other table of any registered catalog has the same files; None when none has.
@@ -69,17 +80,33 @@ class OtherTables:
         """
         if place == look.metadata_location:
             return True
-        try:
-            loaded = self._tables.state(other).index.loaded
-        except NotFoundError:
-            loaded = None
-        if loaded is not None:
-            return loaded.table_uuid == look.table_uuid or _is_one_place(loaded.layout.location, look.location)
-        try:
-            head = self._scan.head(other)
-        except NotFoundError:
+        known = self._known(other, place)
+        if known is None:
             return False
-        return head.table_uuid == look.table_uuid or _is_one_place(head.layout.location, look.location)
+        uuid, location = known
+        return uuid == look.table_uuid or _is_one_place(location, look.location)
+
+    def _known(self, other: TableIdentifier, place: str | None) -> tuple[str, str] | None:
+        """The uuid and the location of a table; None when it is gone.
+
+        What was read of it is used only when the catalog tells that it has not changed. A name may have got another table since, and a
+        table that was refused as a second name is remembered by what it was before.
+        """
+        try:
+            state = self._tables.state(other)
+        except NotFoundError:
+            state = None
+        if state is not None and state.refusal is None and place is not None and state.metadata_location == place and state.index.loaded:
+            return state.index.loaded.table_uuid, state.index.loaded.layout.location
+        now, asked = self._clock(), self._asked.get(other)
+        if asked is None or now - asked[0] >= _REMEMBERED:
+            try:
+                head = self._scan.head(other)
+                asked = now, (head.table_uuid, head.layout.location)
+            except NotFoundError:
+                asked = now, None
+            self._asked[other] = asked
+        return asked[1]
 
 
 def _is_one_place(one: str, other: str) -> bool:

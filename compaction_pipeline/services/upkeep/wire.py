@@ -38,7 +38,7 @@ class UpkeepServices(Wiring):
         from compaction_pipeline.services.upkeep.other_tables import OtherTables
 
         stores, looked_at = self._stores, self._snapshot_stores
-        others = OtherTables(stores.catalogs, stores.tables, stores.files, self._scan)
+        others = OtherTables(stores.catalogs, stores.tables, stores.files, self._scan, self.clock)
         delete_expired = DeleteExpired(looked_at, stores.upkeep, self._why_not_change, others, self.clock, self.late)
         return ExpireSnapshots(looked_at, stores.upkeep, self._why_not_change, delete_expired, self._leases, self._new_id)
 

@@ -201,4 +201,4 @@ def test_the_record_of_a_dropped_table_ends_after_a_day(house: House) -> None:
     house.pass_time(DAY)
     expired(house)
     (record,) = house.services.expire_snapshots.records(table.identifier, 9)
-    assert (record.status, record.reason) == (UpkeepStatus.DONE, "the table was dropped, and its files stay")
+    assert (record.status, record.reason) == (UpkeepStatus.DONE, "the table was dropped, so the files stay")
