@@ -234,7 +234,8 @@ class Machine(RuleBasedStateMachine):
             self.house.services.maintain_tables.maintain()
             self.check_rows()
             left = files_on_disk(self.table.table) - reached(self.table.table)
-            assert left == set(), f"nothing needs these, and they are there: {sorted(left)}"
+            records = [f"{one.status.value} {one.summary}" for one in self.house.services.expire_snapshots.records(None, 99)]
+            assert left == set(), f"nothing needs these, and they are there: {sorted(left)}; {records}"
         finally:
             self.house.services.close()
             shutil.rmtree(self.home, ignore_errors=True)

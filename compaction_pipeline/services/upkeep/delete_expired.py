@@ -116,14 +116,19 @@ class DeleteExpired:
 
     def _kept(self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook) -> Sequence[RemovedSnapshot]:
         """The removed snapshots of other records of this store whose files must stay: for ever, for the rest of their grace time, or until
-        it is known what became of the request."""
+        it is known what became of the request.
+
+        A snapshot that this record has removed too may go with it, because no tag was dropped with this removal. Otherwise a request that
+        never landed would keep it until nobody looks for it any more.
+        """
         now, grace = self._clock(), self._why_not.retention(table, look).grace
+        own = {one.snapshot_id for one in record.removed}
         kept: list[RemovedSnapshot] = []
         for one in self._memory.records(under_way=True):
             due = files_due_at(one, grace)
             stays = due is None or due > now or not one.base_known
             if one.table_uuid == look.table_uuid and one.record_id != record.record_id and stays:
-                kept += one.removed
+                kept += [each for each in one.removed if one.status is UpkeepStatus.KEPT or each.snapshot_id not in own]
         return kept
 
     def _ended(self, record: UpkeepRecord, reason: str | None) -> UpkeepRecord:

@@ -162,3 +162,17 @@ def test_leftovers_of_commits_stay_where_the_catalog_deletes_files_itself(tmp_pa
     house.services.maintain_tables.maintain()
     assert files_on_disk(table.table) == files
     house.services.close()
+
+
+def test_a_request_that_never_landed_keeps_no_files_of_the_one_that_did(house: House, server: RestServer) -> None:
+    table = compacted(house)
+    behind_rest(house, server)
+    house.pass_time(6 * DAY)
+    server.commits = [lambda call: call.answer(500)]
+    assert expired(house, table).status is UpkeepStatus.UNKNOWN
+    landed = expired(house, table)
+    assert landed.status is UpkeepStatus.REMOVED
+    house.pass_time(2 * HOUR)
+    (done,) = [one for one in expire(house, table).earlier if one.record_id == landed.record_id]
+    assert (done.status, done.deleted.content_files) == (UpkeepStatus.DONE, 12)
+    assert files_on_disk(table.table) == reached(table.table)
