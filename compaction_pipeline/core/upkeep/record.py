@@ -22,7 +22,8 @@ class UpkeepStatus(str, Enum):
     REMOVED = "REMOVED"
     """The snapshots are gone from the metadata, and their files wait for the end of the grace time."""
     KEPT = "KEPT"
-    """The snapshots are gone from the metadata, and their files must stay for ever: a tag on one of them was dropped with it."""
+    """The snapshots are gone from the metadata, and their files stay for ever: a tag was dropped with one of them, nobody can tell whether
+    one was, or the catalog lets nobody but itself delete files."""
     DONE = "DONE"
     """The files that nothing needs any more are gone too."""
     FAILED = "FAILED"

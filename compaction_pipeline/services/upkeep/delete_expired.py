@@ -66,11 +66,9 @@ class DeleteExpired:
             look = next((one for one in looks if one.table_uuid == record.table_uuid), None)
             if look is None:
                 # The table may live on under another name, and then a run on that name goes on with the record.
-                return (
-                    record
-                    if self._others.is_known(record.table_uuid)
-                    else given_up(record, "another table has its name now", self._clock())
-                )
+                if self._others.is_known(record.table_uuid):
+                    return record
+                return given_up(record, "another table has its name now", self._clock())
             refusal = self._why_not.of_store(table, look)
             if refusal is not None:
                 return replace(record, reason=refusal)
