@@ -23,8 +23,8 @@ from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
+from compaction_pipeline.core.upkeep.ports.commits import UpkeepCommitter
 from compaction_pipeline.core.upkeep.ports.files import FilesLooker
-from compaction_pipeline.core.upkeep.ports.manifests import ManifestRewriter
 from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 
@@ -161,10 +161,10 @@ class Foundations:
         return IcebergSnapshotStores(self._catalogs, self.on_step)
 
     @cached_property
-    def _manifest_rewriter(self) -> ManifestRewriter:
-        from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
+    def _upkeep_committer(self) -> UpkeepCommitter:
+        from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
 
-        return IcebergManifestRewriter(self._catalogs, on_step=self.on_step)
+        return IcebergUpkeepCommitter(self._catalogs, on_step=self.on_step)
 
     @cached_property
     def _files_looker(self) -> FilesLooker:

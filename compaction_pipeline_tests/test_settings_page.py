@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from compaction_pipeline.core.tables.expiry_properties import EXPIRY_PROPERTIES
+from compaction_pipeline.core.tables.expiry_properties import UPKEEP_PROPERTIES
 from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, PROPERTIES
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.written_pages import check_part, table
@@ -62,7 +62,7 @@ def test_the_page_lists_every_property() -> None:
 
 
 def test_the_page_lists_every_property_of_expiry() -> None:
-    rows = [(f"`{item.key}`", item.default_text, item.rule.text, item.meaning) for item in EXPIRY_PROPERTIES]
+    rows = [(f"`{item.key}`", item.default_text, item.rule.text, item.meaning) for item in UPKEEP_PROPERTIES]
     check_part(PAGE, "expiry", __file__, table(("property", "default", "rule", "meaning"), rows))
 
 

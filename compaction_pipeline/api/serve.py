@@ -118,7 +118,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     # A thread that works on a large body gives way to the event loop after this time. Python's default is 5 ms, many times a request.
     sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
-    app = http_app(services, ticking(services.run_ticks, services.expire_tables, tables=ticks))
+    app = http_app(services, ticking(services.run_ticks, services.upkeep_tables, tables=ticks))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
     # It ends the process when it cannot start.

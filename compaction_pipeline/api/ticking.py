@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, WATCH_EVERY, Part, RunTicks
-from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
+from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
 
-EXPIRE_EVERY = timedelta(minutes=10)
-"""A server looks this often for snapshots that are old, and for files whose grace time is over."""
+UPKEEP_EVERY = timedelta(minutes=10)
+"""A server looks this often for works of upkeep that are due."""
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def ticking(run_ticks: RunTicks, expire_tables: ExpireTables, *, tables: bool) -> Iterator[None]:
-    """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, clean up and expire
-    snapshots.
+def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool) -> Iterator[None]:
+    """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, clean up and do works
+    of upkeep.
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
@@ -49,7 +49,7 @@ def ticking(run_ticks: RunTicks, expire_tables: ExpireTables, *, tables: bool) -
             ("tick", of(Part.TICK, run_ticks.tick), TICK_EVERY),
             ("reports", of(Part.TICK, run_ticks.look_at_reported), LOOK_EVERY),
             ("clean-up", of(Part.TICK, lambda: run_ticks.clean_up(stopped.is_set)), LOOK_FOR_CLEAN_UP_EVERY),
-            ("expiry", of(Part.TICK, lambda: _expire(expire_tables, stopped)), EXPIRE_EVERY),
+            ("upkeep", of(Part.TICK, lambda: _upkeep(upkeep_tables, stopped)), UPKEEP_EVERY),
         ]
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
@@ -73,8 +73,8 @@ def _again_and_again(work: Callable[[], None], every: timedelta, stopped: thread
         stopped.wait(every.total_seconds())
 
 
-def _expire(expire_tables: ExpireTables, stopped: threading.Event) -> None:
-    expire_tables.expire(stopped.is_set)
+def _upkeep(upkeep_tables: UpkeepTables, stopped: threading.Event) -> None:
+    upkeep_tables.run(stopped.is_set)
 
 
 def _try(work: Callable[[], None]) -> None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
 from compaction_pipeline.cli.render import titled_table
-from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.manifests import ManifestPlan
-from compaction_pipeline.core.upkeep.manifests_outcome import ManifestFigures, ManifestsOutcome
+from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
 from compaction_pipeline.core.upkeep.orphan_rules import Standing
 from compaction_pipeline.core.upkeep.orphans import OrphanDecision, OrphanList
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
+from compaction_pipeline.core.upkeep.works import WORK_IN_WORDS, UpkeepWork
 from compaction_pipeline.core.words import bytes_text, count_text, time_text
 
 if TYPE_CHECKING:
+    from compaction_pipeline.services.upkeep.commit_upkeep import StoreDone
     from compaction_pipeline.services.upkeep.expire_snapshots import Expired, ExpiredStore
 
 MOST_ORPHANS = 50
@@ -32,7 +32,7 @@ _STANDINGS = {
     Standing.ORPHAN: "nobody needs it, as far as is known",
 }
 _UNANSWERED = (
-    "An attempt got no answer. The next run finds the table as it is then. The manifests of an attempt that did not land stay until orphan "
+    "An attempt got no answer. The next run finds the table as it is then. The files of an attempt that did not land stay until orphan "
     "files are removed."
 )
 
@@ -73,57 +73,49 @@ def kept_table(expired: Expired) -> Table:
     return table
 
 
-def upkeep_table(records: Iterable[UpkeepRecord]) -> Table:
+def upkeep_table(records: Iterable[UpkeepRecord | UpkeepCommit]) -> Table:
     """One line for each record, in the order given."""
-    table = titled_table("upkeep", "record", "at", "table", "status", "what")
-    for record in records:
-        table.add_row(
-            record.record_id, time_text(record.created_at), escape(str(record.store)), record.status.value, escape(record.summary)
-        )
+    table = titled_table("upkeep", "record", "at", "table", "work", "status", "what")
+    for one in records:
+        store, work = (one.target.store, one.target.work) if isinstance(one, UpkeepCommit) else (one.store, UpkeepWork.SNAPSHOTS)
+        at, what = time_text(one.created_at), escape(one.summary)
+        table.add_row(one.record_id, at, escape(str(store)), work.value, one.status.value, what)
     return table
 
 
-def manifests_lines(table: TableIdentifier, done: ManifestPlan | ManifestsOutcome | str) -> Iterator[str]:
-    """What a rewrite of manifests did or would do, or why it was refused."""
-    if isinstance(done, str):
-        yield done
-        return
-    figures = _figures(done)
-    if isinstance(done, ManifestsOutcome) and done.is_unknown:
-        yield f"{table}: {done.reason}"
-    elif not figures.replaced:
-        yield f"{table}: nothing is rewritten: {done.reason}"
-    else:
-        before = count_text(figures.kept + figures.replaced, "manifest")
-        became = "would become about" if isinstance(done, ManifestPlan) else "became"
-        yield f"{table}: {before} {became} {figures.kept + figures.created} ({done.reason})"
-    if isinstance(done, ManifestsOutcome) and (done.is_unknown or done.unanswered):
-        yield _UNANSWERED
+def done_lines(done: Sequence[StoreDone], work: UpkeepWork) -> Iterator[str]:
+    """What a work that commits did or would do in each store, or why it was refused."""
+    for one in done:
+        if one.refusal is not None:
+            yield f"{one.store}: {WORK_IN_WORDS[work]}: {one.refusal}"
+        elif one.plan is not None:
+            yield f"{one.store}: {'would be done' if one.plan.is_due else 'nothing to do'}: {one.plan.reason}"
+        elif one.outcome is not None:
+            yield f"{one.store}: {'nothing to do: ' if one.outcome.is_nothing else ''}{one.outcome.reason}"
+            if one.outcome.unanswered:
+                yield _UNANSWERED
 
 
-def manifests_value(done: ManifestPlan | ManifestsOutcome | str) -> dict[str, object]:
-    """The same as JSON. A figure is None when it is not known."""
-    outcome = done if isinstance(done, ManifestsOutcome) else None
-    figures = None if isinstance(done, str) or (outcome is not None and outcome.is_unknown) else _figures(done)
+def done_value(done: Sequence[StoreDone]) -> list[dict[str, object]]:
+    """The same as JSON, with an item for each store. The figures of an unknown outcome are not known."""
+    return [_value(one) for one in done]
+
+
+def _value(one: StoreDone) -> dict[str, object]:
+    outcome, plan = one.outcome, one.plan
+    said = outcome or plan
     return {
-        "refusal": done if isinstance(done, str) else None,
+        "store": str(one.store),
+        "refusal": one.refusal,
         "state": outcome and outcome.state,
-        "reason": None if isinstance(done, str) else done.reason,
-        "manifests_before": figures and figures.kept + figures.replaced,
-        "manifests_after": figures and figures.kept + figures.created,
-        "opened_before": figures and figures.opened_before,
-        "opened_after": figures and figures.opened_after,
+        "is_due": plan and plan.is_due,
+        "reason": said and said.reason,
+        "figures": said and dict(said.figures),
         "snapshot_before": outcome and outcome.snapshot_before,
         "snapshot_after": outcome and outcome.snapshot_after,
         "unanswered": outcome is not None and outcome.unanswered,
+        "record": one.record and one.record.record_id,
     }
-
-
-def _figures(done: ManifestPlan | ManifestsOutcome) -> ManifestFigures:
-    if isinstance(done, ManifestsOutcome):
-        return done.figures
-    created = sum(group.parts for group in done.groups)
-    return ManifestFigures(created, len(done.kept), len(done.rewritten), 0, done.opened_before, done.opened_after)
 
 
 def standings_table(found: OrphanDecision) -> Table:

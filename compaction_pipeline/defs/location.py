@@ -11,7 +11,6 @@ from compaction_pipeline.defs.check_sensor import check_sensor
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
 from compaction_pipeline.defs.choices import Choices
-from compaction_pipeline.defs.expiry import expire_job, expiry_sensor
 from compaction_pipeline.defs.group_jobs import add_group_job, change_group_job, drain_group_job
 from compaction_pipeline.defs.jobs import commit_job, compact_job
 from compaction_pipeline.defs.keeping import catalog_sensor, failure_sensor, keeper_sensor
@@ -24,6 +23,7 @@ from compaction_pipeline.defs.resources import PYSPARK, Compaction, spark_of_set
 from compaction_pipeline.defs.retire import retire_job, retire_schedule
 from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
 from compaction_pipeline.defs.together import check_together
+from compaction_pipeline.defs.upkeep import upkeep_job, upkeep_sensor
 
 OF_PROJECT = "project"
 """Stands for the resource `pyspark` that a project defines by itself."""
@@ -72,7 +72,7 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
             change_group_job(names),
             drain_group_job(names),
             retire,
-            expire_job(names),
+            upkeep_job(names),
         ],
         sensors=[
             snapshot_sensor(names, settings),
@@ -82,7 +82,7 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
             keeper_sensor(names, settings),
             catalog_sensor(names, settings),
             check_sensor(names),
-            expiry_sensor(names),
+            upkeep_sensor(names),
             queue_sensor(names),
             failure_sensor(names),
         ],

@@ -151,13 +151,13 @@ class Transaction:
         self._table = table
         head = table.metadata.snapshot_by_name(MAIN_BRANCH)
         self.parent_id: int | None = head.snapshot_id if head else None
-        self._name = name or str(uuid4())
+        self.name = name or str(uuid4())
         self._attempt = attempt
         # Two processes may commit one record, each as its first attempt, if one was thought dead. The token keeps them from overwriting or
         # deleting each other's manifests, which may be live.
         self._token = uuid4().hex[:8]
         self._reader = reader or HeadReader(table.io)
-        self._on_step = on_step
+        self.on_step = on_step
         self._updates: tuple[TableUpdate, ...] = ()
         self._statistics: dict[str, None] = {}
         self._numbers = iter(range(1_000_000))
@@ -228,14 +228,14 @@ class Transaction:
             AssertTableUUID(uuid=self._table.metadata.table_uuid),
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=head.snapshot_id if head else None),
         )
-        self._on_step("before-swap")
+        self.on_step("before-swap")
         # `Transaction.commit_transaction` of PyIceberg retries without validating, so it is not used. `_do_commit` also follows
         # write.metadata.delete-after-commit.enabled.
         self._table._do_commit(updates=self._updates, requirements=requirements)
         if self.staged and self._table.metadata.snapshot_by_id(self.staged[-1].snapshot.snapshot_id) is None:
             # This happens, for example, when a redirect turns the POST into a GET.
             raise CommitStateUnknownException("the catalog reported success, but the metadata in its answer lacks the snapshot")
-        self._on_step("after-swap")
+        self.on_step("after-swap")
 
     def _stage(self, make: Make, written: list[str]) -> StagedSnapshot:
         metadata = self.metadata
@@ -246,7 +246,7 @@ class Transaction:
         sequence_number = metadata.next_sequence_number() if metadata.format_version > 1 else 0
 
         def new_path() -> str:
-            path = locations.new_metadata_location(manifest_name(f"{self._name}-{self._attempt}-{self._token}", next(self._numbers)))
+            path = locations.new_metadata_location(manifest_name(f"{self.name}-{self._attempt}-{self._token}", next(self._numbers)))
             written.append(path)
             return path
 
@@ -261,7 +261,7 @@ class Transaction:
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent.snapshot_id if parent else None,
-            manifest_list=locations.new_metadata_location(manifest_list_name(snapshot_id, self._attempt, self._name)),
+            manifest_list=locations.new_metadata_location(manifest_list_name(snapshot_id, self._attempt, self.name)),
             sequence_number=sequence_number,
             # The time is never before that of the head: a reader that travels in time must see the snapshots in order.
             timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
@@ -270,9 +270,9 @@ class Transaction:
             **row_ids,
         )
         written.append(snapshot.manifest_list)
-        self._on_step("before-manifest-list")
+        self.on_step("before-manifest-list")
         write_manifests(io, metadata, snapshot, manifests)
-        self._on_step("after-manifest-list")
+        self.on_step("after-manifest-list")
         updates = (
             AddSnapshotUpdate(snapshot=snapshot),
             _main_at(snapshot_id, metadata),
@@ -327,14 +327,14 @@ class Transaction:
         manifests = []
         for (content, spec_id), entries in groups.items():
             for start in range(0, len(entries), _ENTRIES_PER_MANIFEST):
-                self._on_step("before-manifest")
+                self.on_step("before-manifest")
                 part = entries[start : start + _ENTRIES_PER_MANIFEST]
                 manifest = writer.write(content, spec_id, part)
                 manifests.append(manifest)
                 for entry in part:
                     if entry.status != ManifestEntryStatus.DELETED:
                         self._moved[entry.data_file.file_path] = manifest.manifest_path
-                self._on_step("after-manifest")
+                self.on_step("after-manifest")
         return manifests
 
     def _changed_partitions(self, change: SnapshotChange) -> int:

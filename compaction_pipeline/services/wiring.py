@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.queue.ports.containers import Containers
     from compaction_pipeline.core.stores import Stores
     from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
+    from compaction_pipeline.core.upkeep.ports.commits import UpkeepCommitter
     from compaction_pipeline.core.upkeep.ports.files import FilesLooker
-    from compaction_pipeline.core.upkeep.ports.manifests import ManifestRewriter
     from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
     from compaction_pipeline.core.work.merge_engine import MergeEngine
     from compaction_pipeline.core.work.merge_input import MergeInput
@@ -69,7 +69,7 @@ class Wiring(Protocol):
     @property
     def _snapshot_stores(self) -> SnapshotStores: ...
     @property
-    def _manifest_rewriter(self) -> ManifestRewriter: ...
+    def _upkeep_committer(self) -> UpkeepCommitter: ...
     @property
     def _files_looker(self) -> FilesLooker: ...
     @property

@@ -23,8 +23,10 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.sightings import Sightings
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage.columns import Json, Member, Moment
@@ -410,6 +412,29 @@ upkeep_record = _table(
     Column("value", Json(UpkeepRecord), nullable=False),
     Index("compaction_upkeep_record_identifier", "identifier", "created_at"),
     Index("compaction_upkeep_record_status", "status", "ended_at"),
+)
+
+# Works of upkeep that commit.
+upkeep_commit = _table(
+    "compaction_upkeep_commit",
+    Column("record_id", String, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("status", Member(UpkeepStatus), nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("ended_at", Moment),
+    Column("value", Json(UpkeepCommit), nullable=False),
+    Index("compaction_upkeep_commit_identifier", "identifier", "created_at"),
+    Index("compaction_upkeep_commit_status", "status", "ended_at"),
+)
+
+# When each work of upkeep looked at each table the last time.
+upkeep_turn = _table(
+    "compaction_upkeep_turn",
+    Column("identifier", String, primary_key=True),
+    Column("work", Member(UpkeepWork), primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("metadata_location", Text),
+    Column("next_look", Moment),
 )
 
 # What was seen of each store that upkeep looked at. The change store of a keyed table has a row of its own.

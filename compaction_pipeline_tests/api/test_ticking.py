@@ -32,7 +32,7 @@ def test_a_server_marks_silent_optimizers_as_lost_also_when_it_leaves_the_tables
     house.fragmented()
     services = house.services
     services.serve_optimizers.register(Registration("default", "host", "1", services.version, MERGE_VERSION, 1))
-    with ticking(services.run_ticks, services.expire_tables, tables=tables):
+    with ticking(services.run_ticks, services.upkeep_tables, tables=tables):
         wait_until(lambda: {each.kind for each in services.stores.watchers.watchers()} == set(WatcherKind), "the server is there")
         for _ in range(3):
             # The server has just started, so it waits for a whole lease. The test notes for it that it has had no break meanwhile.

@@ -141,11 +141,12 @@ def test_a_dry_run_of_manifests_says_what_a_reader_would_gain_and_writes_nothing
     desk.add_catalog()
     before = table.refresh().metadata_location
     said = words(desk, "maintain", "manifests", TABLE, "--dry-run")
-    assert f"{TABLE}: 4 manifests would become about 1 (4 small manifests → about 1; " in said
+    assert f"{TABLE}: would be done: 4 small manifests → about 1; " in said
     assert "manifests that a reader of one partition opens: 2 → 1" in said
     answer = desk.json("maintain", "manifests", TABLE, "--dry-run")
-    assert (answer["dry_run"], answer["state"], answer["refusal"]) == (True, None, None)
-    assert figures(answer) == (4, 1, 2.0, 1.0)
+    (store,) = answer["stores"]
+    assert (answer["dry_run"], store["state"], store["is_due"], store["refusal"]) == (True, None, True, None)
+    assert figures(store) == (4, 1, 2.0, 1.0)
     assert (manifests(table), table.metadata_location) == (4, before)
 
 
@@ -154,12 +155,12 @@ def test_small_manifests_are_rewritten_once_and_every_row_stays(desk: Desk) -> N
     desk.add_catalog()
     ids, head = desk.ids(table), table.refresh().metadata.current_snapshot_id
     said = words(desk, "maintain", "manifests", TABLE)
-    assert f"{TABLE}: 4 manifests became 1 (4 small manifests → 1; manifests that a reader of one partition opens: 2 → 1)" in said
+    assert f"{TABLE}: 4 small manifests → 1; manifests that a reader of one partition opens: 2 → 1" in said
     assert (manifests(table), desk.ids(table)) == (1, ids)
     assert table.metadata.current_snapshot_id != head
     again = words(desk, "maintain", "manifests", TABLE)
-    assert f"{TABLE}: nothing is rewritten: spec 0 has 1 small data manifest" in again
-    answer = desk.json("maintain", "manifests", TABLE)
+    assert f"{TABLE}: nothing to do: spec 0 has 1 small data manifest" in again
+    (answer,) = desk.json("maintain", "manifests", TABLE)["stores"]
     assert (answer["state"], figures(answer)) == ("NOTHING", (1, 1, 1.0, 1.0))
     assert snapshots(table) == 5
 
@@ -170,9 +171,13 @@ def test_a_rewrite_of_manifests_tells_its_snapshots_to_programs(desk: Desk) -> N
     answer = desk.json("maintain", "manifests", TABLE)
     head = table.refresh().current_snapshot()
     assert head is not None
-    assert (answer["table"], answer["dry_run"], answer["state"], answer["unanswered"]) == (TABLE, False, "COMMITTED", False)
-    assert figures(answer) == (4, 1, 2.0, 1.0)
-    assert (answer["snapshot_after"], answer["snapshot_before"]) == (head.snapshot_id, head.parent_snapshot_id)
+    (store,) = answer["stores"]
+    assert (answer["table"], answer["dry_run"], store["state"], store["unanswered"]) == (TABLE, False, "COMMITTED", False)
+    assert figures(store) == (4, 1, 2.0, 1.0)
+    assert (store["snapshot_after"], store["snapshot_before"]) == (head.snapshot_id, head.parent_snapshot_id)
+    (record,) = desk.json("maintain", "list", TABLE)
+    assert (record["record_id"], record["status"], record["snapshot_id"]) == (store["record"], "DONE", head.snapshot_id)
+    assert "MANIFESTS DONE 4 small manifests → 1" in " ".join(words(desk, "maintain", "list", TABLE).replace("│", "").split())
 
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"]], ids=["rewrite", "dry run"])
@@ -184,13 +189,13 @@ def test_manifests_of_an_observed_a_paused_and_an_encrypted_table_stay_and_the_c
     desk.add_catalog()
     desk.json("table", "list", "--refresh")
     assert desk.type("pause", TABLE).exit_code == 0
-    assert "a person paused it" in desk.json("maintain", "manifests", TABLE, *more, code=4)["refusal"]
+    assert "a person paused it" in desk.json("maintain", "manifests", TABLE, *more, code=4)["stores"][0]["refusal"]
     assert desk.type("resume", TABLE).exit_code == 0
     with table.refresh().transaction() as change:
         change.set_properties({"encryption.key-id": "k"})
-    answer = desk.json("maintain", "manifests", TABLE, *more, code=4)
+    (answer,) = desk.json("maintain", "manifests", TABLE, *more, code=4)["stores"]
     assert "'encryption.key-id' is 'k'" in answer["refusal"]
-    assert (answer["reason"], figures(answer)) == (None, (None, None, None, None))
+    assert (answer["reason"], answer["figures"]) == (None, None)
     assert manifests(table) == 4
 
 
@@ -200,17 +205,18 @@ def test_a_rewrite_of_manifests_without_an_answer_ends_with_5_and_the_next_run_r
     server.commits = [status(503)]
     said = words(desk, "maintain", "manifests", TABLE, code=5)
     assert "the outcome of the commit is unknown" in said
-    assert "The next run finds the table as it is then. The manifests of an attempt that did not land stay until orphan files" in said
+    assert "The next run finds the table as it is then. The files of an attempt that did not land stay until orphan files" in said
     assert manifests(table) == 4
     server.commits = [status(503)]
-    answer = desk.json("maintain", "manifests", TABLE, code=5)
-    assert (answer["state"], answer["unanswered"], figures(answer)) == ("UNKNOWN", True, (None, None, None, None))
-    assert desk.json("maintain", "manifests", TABLE)["state"] == "COMMITTED"
+    (answer,) = desk.json("maintain", "manifests", TABLE, code=5)["stores"]
+    assert (answer["state"], answer["unanswered"], answer["figures"]) == ("UNKNOWN", True, {})
+    assert desk.json("maintain", "manifests", TABLE)["stores"][0]["state"] == "COMMITTED"
+    assert [record["status"] for record in desk.json("maintain", "list")] == ["DONE", "FAILED", "FAILED"]
     assert (manifests(table), desk.ids(table)) == (1, ids)
 
 
 def figures(answer: Any) -> tuple[Any, ...]:
-    return answer["manifests_before"], answer["manifests_after"], answer["opened_before"], answer["opened_after"]
+    return tuple(answer["figures"][name] for name in ("manifests_before", "manifests_after", "opened_before", "opened_after"))
 
 
 # ---- maintain orphans ------------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def test_everything_that_runs_by_itself_does_so_from_the_start() -> None:
         "keeper_sensor",
         "catalog_sensor",
         "check_sensor",
-        "expiry_sensor",
+        "upkeep_sensor",
         "queue_sensor",
     }
 

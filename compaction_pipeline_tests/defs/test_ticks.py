@@ -15,7 +15,7 @@ from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, DELTA_FILES, NAMES, OPTIMIZERS
 
-WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job", "expiry_sensor": "expire_snapshots_job"}
+WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job", "upkeep_sensor": "upkeep_job"}
 SELECTED = {
     "snapshot_sensor": {DELTA_FILES},
     "queue_sensor": {COMPACTION_QUEUES, OPTIMIZERS},

@@ -10,10 +10,10 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
-from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
+from compaction_pipeline.core.upkeep.commit_record import UpkeepOutcome
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.upkeep.manifest_entries import live_entries
+from compaction_pipeline_tests.iceberg.upkeep.manifest_work import ManifestWork, counts
 from compaction_pipeline_tests.interop.java import BY_NAME, Java, Register
 from compaction_pipeline_tests.reference_reader import bag_difference
 from compaction_pipeline_tests.scenarios.java_reader import frame_rows
@@ -36,8 +36,8 @@ def table_of(java: Java, name: str = "t") -> LakeTable:
     return LakeTable(java.lake, TableIdentifier("lake", ("db",), name), java.lake.catalog.load_table(("db", name)))
 
 
-def rewrite(t: LakeTable) -> ManifestsOutcome:
-    return IcebergManifestRewriter(t.lake.catalogs, sleep=lambda seconds: None).rewrite(t.identifier, "rewrite-1", {})
+def rewrite(t: LakeTable) -> UpkeepOutcome:
+    return ManifestWork(t.lake.catalogs).rewrite(t.identifier, "rewrite-1")
 
 
 def rows(java: Java, name: str = "t") -> list[Any]:
@@ -78,7 +78,7 @@ def test_java_sees_the_same_rows_of_a_table_that_spark_wrote(java: Java, version
     outcome = rewrite(t)
     assert outcome.state is CommitState.COMMITTED
     t.table.refresh()
-    assert t.table.inspect.manifests().num_rows == before - outcome.figures.replaced + outcome.figures.created
+    assert t.table.inspect.manifests().num_rows == before - counts(outcome)[2] + counts(outcome)[0]
     assert live_entries(t.table) == entries
     assert not bag_difference(rows(java), seen)
     assert not bag_difference(t.rows(), seen)
@@ -102,7 +102,7 @@ def test_java_applies_equality_deletes_as_before_and_goes_on(java: Java) -> None
     t.delete_ids(9, partition=Record(None))
     assert java.ids() == [2, 3, 4]
     outcome = rewrite(t)
-    assert (outcome.figures.created, outcome.figures.replaced) == (2, 6)
+    assert counts(outcome)[::2] == (2, 6)
     assert java.ids() == [2, 3, 4]
     java.sql("DELETE FROM {t} WHERE id = 3")
     assert java.ids() == [2, 4]

@@ -11,10 +11,10 @@ from pyiceberg.table.metadata import TableMetadataV3
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
-from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
+from compaction_pipeline.core.upkeep.commit_record import UpkeepOutcome
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.upkeep.manifest_entries import live_entries
+from compaction_pipeline_tests.iceberg.upkeep.manifest_work import ManifestWork, counts
 from compaction_pipeline_tests.interop.java import BY_NAME, Java, Register
 from compaction_pipeline_tests.real_services.lake import ServedLake
 
@@ -74,8 +74,8 @@ class Written:
         assert len({row[2] for row in now}) == len(now)
 
 
-def rewrite(t: LakeTable) -> ManifestsOutcome:
-    return IcebergManifestRewriter(t.lake.catalogs, sleep=lambda seconds: None).rewrite(t.identifier, "rewrite-1", {})
+def rewrite(t: LakeTable) -> UpkeepOutcome:
+    return ManifestWork(t.lake.catalogs).rewrite(t.identifier, "rewrite-1")
 
 
 def test_rows_keep_their_ids_and_deletion_vectors_apply(served_lake: ServedLake, iceberg_spark: Any) -> None:
@@ -89,7 +89,7 @@ def test_rows_keep_their_ids_and_deletion_vectors_apply(served_lake: ServedLake,
     files = before.inspect.files().to_pylist()
     rows = sum(one["record_count"] for one in files if one["content"] == 0)
     outcome = rewrite(written.t)
-    assert (outcome.state, outcome.figures.created) == (CommitState.COMMITTED, 2)
+    assert (outcome.state, counts(outcome)[0]) == (CommitState.COMMITTED, 2)
     assert written.lineage() == lineage
     assert len({row[2] for row in lineage}) == len(lineage) == 24 - 4
     metadata = written.metadata()
@@ -146,8 +146,8 @@ def test_a_lost_race_takes_row_ids_afresh(served_lake: ServedLake, iceberg_spark
             raced.append(step)
             written.insert(50)
 
-    rewriter = IcebergManifestRewriter(served_lake.catalogs, on_step=other, sleep=lambda seconds: None)
-    assert rewriter.rewrite(written.t.identifier, "rewrite-1", {}).attempts == 2
+    rewriter = ManifestWork(served_lake.catalogs, other)
+    assert rewriter.rewrite(written.t.identifier, "rewrite-1").attempts == 2
     lineage = written.lineage()
     assert len({row[2] for row in lineage}) == len(lineage) == 24
     written.goes_on()
@@ -158,4 +158,4 @@ def test_a_table_that_an_sql_catalog_holds_is_refused(tmp_path: Path, spark_cata
     java.sql("CREATE TABLE {t} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='3')")
     java.sql("INSERT INTO {t} VALUES (1)")
     with pytest.raises(TableRefused, match="format version is 3, and only REST catalogs"):
-        IcebergManifestRewriter(java.lake.catalogs).rewrite(TableIdentifier("lake", ("db",), "t"), "rewrite-1", {})
+        ManifestWork(java.lake.catalogs).rewrite(TableIdentifier("lake", ("db",), "t"), "rewrite-1", {})

@@ -7,10 +7,10 @@ import typer
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.render_upkeep import (
+    done_lines,
+    done_value,
     expired_lines,
     kept_table,
-    manifests_lines,
-    manifests_value,
     orphans_table,
     orphans_value,
     standings_table,
@@ -19,8 +19,8 @@ from compaction_pipeline.cli.render_upkeep import (
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.manifests_outcome import ManifestsOutcome
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 
 maintain = typer.Typer(
     no_args_is_help=True,
@@ -93,16 +93,7 @@ def manifests(
       compaction-pipeline maintain manifests lake.shop.orders --dry-run
       compaction-pipeline maintain manifests lake.shop.orders
     """
-    identifier = TableIdentifier.parse(table)
-    with Session(context) as session:
-        session.refresh(identifier)
-        service = session.services.rewrite_manifests
-        done = service.look(identifier) if dry_run else service.rewrite(identifier)
-        session.output.answer({"table": table, "dry_run": dry_run, **manifests_value(done)}, *manifests_lines(identifier, done))
-        if isinstance(done, str):
-            raise typer.Exit(ExitCode.REFUSED)
-        if isinstance(done, ManifestsOutcome) and done.is_unknown:
-            raise typer.Exit(ExitCode.OUTCOME_UNKNOWN)
+    _commit(context, table, UpkeepWork.MANIFESTS, dry_run)
 
 
 @maintain.command(epilog=GLOBAL_HELP)
@@ -138,7 +129,7 @@ def list_(
     table: str | None = typer.Argument(None, help=TABLE_HELP + " Without it, every table."),
     limit: int = typer.Option(20, "--limit", "-n", min=1, max=1_000_000, help="Show at most this many records."),
 ) -> None:
-    """List what was removed, newest first.
+    """List what was done, newest first.
 
     Examples:
 
@@ -146,11 +137,27 @@ def list_(
     """
     identifier = TableIdentifier.parse(table) if table is not None else None
     with Session(context) as session:
-        found = session.services.expire_snapshots.records(identifier, limit)
+        both = (session.services.expire_snapshots, session.services.commit_upkeep)
+        records = [one for service in both for one in service.records(identifier, limit)]
+        found = sorted(records, key=lambda one: one.created_at, reverse=True)[:limit]
         if identifier is not None and not found:
             # It raises when nobody knows the table.
             session.services.read_tables.table(identifier)
         session.output.answer([plain(record) for record in found], upkeep_table(found) if found else "no records")
+
+
+def _commit(context: typer.Context, table: str, work: UpkeepWork, dry_run: bool) -> None:
+    """Do a work that commits, or say what it would do, and end with the exit code of what became of it."""
+    identifier = TableIdentifier.parse(table)
+    with Session(context) as session:
+        session.refresh(identifier)
+        service = session.services.commit_upkeep
+        done = service.look(identifier, work) if dry_run else service.carry_out(identifier, work)
+        session.output.answer({"table": table, "dry_run": dry_run, "stores": done_value(done)}, *done_lines(done, work))
+        if any(one.outcome is not None and one.outcome.is_unknown for one in done):
+            raise typer.Exit(ExitCode.OUTCOME_UNKNOWN)
+        if any(one.refusal is not None for one in done):
+            raise typer.Exit(ExitCode.REFUSED)
 
 
 def _fields(value: object) -> dict[str, object]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.expiry_properties import EXPIRY_PROPERTIES
+from compaction_pipeline.core.tables.expiry_properties import UPKEEP_PROPERTIES
 from compaction_pipeline.core.tables.properties import CATALOG_PREFIX, OF_KEYED_TABLES, PREFIXES, WRITE_TARGET_KEY, value_of
 from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, DELTA_REWRITE_KEY, FILTER_KEY, FILTER_RULE, PROPERTIES
 
-_BY_KEY = {item.key: item for item in (*PROPERTIES, *EXPIRY_PROPERTIES)}
+_BY_KEY = {item.key: item for item in (*PROPERTIES, *UPKEEP_PROPERTIES)}
 _TARGET = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
 _HONOURED = frozenset({*_BY_KEY, WRITE_TARGET_KEY})
 _ALIKE = 0.8

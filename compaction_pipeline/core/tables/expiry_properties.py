@@ -1,6 +1,7 @@
-"""Lists the properties that say how long the snapshots of a table are kept, each with its rule, its default and its meaning.
+"""Lists the properties of upkeep, each with its rule, its default and its meaning.
 
-`core/upkeep/retention.py` makes a value of them. The table in `docs/settings.md` is generated from `EXPIRY_PROPERTIES`.
+`core/upkeep/retention.py` and `core/upkeep/manifests.py` make values of them. The table in `docs/settings.md` is generated from
+`UPKEEP_PROPERTIES`.
 """
 
 from __future__ import annotations
@@ -133,3 +134,33 @@ EXPIRY_PROPERTIES: tuple[Property, ...] = (
         "like those of Flink",
     ),
 )
+
+TARGET_KEY, MIN_COUNT_KEY = "commit.manifest.target-size-bytes", "commit.manifest.min-count-to-merge"
+REWRITE_KEY = "compaction.rewrite-manifests.enabled"
+
+MANIFEST_PROPERTIES: tuple[Property, ...] = (
+    Property(
+        TARGET_KEY,
+        "target_bytes",
+        whole("≥ 1 and ≤ 2^60", 1, 2**60),
+        "8388608",
+        "the size that new manifests should have, in bytes; a manifest below half of it is small",
+    ),
+    Property(
+        MIN_COUNT_KEY,
+        "min_count",
+        whole("≥ 1 and < 2^31", 1, 2**31 - 1),
+        "100",
+        "so many small manifests of one content and one partition spec make a rewrite of manifests due; 1 counts as 2",
+    ),
+    Property(
+        REWRITE_KEY,
+        "rewritten",
+        BOOLEAN,
+        "false",
+        "whether small manifests of the table are rewritten by themselves; `compaction-pipeline maintain manifests` does it once, whatever "
+        "this says",
+    ),
+)
+
+UPKEEP_PROPERTIES = (*EXPIRY_PROPERTIES, *MANIFEST_PROPERTIES)

@@ -13,7 +13,7 @@ from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
-from compaction_pipeline.core.tables.expiry_properties import EXPIRY_PROPERTIES
+from compaction_pipeline.core.tables.expiry_properties import UPKEEP_PROPERTIES
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
 from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.property_rules import (
@@ -171,7 +171,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     without_effect = {DELTA_REWRITE_KEY: _ONLY_KEYED} if asked and not values["delta_rewrite"] else {}
     if values["delta_rewrite"] and values.get("amoros_switch", True):
         raise ConfigError(_amoro_may_compact(of))
-    known = {item.key for item in (*PROPERTIES, *EXPIRY_PROPERTIES)}
+    known = {item.key for item in (*PROPERTIES, *UPKEEP_PROPERTIES)}
     ours = [key for key in merged if key.startswith(PREFIXES) and key not in known and not key.startswith(OF_KEYED_TABLES)]
     ignored = {key: AMORO_KEYS_NOT_HONOURED[key] for key in ours if key in AMORO_KEYS_NOT_HONOURED} | without_effect
     unknown = tuple(sorted(key for key in ours if key not in AMORO_KEYS_NOT_HONOURED))

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compaction_pipeline.core.tables.expiry_properties import MANIFEST_PROPERTIES, MIN_COUNT_KEY, TARGET_KEY
 from compaction_pipeline.core.tables.properties import values_of
-from compaction_pipeline.core.tables.property_rules import Property, whole
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import bytes_text, count_text
 
@@ -24,25 +24,6 @@ _PARTS_AT_ONCE = 16
 
 _MOST_PLACES = 100
 """So many partitions stand for all partitions of a table when manifests are counted that a reader opens."""
-
-TARGET_KEY, MIN_COUNT_KEY = "commit.manifest.target-size-bytes", "commit.manifest.min-count-to-merge"
-
-MANIFEST_PROPERTIES: tuple[Property, ...] = (
-    Property(
-        TARGET_KEY,
-        "target_bytes",
-        whole("≥ 1 and ≤ 2^60", 1, 2**60),
-        "8388608",
-        "the size that new manifests should have, in bytes; a manifest below half of it is small",
-    ),
-    Property(
-        MIN_COUNT_KEY,
-        "min_count",
-        whole("≥ 1 and < 2^31", 1, 2**31 - 1),
-        "100",
-        "so many small manifests of one content and one partition spec make a rewrite of manifests due; 1 counts as 2",
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +40,7 @@ def resolve_manifest_rules(table: Mapping[str, str], catalog: Mapping[str, str],
     Raises ConfigError for the first property that breaks its rule.
     """
     values, _ = values_of(MANIFEST_PROPERTIES, table, catalog, of)
-    return ManifestRules(**values)
+    return ManifestRules(**{key: value for key, value in values.items() if key != "rewritten"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
     from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
-    from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
     from compaction_pipeline.services.upkeep.find_orphans import FindOrphans
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
-    from compaction_pipeline.services.upkeep.rewrite_manifests import RewriteManifests
+    from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
     from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 
@@ -43,17 +43,20 @@ class UpkeepServices(Wiring):
         return ExpireSnapshots(looked_at, stores.upkeep, self._why_not_change, delete_expired, self._leases, self._new_id)
 
     @cached_property
-    def expire_tables(self) -> ExpireTables:
-        from compaction_pipeline.services.upkeep.expire_tables import ExpireTables
+    def upkeep_tables(self) -> UpkeepTables:
+        from compaction_pipeline.services.upkeep.snapshot_work import SnapshotWork
+        from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
 
         stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
-        return ExpireTables(stores.catalogs, stores.tables, stores.upkeep, self.expire_snapshots, self.clock, ttl)
+        snapshots = SnapshotWork(stores.catalogs, stores.upkeep, self.expire_snapshots, self.clock)
+        return UpkeepTables(stores.catalogs, stores.tables, stores.upkeep, snapshots, self.commit_upkeep, self.clock, ttl)
 
     @cached_property
-    def rewrite_manifests(self) -> RewriteManifests:
-        from compaction_pipeline.services.upkeep.rewrite_manifests import RewriteManifests
+    def commit_upkeep(self) -> CommitUpkeep:
+        from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
 
-        return RewriteManifests(self._stores.catalogs, self._why_not_change, self._leases, self._manifest_rewriter, self._new_id)
+        stores, why_not = self._stores, self._why_not_change
+        return CommitUpkeep(stores.catalogs, why_not, self._leases, self._upkeep_committer, stores.upkeep, self._new_id, self.late)
 
     @cached_property
     def find_orphans(self) -> FindOrphans:

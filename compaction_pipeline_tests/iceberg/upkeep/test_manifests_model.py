@@ -16,9 +16,9 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.iceberg.upkeep.rewrite_manifests import IcebergManifestRewriter
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.iceberg.upkeep.manifest_entries import live_entries
+from compaction_pipeline_tests.iceberg.upkeep.manifest_work import ManifestWork, counts
 from compaction_pipeline_tests.reference_reader import canonical, located_rows
 from compaction_pipeline_tests.scenarios.soundness import faults
 
@@ -38,7 +38,7 @@ class ManifestMachine(RuleBasedStateMachine):
         properties = {"commit.manifest.min-count-to-merge": "2", "commit.manifest.target-size-bytes": str(bytes_wanted)}
         lake = Lake(Path(self._folder.name))
         self.t = lake.table(spec=_SPEC if partitioned else UNPARTITIONED_PARTITION_SPEC, properties=properties)
-        self.rewriter = IcebergManifestRewriter(lake.catalogs, sleep=lambda seconds: None)
+        self.rewriter = ManifestWork(lake.catalogs)
         self.rows: Counter[tuple[int, str | None]] = Counter()
         self.numbers = count(1)
         self.rewrites = 0
@@ -107,12 +107,12 @@ class ManifestMachine(RuleBasedStateMachine):
     @rule()
     def rewrite_manifests(self) -> None:
         before, number = live_entries(self.t.table.refresh()), next(self.numbers)
-        outcome = self.rewriter.rewrite(self.t.identifier, f"rewrite-{number}", {})
+        outcome = self.rewriter.rewrite(self.t.identifier, f"rewrite-{number}")
         assert live_entries(self.t.table.refresh()) == before
         if outcome.state is CommitState.COMMITTED:
             self.rewrites += 1
-            assert outcome.figures.created < outcome.figures.replaced
-        again = self.rewriter.look(self.t.identifier, {})
+            assert counts(outcome)[0] < counts(outcome)[2]
+        again = self.rewriter.look(self.t.identifier)
         assert not again.is_due
 
     @invariant()

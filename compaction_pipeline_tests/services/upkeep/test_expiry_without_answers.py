@@ -41,7 +41,7 @@ def test_the_files_of_a_dropped_tag_stay_for_ever_whatever_else_cleans_up(house:
     for _ in range(3):
         # Longer than records are kept that have ended.
         house.pass_time(31 * DAY)
-        house.services.expire_tables.expire()
+        house.services.upkeep_tables.run()
         house.services.maintain_tables.maintain()
         expire(house, table)
     assert files_on_disk(table.table) == files

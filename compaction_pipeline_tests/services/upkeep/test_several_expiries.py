@@ -120,7 +120,7 @@ def test_an_open_question_about_a_tag_outlives_the_absence_of_the_table(house: H
         place = catalog.load_table(("db", "t")).metadata_location
         catalog.drop_table(("db", "t"))
         services.maintain_tables.maintain()
-        services.expire_tables.expire()
+        services.upkeep_tables.run()
         found = LakeTable(house.lake, table.identifier, catalog.register_table(("db", "t"), place))
     else:
         catalog.rename_table(("db", "t"), ("db", "u"))

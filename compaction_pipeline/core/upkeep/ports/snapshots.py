@@ -8,10 +8,14 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Protocol
 
+from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
 from compaction_pipeline.core.upkeep.history import History
 from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
 from compaction_pipeline.core.upkeep.sightings import Sightings
+from compaction_pipeline.core.upkeep.turns import Turn
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class SnapshotStores(Protocol):
 
 
 class UpkeepStore(Protocol):
-    """The stored UpkeepRecords, and what was seen of each store."""
+    """The stored records of upkeep, what was seen of each store, and when each work had its last turn."""
 
     def save(self, record: UpkeepRecord) -> None:
         """Insert or replace a record."""
@@ -119,8 +123,23 @@ class UpkeepStore(Protocol):
     def records(self, table: TableIdentifier | None = None, limit: int | None = None, under_way: bool = False) -> Sequence[UpkeepRecord]:
         """Return the records, or those of a table, newest first, at most `limit`. With `under_way` only those that have not ended."""
 
+    def save_commit(self, record: UpkeepCommit) -> None:
+        """Insert or replace the record of a work that commits."""
+
+    def commits(self, table: TableIdentifier | None = None, limit: int | None = None, under_way: bool = False) -> Sequence[UpkeepCommit]:
+        """Return the records of works that commit, as `records` does."""
+
+    def forget_commit(self, record_id: RecordId) -> None:
+        """Remove the record of a work that found nothing to do."""
+
     def expire(self, before: datetime) -> int:
-        """Remove the records that ended before this time. Return how many were removed."""
+        """Remove the records of both kinds that ended before this time. Return how many were removed."""
+
+    def turns(self, work: UpkeepWork) -> Mapping[TableIdentifier, Turn]:
+        """Return the last turn that each table had for a work."""
+
+    def note_turn(self, table: TableIdentifier, work: UpkeepWork, turn: Turn) -> None:
+        """Store the turn that a table had just now for a work."""
 
     def sightings(self, store: TableIdentifier) -> Sightings | None:
         """Return what was seen of a store; None when it was never looked at."""

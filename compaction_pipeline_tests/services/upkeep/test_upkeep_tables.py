@@ -1,4 +1,4 @@
-"""Which tables a round of expiry takes, in which turn, and what it leaves alone."""
+"""Which works a round of upkeep does in which tables, in which turn, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pytest
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.rest_catalog import RestServer, status
 from compaction_pipeline_tests.services.house import House
-from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, expire
+from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, behind_rest, expire
 
 _ON = {"table_expire__enabled": "true"}
 
@@ -24,7 +26,7 @@ def read(house: House, *tables: LakeTable) -> None:
 
 
 def expired(house: House, **options: Any) -> list[TableIdentifier]:
-    return [one.table for one in house.services.expire_tables.expire(**options).expired]
+    return [one.table for one in house.services.upkeep_tables.run(**options).done if one.work is UpkeepWork.SNAPSHOTS]
 
 
 def old(house: House, name: str, **properties: str) -> LakeTable:
@@ -86,8 +88,8 @@ def test_a_round_that_ran_out_of_time_is_gone_on_with(house: House) -> None:
 
     service: Any = house.services.expire_snapshots
     service.expire = slow
-    done = house.services.expire_tables.expire()
-    assert [one.table for one in done.expired] == tables[:2]
+    done = house.services.upkeep_tables.run()
+    assert [one.table for one in done.done] == tables[:2]
     assert done.rest == 1
     assert expired(house) == tables[2:]
 
@@ -105,7 +107,7 @@ def test_tables_that_were_not_looked_at_for_the_longest_time_come_first_in_a_new
             return real(table, **options)
 
         service.expire = slow
-        turns += [one.table.name for one in services.expire_tables.expire().expired]
+        turns += [one.table.name for one in services.upkeep_tables.run().done]
         services.close()
         house.pass_time(HOUR)
         # Writers are busy, so each of the tables is due in each round, and each round has time for one.
@@ -133,9 +135,9 @@ def test_a_table_that_fails_does_not_keep_the_others(house: House, error: Except
 
     service: Any = house.services.expire_snapshots
     service.expire = fail
-    done = house.services.expire_tables.expire()
-    assert [one.table for one in done.expired] == [fine]
-    assert done.skipped == {broken: said}
+    done = house.services.upkeep_tables.run()
+    assert [one.table for one in done.done] == [fine]
+    assert done.failed == {(broken, UpkeepWork.SNAPSHOTS): said}
 
 
 def test_files_of_a_table_that_a_person_expired_once_go_although_it_does_not_ask_for_expiry(house: House) -> None:
@@ -186,8 +188,8 @@ def test_old_records_are_forgotten(house: House) -> None:
 def test_a_wrong_property_of_a_table_that_asks_for_nothing_is_nobodys_failure(house: House) -> None:
     old(house, "asks_nothing", history__expire__max_snapshot_age_ms="soon")
     asks = old(house, "asks", history__expire__max_snapshot_age_ms="soon", **_ON).identifier
-    done = house.services.expire_tables.expire()
-    assert done.skipped.keys() == {asks}
+    done = house.services.upkeep_tables.run()
+    assert done.failed.keys() == {(asks, UpkeepWork.SNAPSHOTS)}
 
 
 def test_the_record_of_a_dropped_table_ends_after_a_day(house: House) -> None:
@@ -202,3 +204,77 @@ def test_the_record_of_a_dropped_table_ends_after_a_day(house: House) -> None:
     expired(house)
     (record,) = house.services.expire_snapshots.records(table.identifier, 9)
     assert (record.status, record.reason) == (UpkeepStatus.DONE, "the table was dropped, so the files stay")
+
+
+# ---- works that commit -----------------------------------------------------------------------------------------------
+
+_MANIFESTS = {"compaction__rewrite-manifests__enabled": "true", "commit__manifest__min-count-to-merge": "3"}
+
+
+def rewritten(house: House) -> list[tuple[str, ...]]:
+    """What a round says of the manifests that it looked at."""
+    return [(*one.lines, *one.refusals) for one in house.services.upkeep_tables.run().done if one.work is UpkeepWork.MANIFESTS]
+
+
+def scattered(house: House, name: str = "t", **properties: str) -> LakeTable:
+    table = house.fragmented(name, 1, **properties)
+    for number in range(1, 4):
+        table.ids(number)
+    read(house, table)
+    return table
+
+
+def test_manifests_are_rewritten_where_a_property_asks_for_it_and_an_unchanged_table_has_no_second_turn(house: House) -> None:
+    table, _ = scattered(house, **_MANIFESTS), scattered(house, "other")
+    assert house.services.upkeep_tables.due() == [(table.identifier, UpkeepWork.MANIFESTS)]
+    ((said,),) = rewritten(house)
+    assert said.startswith("lake.db.t: 4 small manifests → 1; ")
+    read(house, table)
+    assert rewritten(house) == [()], "the table has changed, and nothing is due"
+    house.pass_time(30 * DAY - HOUR)
+    assert rewritten(house) == []
+    assert table.live_ids() == [0, 1, 2, 3]
+
+
+def test_a_refused_work_has_its_next_turn_an_hour_later(house: House) -> None:
+    table = scattered(house, **_MANIFESTS, commit__manifest__target_size_bytes="8 MB")
+    ((said,),) = rewritten(house)
+    assert "lake.db.t: the manifests are not rewritten: " in said
+    assert "'commit.manifest.target-size-bytes' is '8 MB'" in said
+    house.pass_time(HOUR - 1)
+    assert rewritten(house) == []
+    house.pass_time(1)
+    assert len(rewritten(house)) == 1
+    assert len(table.table.refresh().metadata.snapshots) == 4
+
+
+def test_a_work_without_an_answer_is_looked_at_again_until_its_record_has_ended(house: House, server: RestServer) -> None:
+    table = scattered(house, **_MANIFESTS)
+    behind_rest(house, server)
+    server.commits = [status(503)]
+    ((said,),) = rewritten(house)
+    assert "the outcome of the commit is unknown" in said
+    house.pass_time(HOUR)
+    ((said,),) = rewritten(house)
+    assert said.startswith("lake.db.t: 4 small manifests → 1; ")
+    assert [one.status for one in house.services.stores.upkeep.commits(table.identifier)] == [UpkeepStatus.DONE, UpkeepStatus.FAILED]
+
+
+def test_a_table_whose_turn_fails_does_not_keep_its_place_before_the_others(house: House) -> None:
+    tables = [scattered(house, name, **_MANIFESTS).identifier for name in ("a", "b")]
+    real = house.services.commit_upkeep.turn
+
+    def slow(table: TableIdentifier, work: UpkeepWork) -> Any:
+        house.pass_time(300)
+        if table == tables[0]:
+            raise StorageUnavailable("its storage did not answer")
+        return real(table, work)
+
+    service: Any = house.services.commit_upkeep
+    service.turn = slow
+    turns = []
+    for _ in range(3):
+        done = house.services.upkeep_tables.run()
+        turns += [*(table.name for table, _ in done.failed), *(one.table.name for one in done.done)]
+        house.pass_time(HOUR)
+    assert turns == ["a", "b", "a"]

@@ -27,11 +27,11 @@ def test_the_job_expires_tables_that_ask_for_it_and_says_what_it_did(
 ) -> None:
     asks_for_expiry(lake, services, "0")
     before = len(lake.orders.metadata.snapshots)
-    assert run(instance, "expire_snapshots_job").success
+    assert run(instance, "upkeep_job").success
     assert len(lake.orders.metadata.snapshots) == 1
     log = capfd.readouterr().err
     assert f"{before - 1} snapshots removed, 1 kept; their files wait" in log
-    assert "1 table looked at" in log
+    assert "1 work done or not needed" in log
 
 
 def test_the_job_leaves_tables_alone_that_do_not_ask(
@@ -39,18 +39,18 @@ def test_the_job_leaves_tables_alone_that_do_not_ask(
 ) -> None:
     services.one_table.refresh(Lake.identifier)
     before = lake.orders.metadata_location
-    assert run(instance, "expire_snapshots_job").success
+    assert run(instance, "upkeep_job").success
     assert lake.orders.metadata_location == before
-    assert "0 tables looked at" in capfd.readouterr().err
+    assert "0 works done or not needed" in capfd.readouterr().err
 
 
 def test_a_table_that_cannot_be_expired_fails_the_run_with_its_reason(
     lake: Lake, services: Services, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asks_for_expiry(lake, services, "soon")
-    result = run(instance, "expire_snapshots_job")
+    result = run(instance, "upkeep_job")
     assert not result.success
-    assert "the snapshots of 1 table were not expired" in str(failure(result))
+    assert "upkeep of 1 table failed" in str(failure(result))
     assert "history.expire.max-snapshot-age-ms" in capfd.readouterr().err
 
 
@@ -58,17 +58,17 @@ def test_the_sensor_asks_for_a_run_only_while_something_is_due(
     lake: Lake, services: Services, instance: dg.DagsterInstance, tick: Tick
 ) -> None:
     services.one_table.refresh(Lake.identifier)
-    assert "no table has snapshots that may be old" in reason(tick("expiry_sensor"))
+    assert "no table that asks for upkeep has changed" in reason(tick("upkeep_sensor"))
     asks_for_expiry(lake, services, "0")
-    assert len(tick("expiry_sensor").run_requests or ()) == 1
-    assert run(instance, "expire_snapshots_job").success
+    assert len(tick("upkeep_sensor").run_requests or ()) == 1
+    assert run(instance, "upkeep_job").success
     services.one_table.refresh(Lake.identifier)
     # The table has changed, and its files wait for an hour.
-    assert run(instance, "expire_snapshots_job").success
-    assert "no table has snapshots that may be old" in reason(tick("expiry_sensor"))
+    assert run(instance, "upkeep_job").success
+    assert "no table that asks for upkeep has changed" in reason(tick("upkeep_sensor"))
 
 
 def test_the_sensor_asks_for_no_second_run(lake: Lake, services: Services, instance: dg.DagsterInstance, tick: Tick) -> None:
     asks_for_expiry(lake, services, "0")
-    instance.create_run_for_job(defs.resolve_job_def("expire_snapshots_job"), status=dg.DagsterRunStatus.STARTED)
-    assert "1 table due, e.g. lake.shop.orders; run " in reason(tick("expiry_sensor"))
+    instance.create_run_for_job(defs.resolve_job_def("upkeep_job"), status=dg.DagsterRunStatus.STARTED)
+    assert "1 table due, e.g. lake.shop.orders; run " in reason(tick("upkeep_sensor"))
