@@ -100,7 +100,8 @@ class Stream(Job):
 class Flink:
     """SQL on a local Flink. Each job gets a cluster within the JVM."""
 
-    def __init__(self, jvm: Any, catalog: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, jvm: Any, catalog: str, properties: Mapping[str, str], restored_from: str | None = None) -> None:
+        """Jobs begin from the savepoint in this folder."""
         self._catalog = catalog
         settings = {
             "execution.target": "local",
@@ -110,6 +111,7 @@ class Flink:
             "taskmanager.memory.network.max": "16 mb",
             # A job that fails must report that, and not start again.
             "restart-strategy.type": "disable",
+            **({"execution.state-recovery.path": restored_from} if restored_from is not None else {}),
         }
         api = jvm.org.apache.flink.table.api
         self._savepoint_form = jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
@@ -133,7 +135,7 @@ class Flink:
 
     def stream(self, tables: Sequence[str], per_second: int, savepoints: Path) -> Stream:
         """Start a job that writes the changes from 1 on into each table, until it is stopped. The table `taken` gets their numbers."""
-        self.sql(f"CREATE TABLE {self._catalog}.db.taken (n BIGINT)")
+        self.sql(f"CREATE TABLE IF NOT EXISTS {self._catalog}.db.taken (n BIGINT)")
         statements = self._written(tables, _ENDLESS, per_second)
         # One source serves all statements.
         statements.addInsertSql(f"INSERT INTO {self._catalog}.db.taken SELECT n FROM numbers")
