@@ -38,6 +38,8 @@ class RestServer:
         self.requests: list[str] = []
         self.logins: list[str | None] = []
         """The `Authorization` of each request."""
+        self.overrides: dict[str, str] = {}
+        """The `overrides` of the answer to `GET /v1/config`."""
         self.table_config: dict[str, str] = {}
         """The `config` in the answer to a request that loads a table."""
         self.config_of: dict[str, dict[str, str]] = {}
@@ -161,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         parts = path.strip("/").split("/")
         if path == "/v1/config":
-            call.answer(200, {"defaults": {}, "overrides": {}})
+            call.answer(200, {"defaults": {}, "overrides": self.rest.overrides})
         elif path == "/v1/oauth/tokens":
             call.answer(200, {"access_token": "token", "token_type": "bearer"})
         elif parts[:2] == ["v1", "namespaces"] and len(parts) == 2:

@@ -24,13 +24,22 @@ class House:
     ) -> None:
         """Mostly a task that failed is tried again at once, because the clock stands still while a test drains the queue."""
         self.now = datetime.now(timezone.utc)
-        self.lake = Lake(folder, properties=properties)
+        self.lake = self.built_lake(folder, properties)
         self.services = ServicesInHand(
             Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=retry_interval_seconds),
             clock=lambda: self.now,
             sleep=lambda seconds: self.pass_time(seconds),
         )
-        self.services.stores.catalogs.add(CatalogEntry("lake", self.lake.properties, observe))
+        self.services.stores.catalogs.add(CatalogEntry("lake", self.product_properties, observe))
+
+    def built_lake(self, folder: Path, properties: Mapping[str, str] | None) -> Lake:
+        """The lake that the services work on."""
+        return Lake(folder, properties=properties)
+
+    @property
+    def product_properties(self) -> Mapping[str, str]:
+        """How the services reach the lake."""
+        return self.lake.properties
 
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)

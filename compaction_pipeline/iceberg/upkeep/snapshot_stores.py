@@ -34,6 +34,7 @@ from compaction_pipeline.iceberg.opened_paths import opened_name, opens_what_it_
 from compaction_pipeline.iceberg.scan import refusal_of_contents
 from compaction_pipeline.iceberg.stores import open_stores
 from compaction_pipeline.iceberg.upkeep.history import history_of
+from compaction_pipeline.iceberg.upkeep.managed import why_the_catalog_decides
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal as ToRemove
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import remove
 from compaction_pipeline.iceberg.upkeep.unreachable import Judge
@@ -207,7 +208,7 @@ def _look(store: TableIdentifier, table: Table) -> StoreLook:
             for one in metadata.snapshots
         },
         statistics=statistics,
-        refusal=refusal_of_contents(metadata) or _no_uuid(table) or _compacted_change_store(metadata),
+        refusal=refusal_of_contents(metadata) or why_the_catalog_decides(table) or _no_uuid(table) or _compacted_change_store(metadata),
         keeps_files=_why_files_stay(table),
         handle=table,
     )

@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline.iceberg.upkeep.managed import why_the_catalog_decides
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.rest_catalog import RestServer, done_but
@@ -235,3 +236,25 @@ def test_a_catalog_that_does_not_answer_keeps_the_files_because_it_may_have_a_se
     record = gone_on(house, table)
     assert record.status is UpkeepStatus.REMOVED
     assert "it is not certain that no other table has them" in (record.reason or "")
+
+
+# ---- catalogs that look after tables themselves -----------------------------------------------------------------------
+
+
+def test_nothing_expires_in_nessie_which_says_itself_what_it_is(house: House, server: RestServer) -> None:
+    table = compacted(house)
+    server.overrides = {"nessie.is-nessie-catalog": "true", "nessie.default-branch.name": "main"}
+    behind_rest(house, server)
+    house.pass_time(6 * DAY)
+    before = table.table.refresh().metadata_location
+    (store,) = expire(house, table).stores
+    assert store.refusal is not None
+    assert "the catalog is Nessie" in store.refusal
+    assert table.table.refresh().metadata_location == before
+
+
+def test_amazon_s3_tables_look_after_themselves(house: House) -> None:
+    table: Any = compacted(house).table
+    assert why_the_catalog_decides(table) is None
+    table.metadata = table.metadata.model_copy(update={"location": "s3://63a8e430-6e0b-46f5-k833abtwr6s8tmtsycedn8s4yc3xhuse1b--table-s3"})
+    assert "Amazon S3 Tables" in str(why_the_catalog_decides(table))
