@@ -123,7 +123,7 @@ class ServedMachine(Machine):
     def with_fault(self, proxy: FaultProxy, pattern: str, fault: Fault) -> None:
         real = self.stores.remove
         with proxy.fault(pattern, fault, times=1):
-            self.expire_with(lambda *given: real(*given))  # type: ignore[no-any-return]
+            self.expire_with(lambda *given: real(*given))
 
     def in_weather(self, rng: Random, act: Callable[[], None]) -> None:
         """Do it while S3 fails in some way, or in none. A run that fails is gone on with by a later one."""
