@@ -106,7 +106,8 @@ class Settings(BaseSettings):
         default=30,
         ge=1,
         le=86_400,
-        description="Seconds between two ticks of `snapshot_sensor`, of `fragmentation_sensor` and of `commit_sensor`.",
+        description="Seconds between two ticks of `snapshot_sensor`, of `fragmentation_sensor` and of `commit_sensor`. "
+        "`upkeep_sensor` ticks once in twenty times of it.",
     )
     keeper_interval_seconds: int = Field(default=5, ge=1, le=86_400, description="Seconds between two ticks of `keeper_sensor`.")
     catalog_interval_seconds: int = Field(

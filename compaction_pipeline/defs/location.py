@@ -82,7 +82,7 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
             keeper_sensor(names, settings),
             catalog_sensor(names, settings),
             check_sensor(names),
-            upkeep_sensor(names),
+            upkeep_sensor(names, settings),
             queue_sensor(names),
             failure_sensor(names),
         ],

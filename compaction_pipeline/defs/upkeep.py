@@ -12,8 +12,12 @@ from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.resources import services_of
 from compaction_pipeline.defs.runs import active_run
 from compaction_pipeline.defs.ticks import ticking
+from compaction_pipeline.settings import Settings
 
-_EVERY_SECONDS = 600
+_INTERVALS = 20
+"""The sensor ticks once in so many intervals of the sensors that plan: every ten minutes, unless a setting says something else."""
+
+_LONGEST_SECONDS = 86_400
 
 
 def upkeep_job(names: Names) -> dg.JobDefinition:
@@ -31,14 +35,14 @@ def upkeep_job(names: Names) -> dg.JobDefinition:
     )
 
 
-def upkeep_sensor(names: Names) -> dg.SensorDefinition:
+def upkeep_sensor(names: Names, settings: Settings) -> dg.SensorDefinition:
     """The sensor `upkeep_sensor`."""
     return ticking(
         names,
         "upkeep_sensor",
         _tick,
         job_name=UPKEEP_JOB,
-        every=_EVERY_SECONDS,
+        every=min(_INTERVALS * settings.sensor_interval_seconds, _LONGEST_SECONDS),
         description="Asks for a run of `upkeep_job` when a table that asks for upkeep changed, when a time has come, or when files need "
         "not wait any more.",
     )

@@ -30,6 +30,10 @@ class KeyedLiveFiles(LiveFiles):
             if entry.sequence_number > merged:
                 yield _in_bucket(entry)
 
+    def stored_bytes(self) -> int:
+        """The size of all files in the folders of both stores."""
+        return super().stored_bytes() + self._changes.stored_bytes()
+
     def _optimized_sequence(self) -> int:
         snapshot = self._base.current_snapshot()
         found = [each for each in self._base.metadata.statistics if snapshot is not None and each.snapshot_id == snapshot.snapshot_id]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.table import Table
@@ -33,6 +35,8 @@ class Census:
     nodes: int
     opened_per_node: float
     opened_at_worst: int
+    stored_bytes: int = 0
+    """The size of all files in the folders of the table: live ones, those of older snapshots, and metadata."""
 
     @property
     def files(self) -> int:
@@ -68,7 +72,13 @@ class LiveFiles:
             nodes=len(per_node),
             opened_per_node=len(entries) / len(per_node) if per_node else 0.0,
             opened_at_worst=max(per_node.values(), default=0),
+            stored_bytes=self.stored_bytes(),
         )
+
+    def stored_bytes(self) -> int:
+        """The size of all files in the folder of the table on this host."""
+        folder = Path(urlsplit(self._table.location()).path)
+        return sum(size for size in map(_size, folder.rglob("*")) if size is not None)
 
     def _entries(self, manifest: ManifestFile) -> tuple[LiveEntry, ...]:
         known = self._read.get(manifest.manifest_path)
@@ -89,3 +99,11 @@ class LiveFiles:
                 )
             )
         return tuple(entries)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size if path.is_file() else None
+    except FileNotFoundError:
+        # It was deleted a moment ago.
+        return None

@@ -154,6 +154,12 @@ PROPERTIES: Mapping[str, str] = {
     # With a commit every few seconds, the metadata would grow faster than the data without these.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
+    # Snapshots are old after a minute, so that a person sees files go.
+    "table-expire.enabled": "true",
+    "history.expire.max-snapshot-age-ms": "60000",
+    "compaction.expire.grace": "60s",
+    "compaction.rewrite-manifests.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
 }
 
 EVENTS = DemoTable(

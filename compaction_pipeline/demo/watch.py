@@ -46,7 +46,7 @@ class Watch:
         self._console.print(title, markup=False, style="bold", soft_wrap=True)
         table = Table(box=None, pad_edge=False)
         table.add_column("table")
-        for column in ("files", "small", "deletes", "n", "worst n", "│", "without us: files", "n"):
+        for column in ("files", "small", "deletes", "n", "worst n", "stored MB", "│", "without us: files", "n"):
             table.add_column(column, justify="right")
         for name, census in (counted or self.census()).items():
             written = files_written(self._options.changes, name)
@@ -57,6 +57,7 @@ class Watch:
                 f"{census.delete_files:,}",
                 f"{census.opened_per_node:,.1f}",
                 f"{census.opened_at_worst:,}",
+                f"{census.stored_bytes / 1e6:,.1f}",
                 "│",
                 f"{written:,}",
                 f"{written / max(1, census.nodes):,.1f}",
