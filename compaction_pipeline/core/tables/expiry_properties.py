@@ -31,6 +31,7 @@ def _duration(text: str) -> timedelta:
 
 DURATION_RULE = "a whole number with one of the units ms, s, min, h and d, e.g. 720min"
 _DURATION = Rule(_duration, DURATION_RULE, lambda value: True)
+_MINUTES = Rule(lambda text: _duration(f"{int(text)}min"), "a whole number of minutes, at least 0", lambda value: True)
 _COUNT = whole("≥ 1 and < 2^31", 1, 2**31 - 1)
 
 
@@ -94,12 +95,20 @@ EXPIRY_PROPERTIES: tuple[Property, ...] = (
         "need them, and a rollback or a cherry-pick that began before still lands",
     ),
     Property(
+        "change.data.ttl.minutes",
+        "change_ttl",
+        _MINUTES,
+        "10080",
+        "Amoro's property, of the base store of a keyed table: change files leave the change store when they are in the base store and "
+        "landed longer ago than this many minutes",
+    ),
+    Property(
         ENABLED_KEY,
         "enabled",
         BOOLEAN,
         "false",
-        "Amoro's property: whether snapshots of the table expire by themselves; `compaction-pipeline maintain expire` does it once, "
-        "whatever this says",
+        "Amoro's property: whether snapshots of the table, and merged change files of a keyed one, expire by themselves; "
+        "`compaction-pipeline maintain expire` and `maintain changes` do it once, whatever this says",
     ),
     Property(
         "data-expire.enabled",

@@ -26,6 +26,7 @@ class Retention:
     amoro_count: int = 1
     writer_retention: timedelta = timedelta(days=7)
     grace: timedelta = timedelta(hours=1)
+    change_ttl: timedelta = timedelta(days=7)
     enabled: bool = False
     rows_expire: bool = False
     gc_enabled: bool = True

@@ -21,6 +21,7 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     TIME_FLAG,
     OptimizedSequences,
     numbers_of_blob,
+    numbers_of_expired,
     numbers_of_properties,
     sequences_by_spec,
 )
@@ -68,11 +69,40 @@ def read_history(name: str, metadata: TableMetadata, io: FileIO, most: int) -> l
     return known
 
 
+def read_all_sequences(name: str, metadata: TableMetadata, io: FileIO) -> Iterator[tuple[Snapshot, OptimizedSequences]]:
+    """The optimized sequences that a reader of each snapshot of a base store finds, from the oldest snapshot on.
+
+    It does not matter whether a ref reaches the snapshot. Of snapshots that have their numbers from one, the oldest stands for all.
+    Raises as `read_sequences`.
+    """
+    says: dict[int, Snapshot] = {}
+    known: set[int | None] = set()
+    # A parent has a lower sequence number than its children.
+    for snapshot in sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0):
+        flagged = snapshot if _is_flagged(snapshot) else says.get(snapshot.parent_snapshot_id or 0)
+        if flagged is not None:
+            says[snapshot.snapshot_id] = flagged
+        number = flagged.snapshot_id if flagged is not None else None
+        if number not in known:
+            known.add(number)
+            if flagged is None:
+                yield snapshot, _by_spec(numbers_of_properties(metadata.properties), metadata)
+            else:
+                yield snapshot, numbers_at(name, metadata, flagged, io)
+
+
+def read_expired(change: TableMetadata, base: TableMetadata) -> OptimizedSequences:
+    """The highest data sequence number of each partition that has left the change store. Raises TableRefused when it cannot be read."""
+    return _by_spec(numbers_of_expired(change.properties), base)
+
+
 def flagged_snapshots(metadata: TableMetadata) -> Iterator[Snapshot]:
     """The head of a base store and its ancestors, as far as their summaries say that they have optimized sequences, newest first."""
-    for snapshot in ancestors(metadata):
-        if snapshot.summary is not None and SEQUENCE_FLAG in snapshot.summary.additional_properties:
-            yield snapshot
+    return filter(_is_flagged, ancestors(metadata))
+
+
+def _is_flagged(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and SEQUENCE_FLAG in snapshot.summary.additional_properties
 
 
 def refuse_lost(metadata: TableMetadata, base_files: Iterable[LiveFile], *, to_write: bool = True) -> None:

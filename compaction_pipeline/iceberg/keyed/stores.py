@@ -13,7 +13,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.planning.keyed.refusals import refuse_new_change_store
+from compaction_pipeline.core.planning.keyed.refusals import refuse_new_change_store, refuse_set_back
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.changes import marks_of_stores
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
@@ -24,7 +24,7 @@ from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
-from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences, refuse_lost
+from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_expired, read_sequences, refuse_lost
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import head_of, layout_of, manifests_of, refusal_of_contents
 
@@ -103,9 +103,11 @@ class KeyedStores:
     def sequences(self, *, to_write: bool = True) -> OptimizedSequences:
         """The optimized sequences at the head of the base store. `to_write` is False when nothing will be committed to either store.
 
-        Raises TableRefused when it is unknown which changes are in the base store, also because the change store was made anew.
+        Raises TableRefused when it is unknown which changes are in the base store, also because the change store was made anew, and when
+        changes are in neither store.
         """
         found = read_sequences(self.name, self.base.metadata, self.base.io)
+        refuse_set_back(self.name, found, read_expired(self.change.metadata, self.base.metadata))
         # A table with the numbers of old versions only is read as it is. New changes would not be seen, and commits keep the numbers.
         counts = to_write or any(True for _ in flagged_snapshots(self.base.metadata))
         if counts and found.highest > _last_sequence(self.change):

@@ -15,7 +15,7 @@ from itertools import pairwise
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import base_file
-from compaction_pipeline.core.tables.keyed.optimized_sequence import SEQUENCE_FLAG, OptimizedSequences
+from compaction_pipeline.core.tables.keyed.optimized_sequence import EXPIRED_KEY, SEQUENCE_FLAG, OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, PathField
 from compaction_pipeline.core.tables.keyed.transactions import OVERWRITE_KEY
 
@@ -104,6 +104,24 @@ def refuse_new_change_store(name: str, sequences: OptimizedSequences, last_seque
             f"{sequences.highest}. Register the metadata of the former change store under its name again, or copy the rows of the base "
             "store into a new keyed table and write to that"
         )
+
+
+def refuse_set_back(name: str, sequences: OptimizedSequences, expired: OptimizedSequences) -> None:
+    """Refuse the table `name` when its base store, with these `sequences`, lacks changes that have left its change store.
+
+    `expired` has the highest data sequence number of each partition that has left. No snapshot of the base store lacked these changes then,
+    so its metadata was taken back since, or an insert-overwrite of another program ended after its timeout.
+    """
+    for spec_id, gone in (expired.by_spec or {0: expired}).items():
+        for key, number in gone.by_partition.items():
+            now = sequences.of_spec(spec_id).by_partition.get(key)
+            if now is None or now < number:
+                raise TableRefused(
+                    f"table {name}: changes up to {number} of partition {_in_words(key, gone.fields)!r} were in its base store, and have "
+                    f"left its change store, but now the base store has those up to {'none' if now is None else now} only: rows would be "
+                    "missing, or come back. Register the newer metadata of the base store again. Or roll the change store back to a "
+                    f"snapshot that still has these changes, and remove its property '{EXPIRED_KEY}'"
+                )
 
 
 def refuse_other_columns(base: Mapping[int, tuple[str, str]], change: Mapping[int, tuple[str, str]]) -> None:

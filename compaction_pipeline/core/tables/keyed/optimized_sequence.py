@@ -27,6 +27,8 @@ LEGACY_KEY = "table.partition-properties"
 """The property of the base store in which old versions of Amoro kept the numbers."""
 OLDEST_LEGACY_KEY = "base.table.max-transaction-id"
 """The property in which still older versions kept the number of a table without partitions."""
+EXPIRED_KEY = "compaction.expired-changes"
+"""The property of the change store that says up to which number merged changes of each partition have left the store."""
 _LEGACY_SEQUENCE = "max-txId"
 _LEGACY_TIME = "base-op-time"
 
@@ -124,6 +126,20 @@ def numbers_of_properties(properties: Mapping[str, str], *, times: bool = False)
     except (ValueError, TypeError, AttributeError) as error:
         raise TableRefused(
             f"'{LEGACY_KEY}' of the base store cannot be read ({error}): which changes are already in it is unknown"
+        ) from error
+
+
+def numbers_of_expired(properties: Mapping[str, str]) -> dict[str, int]:
+    """The highest data sequence numbers that have left a change store with these properties, by the texts of their partitions.
+
+    Raises TableRefused when they cannot be read.
+    """
+    try:
+        return numbers_of_blob(properties.get(EXPIRED_KEY, "{}").encode())
+    except TableRefused as error:
+        raise TableRefused(
+            f"'{EXPIRED_KEY}' of the change store cannot be read, so it is unknown which merged changes have left the store: set it to the "
+            "value that an older metadata file of the store has"
         ) from error
 
 

@@ -1,0 +1,256 @@
+"""Merged change files leave real change stores: no reader sees another row, and a base store that was set back is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+
+from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.merged_changes import MergedChanges
+from compaction_pipeline.iceberg.head_reader import HeadReader
+from compaction_pipeline.iceberg.keyed.stores import load_stores
+from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.upkeep.merged_changes import MergedChangesOfTable
+from compaction_pipeline_tests.interop.amoro_reader import amoro_rows
+from compaction_pipeline_tests.keyed.base_commits import BaseCommits
+from compaction_pipeline_tests.keyed.change_logs import row
+from compaction_pipeline_tests.keyed.compacted import expire
+from compaction_pipeline_tests.reference_reader import bag_difference
+
+TABLE = TableIdentifier("lake", ("db",), "t")
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+WEEK = timedelta(days=7)
+
+
+class Expiring(BaseCommits):
+    """A keyed table whose changes are merged, and expire as soon as they may."""
+
+    def insert(self, *numbers: int, region: str | None = None) -> int:
+        return self.commit(self.changes(1, "I", 0, [(row(number, region), place) for place, number in enumerate(numbers)]))
+
+    def delete(self, number: int, region: str | None = None) -> int:
+        return self.commit(self.changes(1, "ED", 0, [(row(number, region), 0)]))
+
+    def merge(self, *partitions: str) -> None:
+        tasks = self.plan(*partitions)
+        assert self.commit_tasks(*tasks, record=f"record-{self.number()}").committed
+
+    def base_head(self) -> int:
+        snapshot = self.base.refresh().current_snapshot()
+        assert snapshot is not None
+        return snapshot.snapshot_id
+
+    def expire_base(self) -> None:
+        """Expire every snapshot of the base store but the head and those that a ref names."""
+        metadata = self.base.refresh().metadata
+        named = {ref.snapshot_id for ref in metadata.refs.values()}
+        for snapshot in metadata.snapshots:
+            if snapshot.snapshot_id not in named:
+                expire(self.base, snapshot.snapshot_id)
+
+    def planned(self, now: datetime | None = None) -> tuple[MergedChangesOfTable, Table, MergedChanges, HeadReader]:
+        later = now or datetime.now(timezone.utc) + WEEK
+        strategy = MergedChangesOfTable(self.catalogs, TABLE, RecordId(f"expiry-{self.number()}"), {}, later)
+        loaded = strategy.opened()
+        reader = HeadReader(loaded.io)
+        return strategy, loaded, strategy.plan(loaded, reader), reader
+
+    def expire_changes(self, now: datetime | None = None) -> int:
+        """Let merged changes expire. Returns how many files have left the change store."""
+        strategy, loaded, plan, reader = self.planned(now)
+        if plan.is_due:
+            transaction = Transaction(loaded, reader=reader)
+            assert strategy.stage(loaded, plan, transaction)["change_files"] == len(plan.files)
+            transaction.commit()
+        return len(plan.files)
+
+    def set_base_back(self, location: str) -> None:
+        """Register older metadata of the base store, as somebody does who restores a catalog."""
+        self.catalog.drop_table("db.t")
+        self.base = self.catalog.register_table("db.t", location)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Expiring]:
+    return lambda **options: Expiring(tmp_path, **options)
+
+
+@pytest.fixture
+def keyed(make: Callable[..., Expiring]) -> Expiring:
+    return make()
+
+
+def test_inserts_and_deletes_leave_and_every_reader_finds_the_same_rows(keyed: Expiring) -> None:
+    keyed.insert(1, 2, 3)
+    keyed.delete(2)
+    keyed.merge()
+    keyed.insert(4)
+    keyed.check([row(1), row(3), row(4)])
+    before = keyed.change.refresh().current_snapshot()
+    assert before is not None
+    assert keyed.expire_changes() == 2
+    keyed.check([row(1), row(3), row(4)])
+    assert [file.record_count for file in keyed.change_files()] == [1]
+    snapshot = keyed.change.refresh().current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary.operation.value == "delete"
+    told = {key: snapshot.summary[key] for key in ("deleted-data-files", "deleted-records", "total-data-files", "total-records")}
+    assert told == {"deleted-data-files": "2", "deleted-records": "4", "total-data-files": "1", "total-records": "1"}
+    # The older snapshot still has its files: they leave storage when it expires.
+    assert keyed.change.scan(snapshot_id=before.snapshot_id).to_arrow().num_rows == 5
+    keyed.merge()
+    keyed.check([row(1), row(3), row(4)])
+    assert keyed.expire_changes() == 0, "the older snapshot of the base store does not have the last change"
+    keyed.expire_base()
+    assert keyed.expire_changes() == 1
+    keyed.check([row(1), row(3), row(4)])
+    assert keyed.change.refresh().properties["compaction.expired-changes"] == '{"":3}'
+
+
+def test_nothing_leaves_before_its_time(keyed: Expiring) -> None:
+    keyed.insert(1)
+    keyed.merge()
+    with keyed.base.refresh().transaction() as transaction:
+        transaction.set_properties({"change.data.ttl.minutes": "60"})
+    now = datetime.now(timezone.utc)
+    assert keyed.expire_changes(now + timedelta(minutes=59)) == 0
+    assert keyed.expire_changes(now + timedelta(minutes=60)) == 1
+
+
+@pytest.mark.parametrize("roll_back", [True, False])
+def test_a_tag_on_an_old_snapshot_keeps_what_its_readers_need(keyed: Expiring, roll_back: bool) -> None:
+    keyed.insert(1)
+    keyed.merge()
+    tagged = keyed.base_head()
+    keyed.base.refresh().manage_snapshots().create_tag(tagged, "before").commit()
+    keyed.delete(1)
+    keyed.insert(2)
+    keyed.merge()
+    keyed.expire_base()
+    assert keyed.expire_changes() == 1, "the first insert, which the tag has"
+    keyed.check([row(2)])
+    if roll_back:
+        keyed.base.refresh().manage_snapshots().set_current_snapshot(snapshot_id=tagged).commit()
+        keyed.check([row(2)])
+        assert keyed.expire_changes() == 0
+        keyed.merge()
+        keyed.check([row(2)])
+        return
+    keyed.base.refresh().manage_snapshots().remove_tag("before").commit()
+    keyed.expire_base()
+    assert keyed.expire_changes() == 2
+
+
+def test_a_partition_that_one_snapshot_lacks_keeps_its_files(make: Callable[..., Expiring]) -> None:
+    keyed = make(spec=BY_REGION)
+    keyed.insert(1, region="eu")
+    keyed.insert(2, region="us")
+    (eu, us) = sorted(str(task.work.node) for task in keyed.plan())
+    keyed.merge(eu)
+    keyed.merge(us)
+    assert keyed.expire_changes() == 1
+    assert [file.partition[0].value for file in keyed.change_files()] == ["us"]
+    keyed.expire_base()
+    assert keyed.expire_changes() == 1
+    keyed.check([row(1, "eu"), row(2, "us")])
+    assert keyed.change.refresh().properties["compaction.expired-changes"] == '{"region=eu":1,"region=us":2}'
+
+
+def test_a_transaction_that_lands_late_stays(keyed: Expiring) -> None:
+    transaction = keyed.begin()
+    keyed.insert(1)
+    keyed.merge()
+    keyed.commit(keyed.changes(1, "I", transaction, [(row(2), 0)]))
+    assert keyed.expire_changes() == 1
+    keyed.check([row(1), row(2)])
+    assert keyed.expire_changes() == 0
+
+
+def test_what_landed_after_an_open_transaction_began_waits_for_its_timeout(keyed: Expiring) -> None:
+    with keyed.base.refresh().transaction() as properties:
+        properties.set_properties({"change.data.ttl.minutes": "0"})
+    keyed.insert(1)
+    keyed.begin()
+    keyed.insert(2)
+    keyed.merge()
+    now = datetime.now(timezone.utc)
+    assert keyed.expire_changes(now + timedelta(minutes=59)) == 1
+    assert keyed.expire_changes(now + timedelta(minutes=61)) == 1
+    keyed.check([row(1), row(2)])
+
+
+def test_a_change_of_the_partition_spec_refuses(make: Callable[..., Expiring]) -> None:
+    keyed = make(spec=BY_REGION)
+    keyed.insert(1, region="eu")
+    keyed.merge()
+    for store in (keyed.base, keyed.change):
+        with store.refresh().update_spec() as update:
+            update.remove_field("region")
+    with pytest.raises(TableRefused, match="partition specs"):
+        keyed.expire_changes()
+
+
+@pytest.mark.parametrize("store", ["base", "change"])
+@pytest.mark.parametrize(("key", "value"), [("gc.enabled", "false"), ("compaction.catalog-has-branches", "true")])
+def test_a_store_of_which_nothing_may_expire_keeps_its_changes(keyed: Expiring, store: str, key: str, value: str) -> None:
+    keyed.insert(1)
+    keyed.merge()
+    with getattr(keyed, store).refresh().transaction() as transaction:
+        transaction.set_properties({key: value})
+    with pytest.raises(TableRefused, match=f"no change file of table lake.db.t expires: '{key}' is {value}"):
+        keyed.expire_changes()
+
+
+def test_a_base_store_that_was_set_back_is_neither_read_nor_planned_nor_written_to(keyed: Expiring) -> None:
+    keyed.insert(1)
+    keyed.merge()
+    old = keyed.base.refresh().metadata_location
+    keyed.insert(2)
+    keyed.merge()
+    keyed.expire_base()
+    assert keyed.expire_changes() == 2
+    newest = keyed.base.refresh().metadata_location
+    keyed.set_base_back(old)
+    assert bag_difference(keyed.judged(), [row(1)]) == "", "Amoro's reader silently misses row 2"
+    stores = load_stores(keyed.catalog, ("db", "t"))
+    for act in (keyed.scanned, keyed.expire_changes, stores.sequences):
+        with pytest.raises(TableRefused, match=r"changes up to 2 of partition '' were in its base store.*up to 1 only"):
+            act()
+    keyed.set_base_back(newest)
+    keyed.check([row(1), row(2)])
+
+
+def test_a_reader_loads_the_change_store_first(keyed: Expiring) -> None:
+    """While a reader loads the stores, changes are merged, the base store's older snapshots expire, and the changes leave."""
+    keyed.insert(1)
+    keyed.merge()
+    keyed.insert(2)
+    base_of_before = keyed.base.refresh().metadata_location
+    loads = 0
+
+    def before_load() -> None:
+        nonlocal loads
+        loads += 1
+        if loads == 3:
+            # The reader has loaded the change store, and loads the base store next.
+            keyed.catalog.before_load = None
+            keyed.merge()
+            keyed.expire_base()
+            assert keyed.expire_changes() == 2
+
+    keyed.catalog.before_load = before_load
+    stores = load_stores(keyed.catalog, ("db", "t"))
+    assert keyed.catalog.before_load is None, "the reader has loaded the base store last"
+    assert bag_difference(amoro_rows(stores.base.metadata_location, stores.change.metadata_location), [row(1), row(2)]) == ""
+    keyed.check([row(1), row(2)])
+    in_the_other_order = amoro_rows(base_of_before, keyed.change.refresh().metadata_location)
+    assert bag_difference(in_the_other_order, [row(1)]) == "", "row 2 is in neither store"
