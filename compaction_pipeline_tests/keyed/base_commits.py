@@ -50,13 +50,13 @@ class BaseCommits(ChangeLog):
     def __init__(self, folder: Path, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC) -> None:
         super().__init__(folder, spec=spec)
         self.folder = folder
-        properties = {
+        self.properties = {
             "type": "sql",
             "uri": f"sqlite:///{folder}/catalog.db",
             "warehouse": f"file://{folder}/wh",
             "catalog-name": "lake",
         }
-        self.catalogs = Catalogs(lambda name: CatalogEntry(name, properties))
+        self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties))
         self.committer = IcebergCommitter(self.catalogs, sleep=lambda seconds: None)
         self._plans = itertools.count(1)
         self.repeats_positions = True

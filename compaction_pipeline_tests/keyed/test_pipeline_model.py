@@ -15,9 +15,11 @@ from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
+from compaction_pipeline_tests.keyed.expired_changes import expire_changes
 from compaction_pipeline_tests.keyed.modelled import REGIONS, SPECS
-from compaction_pipeline_tests.keyed.program import TABLE, Program
+from compaction_pipeline_tests.keyed.program import TABLE, Program, change_files
 from compaction_pipeline_tests.keyed.written import row
 
 _MINUTE = timedelta(minutes=1)
@@ -28,7 +30,7 @@ class Modelled(Program):
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
-        self.expired = 0
+        self.expired, self.left = 0, 0
         # With delta-rewrite a MINOR merges change files with each other, and leaves the base store alone.
         super().__init__(folder, SPECS[self.random.choice(list(SPECS))], ("id", "region"), delta_rewrite=self.random.random() < 0.5)
         choose = self.random.choice
@@ -45,7 +47,11 @@ class Modelled(Program):
         for store in ("db.t", "db.t_change_"):
             with self.keyed.catalog.load_table(store).transaction() as transaction:
                 transaction.set_properties(
-                    {"history.expire.max-snapshot-age-ms": str(choose([0, 60_000])), "compaction.expire.grace": choose(["0s", "90s"])}
+                    {
+                        "history.expire.max-snapshot-age-ms": str(choose([0, 60_000])),
+                        "compaction.expire.grace": choose(["0s", "90s"]),
+                        "change.data.ttl.minutes": str(choose([0, 1])),
+                    }
                 )
         self.services.explore_catalogs.explore()
 
@@ -118,6 +124,12 @@ class Modelled(Program):
             assert store.refusal is None or "may still land" in store.refusal
             self.expired += len(store.record.removed) if store.record is not None else 0
 
+    def expire_changes(self) -> None:
+        """Merged changes leave the change store. What a compaction holds may have left meanwhile."""
+        if self.services.stores.records.records(TABLE, limit=1, unsettled=True):
+            return
+        self.left += len(expire_changes(Catalogs(self.services.stores.catalogs.entry), TABLE, self.now).files)
+
     def look(self) -> None:
         """Look at both stores, as plans do. A process that lives on finds what a new process finds."""
         head = self.services._scan.head(TABLE)
@@ -125,12 +137,13 @@ class Modelled(Program):
 
     def step(self) -> None:
         verbs = (self.write, self.write, self.sweep, self.plan, self.ask, self.merge_one, self.merge_all, self.keep, self.commit)
-        seldom = (self.compact, self.cancel, self.expire, self.expire)
+        seldom = (self.compact, self.cancel, self.expire, self.expire, self.expire_changes, self.expire_changes)
         self.random.choice((*verbs, *verbs, *seldom))()
 
 
-def run(folder: Path, seed: int, steps: int) -> tuple[int, int]:
-    """The numbers of committed tasks and of expired snapshots after so many random steps, each of which left every row as it should be."""
+def run(folder: Path, seed: int, steps: int) -> tuple[int, int, int]:
+    """The numbers of committed tasks, of expired snapshots and of change files that left, after so many random steps. Each step left every
+    row as it should be."""
     model = Modelled(folder, seed)
     for _ in range(steps):
         model.step()
@@ -148,28 +161,31 @@ def run(folder: Path, seed: int, steps: int) -> tuple[int, int]:
     model.pass_time(7200)
     for _ in range(2):
         model.expire()
+        model.expire_changes()
         model.pass_time(3600)
     model.check()
+    assert not change_files(model), "all changes are merged, and no older snapshot of the base store is left"
     assert model.figures().small_files == 0, f"a FULL that nobody disturbs leaves no change: {done.reason}"
-    return len(stores.tasks.tasks(TABLE, (TaskStatus.COMMITTED,))), model.expired
+    return len(stores.tasks.tasks(TABLE, (TaskStatus.COMMITTED,))), model.expired, model.left
 
 
 def test_readers_see_every_row_whatever_the_program_does(tmp_path: Path) -> None:
-    landed, expired = zip(*(run(tmp_path / str(seed), seed, steps=25) for seed in range(1, 4)), strict=True)
+    landed, expired, left = zip(*(run(tmp_path / str(seed), seed, steps=25) for seed in range(1, 4)), strict=True)
     assert sum(landed) > 5
     assert sum(expired) > 2
+    assert sum(left) > 10
 
 
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_readers_see_every_row_for_many_seeds(tmp_path: Path, pytestconfig: pytest.Config) -> None:
-    steps, seed, landed, expired = 0, random.randrange(10**9), 0, 0
+    steps, seed, counts = 0, random.randrange(10**9), (0, 0, 0)
     while steps < pytestconfig.getoption("--steps"):
         try:
             done = run(tmp_path / str(seed), seed, steps=40)
-            landed, expired = landed + done[0], expired + done[1]
+            counts = (counts[0] + done[0], counts[1] + done[1], counts[2] + done[2])
         except BaseException:
             print(f"seed {seed}")  # noqa: T201 - a failure is repeated with this seed
             raise
         steps, seed = steps + 40, seed + 1
-    print(f"{steps} steps, {landed} tasks landed, {expired} snapshots expired")  # noqa: T201
+    print(f"{steps} steps, {counts[0]} tasks landed, {counts[1]} snapshots expired, {counts[2]} change files left")  # noqa: T201
