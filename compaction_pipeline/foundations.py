@@ -164,7 +164,7 @@ class Foundations:
     def _upkeep_committer(self) -> UpkeepCommitter:
         from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
 
-        return IcebergUpkeepCommitter(self._catalogs, on_step=self.on_step)
+        return IcebergUpkeepCommitter(self._catalogs, self.clock, on_step=self.on_step)
 
     @cached_property
     def _files_looker(self) -> FilesLooker:

@@ -13,11 +13,10 @@ import pytest
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
-from compaction_pipeline_tests.keyed.expired_changes import expire_changes
 from compaction_pipeline_tests.keyed.modelled import REGIONS, SPECS
 from compaction_pipeline_tests.keyed.program import TABLE, Program, change_files
 from compaction_pipeline_tests.keyed.written import row
@@ -126,9 +125,9 @@ class Modelled(Program):
 
     def expire_changes(self) -> None:
         """Merged changes leave the change store. What a compaction holds may have left meanwhile."""
-        if self.services.stores.records.records(TABLE, limit=1, unsettled=True):
-            return
-        self.left += len(expire_changes(Catalogs(self.services.stores.catalogs.entry), TABLE, self.now).files)
+        (done,) = self.services.commit_upkeep.carry_out(TABLE, UpkeepWork.CHANGE_FILES)
+        assert done.refusal is None or "may still land" in done.refusal
+        self.left += int(done.record.figures["change_files"]) if done.record is not None else 0
 
     def look(self) -> None:
         """Look at both stores, as plans do. A process that lives on finds what a new process finds."""

@@ -1,4 +1,5 @@
-"""`maintain expire | manifests | orphans | list`: old snapshots, small manifests and orphan files of tables, and what was done to them."""
+"""`maintain expire | changes | manifests | orphans | list`: old snapshots, merged change files, small manifests and orphan files of tables,
+and what was done to them."""
 
 from __future__ import annotations
 
@@ -75,6 +76,25 @@ def expire(
         waits = any(record.status is UpkeepStatus.REMOVED and record.reason is not None for record in expired.earlier)
         if waits or any(store.record is not None and store.record.status is UpkeepStatus.FAILED for store in expired.stores):
             raise typer.Exit(ExitCode.FAILED)
+
+
+@maintain.command(epilog=GLOBAL_HELP)
+def changes(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say which change files would go, and write nothing."),
+) -> None:
+    """Take merged change files out of the change store of a keyed table.
+
+    A file goes when every snapshot of the base store has its changes, and `change.data.ttl.minutes` are over (7 d by default). So old
+    snapshots of the base store expire first. The file leaves storage when the snapshots of the change store that name it expire.
+
+    Examples:
+
+      compaction-pipeline maintain changes lake.shop.payments --dry-run
+      compaction-pipeline maintain changes lake.shop.payments
+    """
+    _commit(context, table, UpkeepWork.CHANGE_FILES, dry_run)
 
 
 @maintain.command(epilog=GLOBAL_HELP)

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.keyed.file_names import change_file
+from compaction_pipeline.core.tables.keyed.file_names import change_file, is_delete_file
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of
 from compaction_pipeline.core.tables.node import Partition, Place
+from compaction_pipeline.core.upkeep.commit_record import UpkeepPlan
+from compaction_pipeline.core.upkeep.turns import AGAIN
 from compaction_pipeline.core.words import bytes_text, count_text, time_text
 
 MOST_FILES = 50_000
@@ -45,25 +47,36 @@ class MergedChanges:
     """The change files that go, and how many stay.
 
     `numbers` has for each partition of them the highest data sequence number that has left the change store then. `reason` says it in
-    words.
+    words. At `next_look` time alone may let further files go; None when it will not.
     """
 
     files: tuple[LiveFile, ...]
     kept: int
     numbers: Mapping[Partition, int]
     reason: str
+    next_look: datetime | None
 
     @property
-    def is_due(self) -> bool:
-        """Whether anything goes."""
-        return bool(self.files)
+    def said(self) -> UpkeepPlan:
+        """The same in words and figures. `bytes` and `rows` are those of the files that go."""
+        figures = {
+            "change_files": len(self.files),
+            "delete_files": sum(is_delete_file(file.path) for file in self.files),
+            "rows": sum(file.record_count for file in self.files),
+            "bytes": sum(file.file_size_bytes for file in self.files),
+            "change_files_kept": self.kept,
+        }
+        return UpkeepPlan(bool(self.files), self.reason, figures, self.next_look)
 
 
-def decide_merged_changes(files: KeyedFiles, history: ChangeHistory, before: datetime, most_files: int = MOST_FILES) -> MergedChanges:
-    """Return which change files go now: those that every reader has in the base store, and that were committed before this moment.
+def decide_merged_changes(
+    files: KeyedFiles, history: ChangeHistory, ttl: timedelta, now: datetime, most_files: int = MOST_FILES
+) -> MergedChanges:
+    """Return which change files go now: those that every reader has in the base store, and that were committed at least `ttl` ago.
 
     A file whose snapshot has expired is old enough. Raises TableRefused for a name that cannot be.
     """
+    before = now - ttl
     old = [file for file in files.changes if history.committed_at.get(file.added_snapshot_id, before) <= before]
     copies, keys = Counter(file.path for file in files.changes), _keys(files)
     left: dict[Place, list[tuple[int, str, LiveFile]]] = defaultdict(list)
@@ -78,7 +91,10 @@ def decide_merged_changes(files: KeyedFiles, history: ChangeHistory, before: dat
         former = numbers.get(file.partition) or history.expired.of_spec(file.spec_id).of(file.partition) or 0
         numbers[file.partition] = max(former, file.data_sequence_number)
     kept = len(files.changes) - len(gone)
-    return MergedChanges(tuple(gone), kept, numbers, _in_words(gone, kept, len(old), before, why))
+    looks = [at + ttl for at in map(history.committed_at.get, {file.added_snapshot_id for file in files.changes}) if at and at > before]
+    looks += [now + AGAIN] if history.first_open is not None else []
+    reason = _in_words(gone, kept, len(old), before, why)
+    return MergedChanges(tuple(gone), kept, numbers, reason, min(looks, default=None))
 
 
 def _keys(files: KeyedFiles) -> Mapping[Place, PartitionKey]:
@@ -103,6 +119,8 @@ def _without_unmerged(
     readers: Iterable[tuple[int, OptimizedSequences]],
 ) -> str:
     """Take out of `left` the files that a reader does not have in the base store. Return why the last of them stay; "" when none does."""
+    if not left:
+        return ""
     for changes in left.values():
         changes.sort()
     why, snapshot_id = "", None

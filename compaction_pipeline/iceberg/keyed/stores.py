@@ -169,11 +169,13 @@ def load_stores(catalog: Catalog, identifier: Identifier) -> KeyedStores:
     return _loaded(name, identifier, load)
 
 
-def load_known_stores(catalogs: Catalogs, table: TableIdentifier) -> KeyedStores:
-    """The same for a table of a registered catalog."""
-    return _loaded(
-        str(table), (*table.namespace, table.name), lambda store: catalogs.load(TableIdentifier(table.catalog, store[:-1], store[-1]))
-    )
+def load_known_stores(catalogs: Catalogs, table: TableIdentifier, change: Table | None = None) -> KeyedStores:
+    """The same for a table of a registered catalog. `change` is its change store, when that was loaded just now."""
+
+    def load(store: Identifier) -> Table:
+        return catalogs.load(TableIdentifier(table.catalog, store[:-1], store[-1])) if change is None or change.name() != store else change
+
+    return _loaded(str(table), (*table.namespace, table.name), load)
 
 
 def _loaded(name: str, identifier: Identifier, load: Callable[[Identifier], Table]) -> KeyedStores:

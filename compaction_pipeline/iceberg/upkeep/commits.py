@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from pyiceberg.table import Table
@@ -41,6 +42,7 @@ from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction
 from compaction_pipeline.iceberg.stores import open_stores
+from compaction_pipeline.iceberg.upkeep.merged_changes import ExpireMergedChanges
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import RewriteManifests
 
 
@@ -74,8 +76,9 @@ class UpkeepStrategy(Protocol[P]):
         ...
 
 
-_STRATEGIES: Mapping[UpkeepWork, Callable[[Catalogs, UpkeepTarget, Mapping[str, str]], UpkeepStrategy[Any]]] = {
-    UpkeepWork.MANIFESTS: RewriteManifests,
+_STRATEGIES: Mapping[UpkeepWork, Callable[[Catalogs, UpkeepTarget, Mapping[str, str], Callable[[], datetime]], UpkeepStrategy[Any]]] = {
+    UpkeepWork.MANIFESTS: lambda catalogs, target, catalog, clock: RewriteManifests(catalogs, target, catalog),
+    UpkeepWork.CHANGE_FILES: ExpireMergedChanges,
 }
 _STORES: Mapping[UpkeepWork, slice] = {
     UpkeepWork.MANIFESTS: slice(1),
@@ -86,17 +89,22 @@ _STORES: Mapping[UpkeepWork, slice] = {
 
 
 class IcebergUpkeepCommitter:
-    """The UpkeepCommitter on PyIceberg. `sleep` and `jitter` (0 to 1) are arguments, so that tests need no time."""
+    """The UpkeepCommitter on PyIceberg. The age of files counts up to the time of `clock`.
+
+    `sleep` and `jitter` (0 to 1) are arguments, so that tests need no time.
+    """
 
     def __init__(
         self,
         catalogs: Catalogs,
+        clock: Callable[[], datetime],
         *,
         on_step: Callable[[CommitStep], None] = lambda step: None,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._catalogs = catalogs
+        self._clock = clock
         self._on_step = on_step
         self._sleep = sleep
         self._jitter = jitter
@@ -131,7 +139,8 @@ class IcebergUpkeepCommitter:
         return UpkeepOutcome(CommitState.NOTHING, reason)
 
     def _work(self, target: UpkeepTarget, record_id: RecordId, catalog: Mapping[str, str]) -> _Work:
-        return _Work(self._catalogs, target, record_id, _STRATEGIES[target.work](self._catalogs, target, catalog), self._on_step)
+        strategy = _STRATEGIES[target.work](self._catalogs, target, catalog, self._clock)
+        return _Work(self._catalogs, target, record_id, strategy, self._on_step)
 
 
 class _Work:

@@ -1,12 +1,13 @@
 """Takes merged change files out of the change store of a keyed table, in one `delete` snapshot of its main.
 
 The files leave storage when the older snapshots of the change store expire. The same swap says in a property of the change store up to
-which number changes have left it, so that readers refuse a base store that lacks them (`refuse_set_back`).
+which number changes have left it, so that readers refuse a base store that lacks them (`refuse_set_back`). `iceberg/upkeep/commits.py`
+makes the attempts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table import Table
@@ -14,11 +15,9 @@ from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.ids import RecordId
-from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.keyed.optimized_sequence import EXPIRED_KEY, numbers_moved, numbers_of_expired, payload_of
 from compaction_pipeline.core.tables.keyed.transactions import open_transactions, transaction_timeout
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.commit_record import Figures, UpkeepTarget
 from compaction_pipeline.core.upkeep.merged_changes import ChangeHistory, MergedChanges, decide_merged_changes
 from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
 from compaction_pipeline.core.upkeep.retention import resolve_retention
@@ -27,7 +26,7 @@ from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.kept_manifests import kept_manifests
 from compaction_pipeline.iceberg.keyed.sequences import fields_of_spec, read_all_sequences, read_expired
-from compaction_pipeline.iceberg.keyed.stores import KeyedStores, load_known_stores
+from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.keyed.transactions import begun_transactions
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.iceberg.scan import refusal_of_contents
@@ -35,56 +34,46 @@ from compaction_pipeline.iceberg.scan import refusal_of_contents
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-class MergedChangesOfTable:
-    """The strategy of one call. `catalog` are the properties of the table's catalog, and the age of files counts up to `now`."""
+class ExpireMergedChanges:
+    """The strategy of the work CHANGE_FILES, in a change store. `catalog` are the properties of its catalog."""
 
-    def __init__(self, catalogs: Catalogs, table: TableIdentifier, record_id: RecordId, catalog: Mapping[str, str], now: datetime) -> None:
+    def __init__(self, catalogs: Catalogs, target: UpkeepTarget, catalog: Mapping[str, str], clock: Callable[[], datetime]) -> None:
         self._catalogs = catalogs
-        self._table = table
-        self._record_id = record_id
+        self._target = target
         self._catalog = catalog
-        self._now = now
-        self._stores: KeyedStores | None = None
+        self._clock = clock
 
-    def opened(self) -> Table:
-        """Load both stores, the change store first, and return the change store.
-
-        The base store is at least as new then, and the swap proves that the change store did not move since. Raises TableRefused when it is
-        no keyed table or nothing of it may expire, and ConfigError for a property that breaks its rule.
-        """
-        self._stores = stores = load_known_stores(self._catalogs, self._table)
-        for store in stores.tables:
-            retention = resolve_retention(store.properties, self._catalog, self._table)
-            refusal = refusal_of_contents(store.metadata) or why_nothing_expires(retention, store.metadata.location)
-            if refusal is not None:
-                raise TableRefused(f"no change file of table {self._table} expires: {refusal}")
-        return stores.change
+    def refusal(self, loaded: Table) -> str | None:
+        """Why no file of this store expires; None when some may. Raises ConfigError for a property that breaks its rule."""
+        retention = resolve_retention(loaded.properties, self._catalog, self._target.table)
+        return refusal_of_contents(loaded.metadata) or why_nothing_expires(retention, loaded.metadata.location)
 
     def plan(self, loaded: Table, reader: HeadReader) -> MergedChanges:
-        """Which files go now. Raises TableRefused when it is unsure which changes are in the base store, as a plan of a compaction does."""
-        assert self._stores is not None, "`opened` comes first"
-        base, change = self._stores.base, loaded.metadata
-        files = read_keyed_files(self._stores, kept_manifests)
-        began = open_transactions(begun_transactions(change), (), self._now, transaction_timeout(base.properties))
+        """Decide which files go from this change store.
+
+        The base store is loaded after it, so it is at least as new, and the swap proves that the change store did not move since. Raises
+        TableRefused when nothing of the base store may expire, and when it is unsure which changes are in it, as a plan of a compaction
+        does.
+        """
+        stores, now = load_known_stores(self._catalogs, self._target.table, loaded), self._clock()
+        base, change = stores.base, loaded.metadata
+        refusal = "it names another change store now" if stores.change is not loaded else self.refusal(base)
+        if refusal is not None:
+            raise TableRefused(f"of the base store {self._target.table}, {refusal}")
+        files = read_keyed_files(stores, kept_manifests)
+        began = open_transactions(begun_transactions(change), (), now, transaction_timeout(base.properties))
         history = ChangeHistory(
-            readers=((one.snapshot_id, numbers) for one, numbers in read_all_sequences(self._stores.name, base.metadata, base.io)),
+            readers=((one.snapshot_id, numbers) for one, numbers in read_all_sequences(stores.name, base.metadata, base.io)),
             committed_at={one.snapshot_id: _EPOCH + timedelta(milliseconds=one.timestamp_ms) for one in change.snapshots},
             first_open=began[0].transaction_id if began else None,
             expired=read_expired(change, base.metadata),
         )
-        ttl = resolve_retention(base.properties, self._catalog, self._table).change_ttl
-        return decide_merged_changes(files, history, self._now - ttl)
+        return decide_merged_changes(files, history, resolve_retention(base.properties, self._catalog, self._target.table).change_ttl, now)
 
-    def stage(self, loaded: Table, plan: MergedChanges, transaction: Transaction) -> Mapping[str, int]:
-        """Write the manifests without the files that go. Returns the figures of the record."""
+    def stage(self, loaded: Table, plan: MergedChanges, transaction: Transaction) -> tuple[Figures, str]:
+        """Write the manifests without the files that go."""
         # A reader of changes looks at snapshots that append only, so it takes no file of this one for new.
-        transaction.stage(SnapshotChange(Operation.DELETE, removed=plan.files, properties={RECORD_ID_PROPERTY: self._record_id}))
+        transaction.stage(SnapshotChange(Operation.DELETE, removed=plan.files, properties={RECORD_ID_PROPERTY: transaction.name}))
         numbers = numbers_moved(numbers_of_expired(loaded.properties), plan.numbers, fields_of_spec(loaded.metadata))
         transaction.set_properties({EXPIRED_KEY: payload_of(numbers).decode()})
-        return {
-            "change_files": len(plan.files),
-            "delete_files": sum(is_delete_file(file.path) for file in plan.files),
-            "rows": sum(file.record_count for file in plan.files),
-            "bytes": sum(file.file_size_bytes for file in plan.files),
-            "kept": plan.kept,
-        }
+        return plan.said.figures, plan.reason

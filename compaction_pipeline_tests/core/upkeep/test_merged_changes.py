@@ -23,7 +23,7 @@ from compaction_pipeline.core.upkeep.merged_changes import ChangeHistory, Merged
 from compaction_pipeline_tests.core.planning.keyed.simulation import FIELDS, PARTITIONS, SimTable
 from compaction_pipeline_tests.core.planning.keyed.writers import Writers, options
 
-NOW = datetime(2026, 11, 23, 12, tzinfo=timezone.utc)
+NOW, WEEK = datetime(2026, 11, 23, 12, tzinfo=timezone.utc), timedelta(days=7)
 EU, US = PARTITIONS
 
 
@@ -74,7 +74,7 @@ class Table(Writers):
 
     def decided(self) -> MergedChanges:
         readers = list(enumerate(sequences(each.above) for each in self.readers()))
-        return decide_merged_changes(self.table.files(), ChangeHistory(readers, {}, min(self.open, default=None), sequences({})), NOW)
+        return decide_merged_changes(self.table.files(), ChangeHistory(readers, {}, min(self.open, default=None), sequences({})), WEEK, NOW)
 
     def expire_changes(self) -> None:
         before = [reader.view() for reader in self.readers()]
@@ -83,7 +83,7 @@ class Table(Writers):
             del self.table.changes[file.path]
         self.expired += len(gone.files)
         assert [reader.view() for reader in self.readers()] == before, "no reader, of whatever snapshot, sees another row"
-        assert not self.decided().is_due, "a second decision finds nothing"
+        assert not self.decided().files, "a second decision finds nothing"
         for reader in self.readers():
             refuse_set_back("t", sequences(reader.above), sequences(gone.numbers))
 
@@ -144,7 +144,7 @@ def decided(
     numbers = list(enumerate(map(sequences, readers)))
     history = ChangeHistory(numbers, of.get("committed_at", {}), of.get("first_open"), sequences({}))  # type: ignore[arg-type]
     files = KeyedFiles((), tuple(changes), sequences({}), 1, spans or {})
-    return {file.data_sequence_number for file in decide_merged_changes(files, history, NOW).files}
+    return {file.data_sequence_number for file in decide_merged_changes(files, history, WEEK, NOW).files}
 
 
 def test_the_lowest_number_of_all_snapshots_counts() -> None:
@@ -175,7 +175,7 @@ def test_of_a_file_with_rows_of_several_transactions_the_highest_counts(highest:
 
 
 def test_a_file_stays_until_its_time_is_over_and_no_longer_than_its_snapshot() -> None:
-    committed_at = {1: NOW, 2: NOW + timedelta(seconds=1)}
+    committed_at = {1: NOW - WEEK, 2: NOW - WEEK + timedelta(seconds=1)}
     files = [change(3, snapshot=1), change(4, snapshot=2), change(5, snapshot=3)]
     assert decided(files, [{EU: 9}], committed_at=committed_at) == {3, 5}
 
@@ -199,14 +199,14 @@ def test_partitions_that_share_a_path_stay() -> None:
 def test_the_oldest_files_go_first_and_the_number_of_a_partition_never_falls() -> None:
     files = KeyedFiles((), (change(5), change(3), change(4, partition=US)), sequences({}), 1)
     history = ChangeHistory([(1, sequences({EU: 9, US: 9}))], {}, None, sequences({EU: 8}))
-    found = decide_merged_changes(files, history, NOW, most_files=2)
+    found = decide_merged_changes(files, history, WEEK, NOW, most_files=2)
     assert [file.data_sequence_number for file in found.files] == [3, 4]
     assert (found.numbers, found.kept) == ({EU: 8, US: 4}, 1)
 
 
 def test_the_reason_names_the_snapshot_that_needs_the_rest() -> None:
     files = KeyedFiles((), (change(5), change(3)), sequences({}), 1)
-    found = decide_merged_changes(files, ChangeHistory([(77, sequences({EU: 4}))], {}, None, sequences({})), NOW)
+    found = decide_merged_changes(files, ChangeHistory([(77, sequences({EU: 4}))], {}, None, sequences({})), WEEK, NOW)
     assert "1 merged change file with 1 row (10 B)" in found.reason
     assert "snapshot 77 of the base store" in found.reason
 

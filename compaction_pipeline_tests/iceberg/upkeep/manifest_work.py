@@ -11,13 +11,14 @@ from compaction_pipeline.core.upkeep.commit_record import UpkeepOutcome, UpkeepP
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
+from compaction_pipeline_tests.builders import NOW
 
 
 class ManifestWork:
     """Looks, rewrites and settles."""
 
     def __init__(self, catalogs: Catalogs, on_step: Callable[[str], None] = lambda step: None) -> None:
-        self._committer = IcebergUpkeepCommitter(catalogs, on_step=on_step, sleep=lambda seconds: None)
+        self._committer = IcebergUpkeepCommitter(catalogs, lambda: NOW, on_step=on_step, sleep=lambda seconds: None)
         self._catalogs = catalogs
 
     def look(self, table: TableIdentifier) -> UpkeepPlan:

@@ -32,7 +32,7 @@ def scattered(house: House) -> LakeTable:
 
 def use_case(house: House, on_step: Callable[[str], None] = lambda step: None) -> CommitUpkeep:
     services, stores = house.services, house.services.stores
-    committer = IcebergUpkeepCommitter(services.catalogs, on_step=on_step, sleep=lambda seconds: None)
+    committer = IcebergUpkeepCommitter(services.catalogs, services.clock, on_step=on_step, sleep=lambda seconds: None)
     return CommitUpkeep(
         stores.catalogs, services._why_not_change, services._leases, committer, stores.upkeep, lambda: next(_ids), services.late
     )
