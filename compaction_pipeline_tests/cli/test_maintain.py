@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli import render_upkeep
-from compaction_pipeline_tests.cli.conftest import TABLE, Desk
+from compaction_pipeline.keyed import KeyedTable
+from compaction_pipeline_tests.cli.conftest import SCHEMA, TABLE, Desk
 from compaction_pipeline_tests.rest_catalog import RestServer, done_but, rest_server, status
 
 NO_TABLE = "lake.shop.none"
@@ -126,7 +128,7 @@ def test_an_expire_without_an_answer_ends_with_5_and_the_next_run_settles_it(des
     assert record["status"] == "DONE"
 
 
-@pytest.mark.parametrize("command", ["expire", "manifests", "orphans"])
+@pytest.mark.parametrize("command", ["expire", "changes", "manifests", "orphans"])
 def test_a_table_that_nobody_knows_ends_with_2(desk: Desk, command: str) -> None:
     desk.add_catalog()
     assert NO_TABLE in desk.json("maintain", command, NO_TABLE, code=2)["error"]
@@ -217,6 +219,30 @@ def test_a_rewrite_of_manifests_without_an_answer_ends_with_5_and_the_next_run_r
 
 def figures(answer: Any) -> tuple[Any, ...]:
     return tuple(answer["figures"][name] for name in ("manifests_before", "manifests_after", "opened_before", "opened_after"))
+
+
+# ---- maintain changes ------------------------------------------------------------------------------------------------
+
+
+def test_merged_change_files_leave_a_keyed_table_once_and_the_record_is_listed(desk: Desk) -> None:
+    keyed = KeyedTable.create(desk.lake, "shop.payments", SCHEMA, ["id"], properties={"change.data.ttl.minutes": "0"})
+    keyed.write_changes(pa.Table.from_pylist([{"id": 1, "bucket": 0, "_change_type": "INSERT"}]))
+    desk.add_catalog()
+    assert desk.json("compact", "lake.shop.payments", "--type", "full")["committed"] == 1
+    said = words(desk, "maintain", "changes", "lake.shop.payments", "--dry-run")
+    assert "lake.shop.payments_change_: would be done: 1 merged change file with 1 row" in said
+    (answer,) = desk.json("maintain", "changes", "lake.shop.payments")["stores"]
+    assert (answer["state"], answer["figures"]["change_files"], answer["figures"]["rows"]) == ("COMMITTED", 1, 1)
+    assert "nothing to do: there is no change file" in words(desk, "maintain", "changes", "lake.shop.payments")
+    assert [record["target"]["work"] for record in desk.json("maintain", "list", "lake.shop.payments")] == ["CHANGE_FILES"]
+    assert keyed.scan().to_arrow().to_pylist() == [{"id": 1, "bucket": 0}]
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_plain_table_has_no_change_files_and_the_command_ends_with_4(desk: Desk, more: list[str]) -> None:
+    scattered(desk)
+    desk.add_catalog()
+    assert "merged change files stay: the table is not keyed" in words(desk, "maintain", "changes", TABLE, *more, code=4)
 
 
 # ---- maintain orphans ------------------------------------------------------------------------------------------------

@@ -143,6 +143,8 @@ def _in_words(gone: Sequence[LiveFile], kept: int, old: int, before: datetime, w
     if gone:
         rows, size = sum(file.record_count for file in gone), sum(file.file_size_bytes for file in gone)
         text = f"{count_text(len(gone), 'merged change file')} with {count_text(rows, 'row')} ({bytes_text(size)}) → 0, {kept} stay"
+    elif not kept:
+        text = "there is no change file"
     elif not old:
         text = f"none of {count_text(kept, 'change file')} landed before {time_text(before)}"
     else:
