@@ -37,6 +37,13 @@ _SINK = "payments"
 _LAST_BATCH = f"compaction.sink.{_SINK}.last-batch"
 _PAYMENTS, _ROWS_PER_BATCH, _SECONDS = 3_000, 150, 3
 
+# The sensor of upkeep looks every ten minutes. So the change store has the files of half an hour at most.
+_UPKEEP = {
+    "table-expire.enabled": "true",
+    "change.data.ttl.minutes": "10",
+    "history.expire.max-snapshot-age-ms": "600000",
+    "compaction.expire.grace": "10min",
+}
 _SCHEMA = Schema(
     NestedField(1, "payment_id", LongType(), required=True),
     NestedField(2, "account", StringType(), required=False),
@@ -67,7 +74,7 @@ def make_payments(options: DemoOptions) -> None:
     if not catalog.table_exists((NAMESPACE, NAME)):
         _drop_half_a_table(catalog)
         properties = {key: value for key, value in PROPERTIES.items() if key.startswith(("self-optimizing.", "write.metadata.previous"))}
-        KeyedTable.create(catalog, (NAMESPACE, NAME), _SCHEMA, ["payment_id"], upsert=True, properties=properties)
+        KeyedTable.create(catalog, (NAMESPACE, NAME), _SCHEMA, ["payment_id"], upsert=True, properties={**properties, **_UPKEEP})
 
 
 def _drop_half_a_table(catalog: Catalog) -> None:
@@ -128,9 +135,9 @@ class PaymentsStream:
         change = self._catalog.load_table((NAMESPACE, CHANGE_STORE))
         if int(batch_id.partition("-")[0]) > int(change.properties.get(_LAST_BATCH, -1)):
             return None
-        snapshot = change.current_snapshot()
-        summary = snapshot.summary if snapshot is not None else None
-        return int(summary.additional_properties.get("added-data-files", 0)) if summary is not None else 0
+        # Upkeep may have taken merged files out since, by a snapshot of its own.
+        summaries = (one.summary.additional_properties for one in reversed(change.snapshots()) if one.summary is not None)
+        return next((int(each["added-data-files"]) for each in summaries if "added-data-files" in each), 0)
 
     def close(self) -> None:
         self._log.close()

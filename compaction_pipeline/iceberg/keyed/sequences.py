@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.statistics import StatisticsFile
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.planning.keyed.refusals import refuse_lost_sequences
+from compaction_pipeline.core.planning.keyed.refusals import refuse_lost_sequences, refuse_set_back
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.optimized_sequence import (
     LEGACY_KEY,
@@ -47,13 +47,19 @@ def _by_spec(numbers: Mapping[str, int], metadata: TableMetadata) -> OptimizedSe
     return sequences_by_spec(numbers, fields_by_spec(metadata), metadata.default_spec_id)
 
 
-def read_sequences(name: str, metadata: TableMetadata, io: FileIO) -> OptimizedSequences:
+def read_sequences(name: str, metadata: TableMetadata, io: FileIO, expired: Mapping[str, int] | None = None) -> OptimizedSequences:
     """The optimized sequences at the head of a base store. `name` is the table's name, for messages.
 
     They stand in the statistics file of the newest snapshot that says so. Without such a snapshot, a property of old versions counts.
-    Raises TableRefused when a snapshot says that it has them, and they cannot be found or read.
+    Raises TableRefused when a snapshot says that it has them, and they cannot be found or read; and when the base store lacks changes that
+    have left the change store, as `expired` says (`numbers_of_expired`).
     """
-    return _by_spec(read_numbers(name, metadata, io), metadata)
+    numbers = read_numbers(name, metadata, io)
+    found = _by_spec(numbers, metadata)
+    # Almost always the texts are alike. To read thousands of them as partitions takes as long as everything else.
+    unlike = {path: number for path, number in (expired or {}).items() if numbers.get(path, -1) < number}
+    refuse_set_back(name, found, _by_spec(unlike, metadata))
+    return found
 
 
 def read_history(name: str, metadata: TableMetadata, io: FileIO, most: int) -> list[tuple[Snapshot, OptimizedSequences]]:

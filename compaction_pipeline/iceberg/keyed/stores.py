@@ -13,18 +13,18 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.errors import TableRefused
-from compaction_pipeline.core.planning.keyed.refusals import refuse_new_change_store, refuse_set_back
+from compaction_pipeline.core.planning.keyed.refusals import refuse_new_change_store
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.changes import marks_of_stores
 from compaction_pipeline.core.tables.keyed.merge_on_read import NodeRead, nodes_to_read, refuse_lost_deletes
-from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
+from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences, numbers_of_expired
 from compaction_pipeline.core.tables.kinds import base_store, is_change_store
 from compaction_pipeline.core.tables.table import ChangeHead, KeyedLayout, TableHead, TableIdentifier, TableLayout, place_of_all
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
-from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_expired, read_sequences, refuse_lost
+from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences, refuse_lost
 from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.scan import head_of, layout_of, manifests_of, refusal_of_contents
 
@@ -106,8 +106,7 @@ class KeyedStores:
         Raises TableRefused when it is unknown which changes are in the base store, also because the change store was made anew, and when
         changes are in neither store.
         """
-        found = read_sequences(self.name, self.base.metadata, self.base.io)
-        refuse_set_back(self.name, found, read_expired(self.change.metadata, self.base.metadata))
+        found = read_sequences(self.name, self.base.metadata, self.base.io, numbers_of_expired(self.change.properties))
         # A table with the numbers of old versions only is read as it is. New changes would not be seen, and commits keep the numbers.
         counts = to_write or any(True for _ in flagged_snapshots(self.base.metadata))
         if counts and found.highest > _last_sequence(self.change):

@@ -245,6 +245,33 @@ def test_a_base_store_that_was_set_back_is_neither_read_nor_planned_nor_written_
     keyed.check([row(1), row(2)])
 
 
+def test_an_overwrite_of_another_program_that_ends_after_its_timeout_is_refused(keyed: Expiring) -> None:
+    """It takes the number of its partition back to its own transaction, and readers would need changes that have left."""
+    keyed.insert(1)
+    transaction = keyed.begin()
+    keyed.insert(2)
+    keyed.merge()
+    keyed.expire_base()
+    assert keyed.expire_changes() == 2
+    keyed.replace_base([keyed.base_rows(1, transaction, [row(9)])], keyed.base_files(), {"": transaction})
+    assert bag_difference(keyed.judged(), [row(9)]) == "", "Amoro's reader silently misses row 2"
+    with pytest.raises(TableRefused, match=r"changes up to 3 of partition '' were in its base store.*up to 2 only"):
+        keyed.scanned()
+
+
+def test_a_partition_is_the_same_whoever_writes_its_path(make: Callable[..., Expiring]) -> None:
+    keyed = make(spec=BY_REGION)
+    keyed.insert(1, region="l'été")
+    keyed.merge()
+    assert keyed.expire_changes() == 1
+    assert keyed.marks() == '{"region=l%27%C3%A9t%C3%A9":1}'
+    keyed.commit_base(sequences={"region=l'été": 1})
+    keyed.check([row(1, "l'été")])
+    keyed.commit_base(sequences={"region=l'été": 0})
+    with pytest.raises(TableRefused, match="changes up to 1 of partition"):
+        keyed.scanned()
+
+
 def test_a_reader_loads_the_change_store_first(keyed: Expiring) -> None:
     """While a reader loads the stores, changes are merged, the base store's older snapshots expire, and the changes leave."""
     keyed.insert(1)
