@@ -1,7 +1,7 @@
 """Lists the properties of upkeep, each with its rule, its default and its meaning.
 
-`core/upkeep/retention.py` and `core/upkeep/manifests.py` make values of them. The table in `docs/settings.md` is generated from
-`UPKEEP_PROPERTIES`.
+`core/upkeep/retention.py`, `core/upkeep/old_rows.py` and `core/upkeep/manifests.py` make values of them. The table in `docs/settings.md`
+is generated from `UPKEEP_PROPERTIES`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from datetime import timedelta
 
 from compaction_pipeline.core.tables.property_rules import BOOLEAN, INTERVAL, NEVER, Property, Rule, whole
+from compaction_pipeline.core.tables.time_pattern import PATTERN_RULE, pattern_parts
 
 _UNITS = {
     timedelta(milliseconds=1): ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
@@ -40,6 +41,15 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 ENABLED_KEY = "table-expire.enabled"
+
+GC_ENABLED = Property(
+    "gc.enabled",
+    "gc_enabled",
+    BOOLEAN,
+    "true",
+    "Iceberg's property: with `false` no file of the table is ever deleted, because other tables may have the same files; then no "
+    "snapshot expires either, and no row",
+)
 
 EXPIRY_PROPERTIES: tuple[Property, ...] = (
     Property(
@@ -115,17 +125,10 @@ EXPIRY_PROPERTIES: tuple[Property, ...] = (
         "rows_expire",
         BOOLEAN,
         "false",
-        "Amoro's property: with `true`, Amoro deletes old rows of the table; it counts their age from the newest snapshot that is no "
-        "compaction, so that snapshot is kept",
+        "Amoro's property: with `true`, old rows of the table are deleted; their age may count from the newest snapshot that is no "
+        "compaction, so that snapshot is kept; `compaction-pipeline maintain rows` does it once, whatever this says",
     ),
-    Property(
-        "gc.enabled",
-        "gc_enabled",
-        BOOLEAN,
-        "true",
-        "Iceberg's property: with `false` no file of the table is ever deleted, because other tables may have the same files; then no "
-        "snapshot expires either",
-    ),
+    GC_ENABLED,
     Property(
         "compaction.catalog-has-branches",
         "catalog_has_branches",
@@ -172,4 +175,64 @@ MANIFEST_PROPERTIES: tuple[Property, ...] = (
     ),
 )
 
-UPKEEP_PROPERTIES = (*EXPIRY_PROPERTIES, *MANIFEST_PROPERTIES)
+FIELD_KEY, RETENTION_KEY = "data-expire.field", "data-expire.retention-time"
+BY_PARTITION, BY_FILE = "PARTITION", "FILE"
+BY_COMMIT, BY_CLOCK = "LAST_COMMIT_TIME", "CURRENT_TIME"
+
+
+def _one_of(*names: str) -> Rule:
+    return Rule(lambda text: text.strip().upper(), " or ".join(names), lambda value: value in names)
+
+
+def _pattern(text: str) -> str:
+    pattern_parts(text)
+    return text
+
+
+ROWS_PROPERTIES: tuple[Property, ...] = (
+    Property(
+        FIELD_KEY,
+        "field",
+        Rule(str.strip, "the name of a column", bool),
+        "none",
+        "the column that has the time of a row: a date, timestamp, timestamptz, long or string; a dot leads into a struct",
+    ),
+    Property(
+        RETENTION_KEY,
+        "retention",
+        Rule(_duration, f"{DURATION_RULE}; more than 0", lambda value: isinstance(value, timedelta) and value > timedelta(0)),
+        "none",
+        "rows with an older time are old; without it no row is",
+    ),
+    Property(
+        "data-expire.level",
+        "level",
+        _one_of(BY_PARTITION, BY_FILE),
+        BY_PARTITION,
+        "PARTITION: only whole partitions go; FILE: also single files whose rows are all old; of a keyed table always whole partitions",
+    ),
+    Property(
+        "data-expire.base-on-rule",
+        "base_on",
+        _one_of(BY_COMMIT, BY_CLOCK),
+        BY_COMMIT,
+        "from where the age of rows counts: LAST_COMMIT_TIME from the newest snapshot that is no compaction, so a table that nobody writes "
+        "keeps its rows; CURRENT_TIME from now",
+    ),
+    Property(
+        "data-expire.datetime-string-pattern",
+        "string_pattern",
+        Rule(_pattern, PATTERN_RULE, bool),
+        "yyyy-MM-dd",
+        "how times are written in a string column, in the letters of Java's DateTimeFormatter; they are in UTC",
+    ),
+    Property(
+        "data-expire.datetime-number-format",
+        "number_format",
+        _one_of("TIMESTAMP_MS", "TIMESTAMP_S"),
+        "TIMESTAMP_MS",
+        "whether a long column counts milliseconds or seconds since 1970; a number that would be a time before 1973-03-03 keeps its file",
+    ),
+)
+
+UPKEEP_PROPERTIES = (*EXPIRY_PROPERTIES, *ROWS_PROPERTIES, *MANIFEST_PROPERTIES)
