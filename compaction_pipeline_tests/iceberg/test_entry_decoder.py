@@ -120,7 +120,7 @@ def _assert_equal(fast: DecodedEntry, slow: dict[str, Any], with_bounds: bool) -
         for name in ("file_path", "file_format", "record_count", "file_size_in_bytes", "key_metadata", "equality_ids", "sort_order_id")
     )
     assert fast.referenced_data_file == slow.get("referenced_data_file")
-    for name in ("lower_bounds", "upper_bounds"):
+    for name in ("lower_bounds", "upper_bounds", "value_counts", "null_value_counts"):
         pairs = slow[name]
         wanted = None if pairs is None else {pair["key"]: pair["value"] for pair in pairs}
         assert getattr(fast, name) == (wanted if with_bounds else None)

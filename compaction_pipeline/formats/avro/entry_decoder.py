@@ -49,6 +49,8 @@ class DecodedEntry(NamedTuple):
     partition: bytes | None
     record_count: int
     file_size_bytes: int
+    value_counts: Mapping[int, int] | None
+    null_value_counts: Mapping[int, int] | None
     lower_bounds: Mapping[int, bytes] | None
     upper_bounds: Mapping[int, bytes] | None
     key_metadata: bytes | None
@@ -67,6 +69,8 @@ _FILE_SLOTS = {
     102: "partition",
     103: "record_count",
     104: "file_size_bytes",
+    109: "value_counts",
+    110: "null_value_counts",
     125: "lower_bounds",
     128: "upper_bounds",
     131: "key_metadata",
@@ -76,6 +80,8 @@ _FILE_SLOTS = {
     142: "first_row_id",
 }
 """Field ids of the spec's manifest entry and data file, and the slots into which they are read."""
+
+_OF_COLUMNS = ("_bounds", "_counts")
 
 _REQUIRED = ("status", "path", "format", "record_count", "file_size_bytes")
 
@@ -139,7 +145,8 @@ class ManifestDecoder:
     def entries(self, *, with_bounds: bool = False, whole: bool = False) -> Iterator[DecodedEntry]:
         """Every entry, DELETED ones included.
 
-        `with_bounds` adds the column bounds, which name the paths of position deletes. `whole` adds the bytes of `data_file`.
+        `with_bounds` adds the column bounds, which name the paths of position deletes, and the counts of values and of NULLs. `whole` adds
+        the bytes of `data_file`.
         """
         slots, skips, reads = self._plan(with_bounds)
         places = {name: place for place, name in enumerate(slots) if name is not None}
@@ -165,7 +172,7 @@ class ManifestDecoder:
     def _plan(self, with_bounds: bool) -> tuple[list[str | None], list[_Read], list[Callable[[bytes, int, int], Any]]]:
         """The slot (None: skip it), the skip and the reader of each field, in the order of the file. The fields of `data_file` stand in its
         place."""
-        wanted = _FILE_SLOTS if with_bounds else {key: name for key, name in _FILE_SLOTS.items() if not name.endswith("_bounds")}
+        wanted = _FILE_SLOTS if with_bounds else {key: name for key, name in _FILE_SLOTS.items() if not name.endswith(_OF_COLUMNS)}
         slots: list[str | None] = []
         skips: list[_Read] = []
         reads: list[Callable[[bytes, int, int], Any]] = []
@@ -214,7 +221,7 @@ def _sliced(content: bytes, start: int, end: int) -> bytes:
 
 
 def _reader(kind: AvroType) -> Callable[[bytes, int, int], Any]:
-    """A function that reads a value: whole numbers, text, bytes, lists of numbers, maps of numbers to bytes, and optional ones of these."""
+    """A function that reads a value: whole numbers, text, bytes, lists of numbers, maps of numbers, and optional ones of these."""
     inner, null = nullable(kind)
     read = _value(inner)
     if null is None:
@@ -267,14 +274,16 @@ def _numbers(kind: AvroType) -> _Read:
 
 def _pairs(kind: AvroType) -> _Read:
     fields = kind["items"]["fields"]
-    if [type_name(field["type"]) for field in fields] != ["int", "bytes"]:
-        raise UnknownAvro("its schema has bounds that are no map of numbers to bytes, as the Iceberg specification wants them")
+    key, value = (type_name(field["type"]) for field in fields) if len(fields) == 2 else ("", "")
+    read_value: _Read | None = {"bytes": read_bytes, "long": _integer}.get(value)
+    if key != "int" or read_value is None:
+        raise UnknownAvro("its schema has bounds or counts of columns that are no map of numbers, as the Iceberg specification wants them")
 
-    def read(content: bytes, position: int) -> dict[int, bytes]:
+    def read(content: bytes, position: int) -> dict[int, Any]:
         pairs = {}
         for place, _ in items(kind, content, position):
             number, start = read_long(content, place)
-            pairs[number] = read_bytes(content, start)
+            pairs[number] = read_value(content, start)
         return pairs
 
     return read

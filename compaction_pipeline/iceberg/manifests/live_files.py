@@ -48,7 +48,7 @@ def read_live_entries(
 ) -> list[_Made]:
     """What `make` makes of each live file of a manifest and of its entry, whole or not at all. Raises as `read_live_files` does.
 
-    With `with_bounds` the entries of data files have their bounds too.
+    With `with_bounds` the entries of data files have their bounds and counts of columns too.
     """
     with io.new_input(manifest.manifest_path).open() as stream:
         content = stream.read()

@@ -1,0 +1,331 @@
+"""Old rows leave a table in one snapshot, and no other row leaves or comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, MonthTransform, TruncateTransform, VoidTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, DoubleType, IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestampType
+
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.head_reader import HeadReader
+from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
+from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows, PlannedRows
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+
+NOW = datetime(2024, 3, 31, 12, tzinfo=timezone.utc)
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "at", TimestampType()),
+    NestedField(3, "day", DateType()),
+    NestedField(4, "text", StringType()),
+    NestedField(5, "n", IntegerType()),
+    NestedField(6, "ratio", DoubleType()),
+    NestedField(7, "tags", ListType(8, TimestampType())),
+    NestedField(9, "inner", StructType(NestedField(10, "at", TimestampType()))),
+    identifier_field_ids=[1],
+)
+BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "at_day"))
+TEN_DAYS = {"data-expire.field": "at", "data-expire.retention-time": "10d", "data-expire.base-on-rule": "CURRENT_TIME"}
+BY_FILE = {**TEN_DAYS, "data-expire.level": "FILE"}
+EPOCH = date(1970, 1, 1)
+
+
+def table(lake: Lake, properties: Mapping[str, str] = TEN_DAYS, spec: PartitionSpec = BY_DAY, version: int = 2) -> LakeTable:
+    return lake.table("t", SCHEMA, spec, version, properties)
+
+
+def work(t: LakeTable, now: datetime = NOW) -> DropOldRows:
+    return DropOldRows(t.lake.catalogs, t.identifier, {}, lambda: now)
+
+
+def look(t: LakeTable, now: datetime = NOW) -> PlannedRows:
+    loaded = t.table.refresh()
+    return work(t, now).plan(loaded, HeadReader(loaded.io))
+
+
+def drop(t: LakeTable, now: datetime = NOW) -> PlannedRows:
+    """Drop the old rows."""
+    loaded = t.lake.catalogs.load(t.identifier)
+    assert work(t, now).refusal(loaded) is None
+    reader = HeadReader(loaded.io)
+    plan = work(t, now).plan(loaded, reader)
+    if plan.rows.is_due:
+        transaction = Transaction(loaded, name="drop-1", reader=reader)
+        work(t, now).stage(loaded, plan, transaction, {RECORD_ID_PROPERTY: "drop-1"})
+        transaction.commit()
+    return plan
+
+
+def rows(days: Sequence[float], first: int = 1, **more: Any) -> list[dict[str, Any]]:
+    """Rows that are so many days old."""
+    return [
+        {"id": number, "at": (at := (NOW - timedelta(days=one)).replace(tzinfo=None)), "day": at.date(), "text": str(at.date()), **more}
+        for number, one in enumerate(days, first)
+    ]
+
+
+def of_day(days: float) -> Record:
+    """The partition of the rows that are so many days old."""
+    return Record(((NOW - timedelta(days=days)).date() - EPOCH).days)
+
+
+def insert(t: LakeTable, days: Sequence[float], first: int = 1, **more: Any) -> str:
+    """Add a file of rows that are so many days old; all are of the day of the first. Returns its path."""
+    return t.insert(*rows(days, first, **more), partition=of_day(days[0]) if t.table.refresh().spec().fields else None).path
+
+
+def summary(t: LakeTable) -> dict[str, str]:
+    snapshot = t.table.refresh().current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_whole_partitions_of_old_rows_leave_in_one_delete(lake: Lake, version: int) -> None:
+    t = table(lake, version=version)
+    insert(t, [20, 20.1])
+    insert(t, [12], 3)
+    insert(t, [3], 4)
+    before = len(t.table.refresh().snapshots())
+    plan = drop(t)
+    assert t.live_ids() == [4]
+    assert len(t.table.refresh().snapshots()) == before + 1
+    said = summary(t)
+    assert said["operation"] == "delete"
+    assert (said["deleted-data-files"], said["deleted-records"], said["total-records"]) == ("2", "3", "1")
+    assert said["snapshot.producer"] == "DATA_EXPIRATION"
+    assert plan.rows.figures["rows"] == 3
+    assert [str(place) for place in plan.rows.places] == ["at_day=2024-03-11", "at_day=2024-03-19"]
+    assert not look(t).rows.is_due
+
+
+def test_nothing_goes_before_a_partition_is_old_as_a_whole(lake: Lake) -> None:
+    t = table(lake)
+    insert(t, [10.1])
+    insert(t, [9.9], 2)
+    assert not drop(t).rows.is_due
+    assert t.live_ids() == [1, 2]
+    t.table.transaction().set_properties(BY_FILE).commit_transaction()
+    drop(t)
+    assert t.live_ids() == [2]
+
+
+def test_rows_without_a_time_stay_with_their_file(lake: Lake) -> None:
+    t = table(lake, BY_FILE, UNPARTITIONED_PARTITION_SPEC)
+    t.insert(*rows([20]), {"id": 2, "at": None})
+    t.insert({"id": 3, "at": None})
+    insert(t, [20], 4)
+    drop(t)
+    assert t.live_ids() == [1, 2, 3]
+
+
+def test_deletes_of_other_files_stay_and_no_row_comes_back(lake: Lake) -> None:
+    """Equality deletes without a partition reach every partition. Those that reach a row of a young one must stay."""
+    t = table(lake)
+    old, young = insert(t, [20, 20, 20]), insert(t, [3, 3, 3], 11)
+    with t.table.update_spec() as update:
+        update.remove_field("at_day")
+    everywhere = t.delete_ids(1, 11).path
+    in_old = t.equality_file({"id": [2]}, (1,), of_day(20), 0)
+    row_delta(t.table, equality_deletes=[(in_old, [1])])
+    positions, others = (
+        t.position_file([(path, at)], partition=of_day(days), spec_id=0) for path, at, days in ((old, 2, 20), (young, 1, 3))
+    )
+    row_delta(t.table, position_deletes=[positions, others])
+    assert t.live_ids() == [13]
+    plan = drop(t)
+    assert t.live_ids() == [13]
+    assert t.paths(FileContent.DATA) == {young}
+    assert t.paths(FileContent.EQUALITY_DELETES) == {everywhere}
+    assert t.paths(FileContent.POSITION_DELETES) == {others.path}
+    assert plan.rows.figures["delete_files"] == 2
+
+
+def test_a_delete_goes_only_when_no_file_of_its_partition_is_left(lake: Lake) -> None:
+    t = table(lake, BY_FILE)
+    insert(t, [10.1])
+    young = insert(t, [9.9], 2)
+    # It reaches both files, and row 2 must not come back.
+    t.delete_ids(1, 2, partition=of_day(10.1))
+    shared = t.position_file([(young, 0)], referenced=False, partition=of_day(10.1))
+    row_delta(t.table, position_deletes=[shared])
+    drop(t)
+    assert t.live_ids() == []
+    assert t.paths(FileContent.DATA) == {young}
+    assert len(t.paths(FileContent.EQUALITY_DELETES)) == len(t.paths(FileContent.POSITION_DELETES)) == 1
+
+
+def evolved(t: LakeTable) -> None:
+    """The same column under another name, in a table with another partition spec."""
+    with t.table.update_schema() as update:
+        update.rename_column("at", "time")
+    with t.table.update_spec() as update:
+        update.remove_field("at_day")
+        update.add_field("time", MonthTransform(), "time_month")
+    t.table.transaction().set_properties({**TEN_DAYS, "data-expire.field": "time"}).commit_transaction()
+
+
+def test_files_of_older_specs_and_of_a_renamed_column_are_judged_by_its_id(lake: Lake) -> None:
+    t = table(lake)
+    insert(t, [20])
+    insert(t, [3], 2)
+    evolved(t)
+    march, january = Record(54 * 12 + 2), Record(54 * 12)
+    for number, (days, partition) in enumerate([(15.0, march), (5.0, march), (75.0, january)], 3):
+        (made,) = rows([days], number)
+        t.insert({**made, "time": made.pop("at")}, partition=partition)
+    plan = drop(t)
+    assert t.live_ids() == [2, 3, 4]
+    assert [str(place) for place in plan.rows.places] == ["at_day=2024-03-11", "time_month=648"]
+
+
+def test_a_column_that_was_dropped_and_made_again_has_no_old_times(lake: Lake) -> None:
+    t = table(lake, BY_FILE, UNPARTITIONED_PARTITION_SPEC)
+    insert(t, [20])
+    with t.table.update_schema() as update:
+        update.delete_column("at")
+    with t.table.update_schema() as update:
+        update.add_column("at", TimestampType())
+    assert not look(t).rows.is_due
+    t.insert(*rows([20], 2))
+    drop(t)
+    assert t.live_ids() == [1]
+
+
+def test_a_number_that_became_a_long_is_read_with_its_old_bounds(lake: Lake) -> None:
+    seconds = {"data-expire.field": "n", "data-expire.datetime-number-format": "TIMESTAMP_S"}
+    t = table(lake, {**BY_FILE, **seconds}, UNPARTITIONED_PARTITION_SPEC)
+    old, young = (int((NOW - timedelta(days=days)).timestamp()) for days in (20, 3))
+    t.insert(*rows([0], 1, n=old))
+    t.insert(*rows([0], 2, n=young))
+    with pytest.raises(ConfigError, match="is 'n', which is of the type int"):
+        look(t)
+    with t.table.update_schema() as update:
+        update.update_column("n", LongType())
+    t.insert(*rows([0], 3, n=old))
+    drop(t)
+    assert t.live_ids() == [2]
+
+
+@pytest.mark.parametrize("transform", [BucketTransform(4), TruncateTransform(4), VoidTransform(), IdentityTransform()])
+def test_bounds_of_texts_that_were_cut_prove_what_they_can(lake: Lake, transform: Any) -> None:
+    """Iceberg cuts the bounds of texts after 16 characters, so those of a time to the second end with its minute."""
+    pattern = {"data-expire.field": "text", "data-expire.datetime-string-pattern": "yyyy-MM-dd HH:mm:ss"}
+    spec = PartitionSpec(PartitionField(4, 1000, transform, "text_part"))
+    t = table(lake, {**BY_FILE, **pattern}, spec)
+    cutoff = NOW - timedelta(days=10)
+    texts = [str((cutoff + timedelta(seconds=late)).replace(tzinfo=None)) for late in (-61, -1, 0, 59)]
+    for number, text in enumerate([*texts, "", "n/a"], 1):
+        t.insert(*rows([0], number, text=text), partition=Record(transform.transform(StringType())(text)))
+    drop(t)
+    assert t.live_ids() == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nothing", "the table has no column of this name"),
+        ("tags", "which is a struct, a list or a map, or part of a list or a map"),
+        ("tags.element", "which is a struct, a list or a map, or part of a list or a map"),
+        ("inner", "which is a struct, a list or a map, or part of a list or a map"),
+        ("ratio", "of the type double, but its type must be one of date, timestamp, timestamptz, long, string"),
+    ],
+)
+def test_a_column_that_cannot_have_the_times_is_refused(lake: Lake, name: str, why: str) -> None:
+    t = table(lake, {**TEN_DAYS, "data-expire.field": name})
+    with pytest.raises(ConfigError, match=why):
+        look(t)
+
+
+def test_files_stay_whose_writer_tells_no_bounds(lake: Lake) -> None:
+    """PyIceberg writes none of columns in structs. Spark does, and then such a column counts (`interop/test_old_rows.py`)."""
+    t = table(lake, {**BY_FILE, "data-expire.field": "inner.at"}, UNPARTITIONED_PARTITION_SPEC)
+    for number, inner in enumerate([{"at": datetime(2024, 1, 1)}, None], 1):
+        t.insert(*rows([20], number, inner=inner))
+    assert drop(t).rows.reason.endswith("1 data file because a row has no time; 1 data file because nothing tells how old the rows are")
+
+
+def test_the_age_counts_from_the_last_commit_of_a_writer_and_not_from_our_own(lake: Lake) -> None:
+    t = table(lake, {key: value for key, value in TEN_DAYS.items() if not key.endswith("rule")})
+    insert(t, [20])
+    written = datetime.fromtimestamp(t.table.refresh().metadata.snapshots[-1].timestamp_ms / 1000, timezone.utc)
+    later = written + timedelta(days=400)
+    assert look(t, later).rows.cutoff == written - timedelta(days=10)
+    drop(t, later)
+    assert t.live_ids() == []
+    assert look(t, later).rows.cutoff == written - timedelta(days=10)
+
+
+def test_properties_that_are_not_set_and_other_formats_are_refused(lake: Lake) -> None:
+    t = table(lake, {"gc.enabled": "false", **TEN_DAYS})
+    assert work(t).refusal(t.table) == "'gc.enabled' is false: nothing of the table is to be removed"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_after_any_history_exactly_proved_old_rows_are_gone(lake: Lake, seed: int) -> None:
+    """Files of several specs, with deletes of each kind. What went was old, what is young is there, and nothing has come back."""
+    random = Random(seed)
+    field = random.choice(["at", "day", "text"])
+    t = table(
+        lake, {**random.choice([TEN_DAYS, BY_FILE]), "data-expire.field": field}, random.choice([UNPARTITIONED_PARTITION_SPEC, BY_DAY])
+    )
+    ids = count(1)
+    for _ in range(random.randrange(3, 9)):
+        if random.random() < 0.2 and not t.table.refresh().spec().fields:
+            with t.table.update_spec() as update:
+                update.add_field("at", MonthTransform(), "m")
+        _random_commit(t, random, ids)
+    before = {row["id"]: row[field] for row in t.rows()}
+    plan = drop(t)
+    after = set(t.live_ids())
+    assert after <= before.keys()
+    assert len(t.rows()) == len(after)
+    gone = {before[number] for number in before.keys() - after}
+    first = {"at": NOW - timedelta(days=10), "day": (NOW - timedelta(days=10)).date()}.get(field, str((NOW - timedelta(days=10)).date()))
+    limit = first.replace(tzinfo=None) if isinstance(first, datetime) else first
+    assert all(value is not None and value < limit for value in gone)
+    assert plan.rows.figures["rows"] >= len(gone)
+    assert not drop(t).rows.is_due
+    assert not [file for file in t.files() if not file.is_data and file.path in {one.path for one in plan.rows.removed}]
+
+
+def _random_commit(t: LakeTable, random: Random, ids: Iterator[int]) -> None:
+    spec = t.table.refresh().spec()
+    day = random.choice([3.0, 9.6, 10.4, 11.0, 20.0, 50.0])
+    made = rows([day + random.uniform(-0.05, 0.05) for _ in range(random.randrange(1, 4))], next(ids))
+    for _ in made[1:]:
+        next(ids)
+    if random.random() < 0.2 and not spec.fields:
+        made[-1] |= {"at": None, "day": None, "text": None}
+    at = made[0]["at"]
+    partition = {"at_day": of_day(day), "m": Record((at.year - 1970) * 12 + at.month - 1) if at else None}
+    files = t.files()
+    kind = random.random()
+    if kind < 0.6 or not files:
+        same = [row for row in made if not spec.fields or (row["at"].date() == at.date())]
+        t.insert(*same, partition=partition[spec.fields[0].name] if spec.fields else None)
+    elif kind < 0.8:
+        chosen = random.choice([file for file in files if file.is_data])
+        struct = partition_record(partition_struct(t.table.metadata, chosen.spec_id), chosen.partition)
+        positions = t.position_file([(chosen.path, 0)], referenced=random.random() < 0.5, partition=struct, spec_id=chosen.spec_id)
+        row_delta(t.table, position_deletes=[positions])
+    else:
+        chosen = random.choice([file for file in files if file.is_data])
+        struct = partition_record(partition_struct(t.table.metadata, chosen.spec_id), chosen.partition)
+        numbers = random.sample(range(1, 20), 3)
+        deletes = t.equality_file({"id": numbers}, (1,), struct, chosen.spec_id)
+        row_delta(t.table, equality_deletes=[(deletes, [1])])

@@ -1,0 +1,177 @@
+"""Old rows of keyed tables: whole partitions leave both stores at once, and none of their rows comes back."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
+
+from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.head_reader import HeadReader
+from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows, PlannedRows
+from compaction_pipeline_tests.keyed.overwrites import Overwritten
+from compaction_pipeline_tests.keyed.written import BY_REGION
+from compaction_pipeline_tests.reference_reader import Row
+
+NOW = datetime.now(timezone.utc)
+RULES = {"data-expire.field": "day", "data-expire.retention-time": "10d"}
+BY_DAY = PartitionSpec(PartitionField(4, 1000, IdentityTransform(), "day"))
+OLD, OLDER, YOUNG = ((NOW - timedelta(days=days)).date() for days in (20, 30, 2))
+
+
+class Aging(Overwritten):
+    """A keyed table whose old rows are dropped."""
+
+    def __init__(self, folder: Path, spec: PartitionSpec = BY_DAY, key: tuple[str, ...] = ("id", "day"), **options: Any) -> None:
+        super().__init__(folder, key, spec, **options)
+        with self.stores()[0].transaction() as transaction:
+            transaction.set_properties(RULES)
+        properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
+        self.catalogs = Catalogs(lambda name: CatalogEntry(name, properties))
+
+    def drop(self, act: Any = None, now: datetime = NOW) -> PlannedRows:
+        """Drop old rows. `act` happens between the plan and the commit."""
+        table = TableIdentifier("lake", ("db",), "t")
+        work, loaded = DropOldRows(self.catalogs, table, {}, lambda: now), self.catalogs.load(table)
+        assert work.refusal(loaded) is None
+        reader = HeadReader(loaded.io)
+        plan = work.plan(loaded, reader)
+        if act is not None:
+            act()
+        if plan.rows.is_due:
+            transaction = Transaction(loaded, name="drop-1", reader=reader)
+            work.stage(loaded, plan, transaction, {RECORD_ID_PROPERTY: "drop-1"})
+            transaction.commit()
+        return plan
+
+
+@pytest.fixture
+def aging(tmp_path: Path) -> Aging:
+    return Aging(tmp_path)
+
+
+def row(number: int, day: date | None, v: str = "v") -> Row:
+    return {"id": number, "day": day, "v": v}
+
+
+def test_rows_of_old_partitions_leave_both_stores_in_one_commit(aging: Aging) -> None:
+    aging.insert(row(1, OLD), row(2, OLD), row(3, YOUNG), row(4, OLDER))
+    aging.compactions.compact()
+    # In the change store there are now a delete and an update of merged rows, and new rows, one of a partition without base files.
+    only_changes = OLD - timedelta(days=1)
+    aging.write(("DELETE", row(1, OLD)), ("INSERT", row(5, OLD)), ("INSERT", row(6, only_changes)), ("INSERT", row(7, YOUNG)))
+    snapshots = [len(store.snapshots()) for store in aging.stores()]
+    plan = aging.drop()
+    aging.check([row(3, YOUNG), row(7, YOUNG)])
+    assert [len(store.snapshots()) for store in aging.stores()] == [snapshots[0] + 1, snapshots[1]]
+    assert aging.sequences() == {(OLD,): 2, (OLDER,): 1, (YOUNG,): 1, (only_changes,): 2}
+    assert (plan.rows.figures["partitions"], plan.rows.figures["rows"]) == (3, 5)
+    assert not aging.drop().rows.is_due
+    assert aging.compactions.compact(CompactionType.FULL) is not None
+    aging.check([row(3, YOUNG), row(7, YOUNG)])
+
+
+def test_a_partition_stays_while_a_change_in_it_may_be_young(tmp_path: Path) -> None:
+    regions = Aging(tmp_path, BY_REGION, ("id", "region"))
+    regions.insert({**row(1, OLD), "region": "eu"}, {**row(1, OLD), "region": "us"}, {**row(1, None), "region": "de"})
+    regions.compactions.compact()
+    regions.insert({**row(2, YOUNG), "region": "eu"})
+    assert [str(place) for place in regions.drop().rows.places] == ["region=us"]
+    regions.check([{**row(1, OLD), "region": "eu"}, {**row(2, YOUNG), "region": "eu"}, {**row(1, None), "region": "de"}])
+
+
+def test_changes_that_land_during_the_drop_stay(aging: Aging) -> None:
+    aging.insert(row(1, OLD), row(2, OLD))
+    aging.compactions.compact()
+    aging.insert(row(3, OLD))
+    late = row(4, OLD)
+    aging.drop(lambda: aging.write(("DELETE", row(1, OLD)), ("INSERT", late)))
+    aging.check([late])
+    aging.compactions.compact()
+    aging.check([late])
+
+
+def test_a_merge_that_read_the_rows_before_does_not_bring_them_back(aging: Aging) -> None:
+    aging.insert(row(1, OLD), row(2, YOUNG))
+    merged = aging.compactions.merge(aging.compactions.plan())
+    aging.drop()
+    outcome = aging.compactions.commit(merged)
+    assert outcome.state is CommitState.COMMITTED
+    assert len(outcome.conflicts) == 1
+    aging.check([row(2, YOUNG)])
+
+
+def test_nothing_goes_while_a_transaction_has_begun(aging: Aging) -> None:
+    """Its insert could land below a delete that is skipped by then."""
+    aging.insert(row(1, OLD))
+    row_delta(aging.stores()[1], properties={"tx.begin.signature": "test"})
+    plan = aging.drop()
+    assert not plan.rows.is_due
+    assert "transaction 2 began" in plan.rows.reason
+    later = NOW + timedelta(hours=2)
+    assert aging.drop(now=later).rows.is_due
+
+
+def test_partitions_of_one_path_stay(tmp_path: Path) -> None:
+    regions = Aging(tmp_path, BY_REGION, ("id", "region"))
+    regions.insert(*({**row(1, OLD), "region": region} for region in (None, "null", "eu")))
+    assert [str(place) for place in regions.drop().rows.places] == ["region=eu"]
+
+
+def test_all_of_a_table_without_partitions_goes_when_all_of_it_is_old(tmp_path: Path) -> None:
+    whole = Aging(tmp_path, PartitionSpec(), ("id",))
+    whole.insert(row(1, OLD), row(2, OLD))
+    whole.compactions.compact()
+    whole.write(("UPDATE_BEFORE", row(1, OLD)), ("UPDATE_AFTER", row(1, OLDER, "new")))
+    whole.drop()
+    whole.check([])
+    whole.insert(row(1, YOUNG))
+    whole.check([row(1, YOUNG)])
+
+
+def test_merged_change_files_of_a_young_time_hold_nothing_back(tmp_path: Path) -> None:
+    regions = Aging(tmp_path, BY_REGION, ("id", "region"))
+    before, after = ({**row(1, day), "region": "eu"} for day in (YOUNG, OLD))
+    regions.insert(before)
+    regions.compactions.compact()
+    regions.write(("UPDATE_BEFORE", before), ("UPDATE_AFTER", after))
+    assert not regions.drop().rows.is_due
+    regions.compactions.compact(CompactionType.FULL)
+    regions.check([after])
+    assert regions.drop().rows.is_due
+    regions.check([])
+
+
+def test_change_files_that_were_merged_with_each_other_go_too(tmp_path: Path) -> None:
+    """Such a file has rows of several transactions, of which some may be in the base store."""
+    aging = Aging(tmp_path, delta_rewrite=True)
+    aging.insert(row(1, OLD), row(1, YOUNG))
+    aging.compactions.compact()
+    aging.insert(row(2, OLD), row(2, YOUNG))
+    for number in range(3, 6):
+        aging.write(("DELETE", row(1, OLD)), ("INSERT", row(number, OLD)))
+    tasks = aging.compactions.merge(aging.compactions.plan_rewrites())
+    assert aging.compactions.commit(tasks).committed
+    assert aging.drop().rows.is_due
+    aging.check([row(1, YOUNG), row(2, YOUNG)])
+    aging.compactions.compact(CompactionType.FULL)
+    aging.check([row(1, YOUNG), row(2, YOUNG)])
+
+
+def test_the_age_counts_from_the_newest_commit_of_a_writer_to_either_store(aging: Aging) -> None:
+    aging.insert(row(1, date(1999, 1, 1)))
+    written = max(one.timestamp_ms for one in aging.stores()[1].snapshots())
+    aging.compactions.compact()
+    cutoff = aging.drop(now=NOW + timedelta(days=99)).rows.cutoff
+    assert cutoff is not None
+    assert cutoff.timestamp() * 1000 == pytest.approx(written - 10 * 86_400_000)
