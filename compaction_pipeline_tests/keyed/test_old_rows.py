@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.core.commit.ports import CommitState
-from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.head_reader import HeadReader
-from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
 from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows, PlannedRows
 from compaction_pipeline_tests.keyed.overwrites import Overwritten
 from compaction_pipeline_tests.keyed.written import BY_REGION
@@ -39,19 +42,21 @@ class Aging(Overwritten):
         properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
         self.catalogs = Catalogs(lambda name: CatalogEntry(name, properties))
 
-    def drop(self, act: Any = None, now: datetime = NOW) -> PlannedRows:
-        """Drop old rows. `act` happens between the plan and the commit."""
-        table = TableIdentifier("lake", ("db",), "t")
-        work, loaded = DropOldRows(self.catalogs, table, {}, lambda: now), self.catalogs.load(table)
-        assert work.refusal(loaded) is None
-        reader = HeadReader(loaded.io)
-        plan = work.plan(loaded, reader)
-        if act is not None:
-            act()
-        if plan.rows.is_due:
-            transaction = Transaction(loaded, name="drop-1", reader=reader)
-            work.stage(loaded, plan, transaction, {RECORD_ID_PROPERTY: "drop-1"})
-            transaction.commit()
+    def drop(self, act: Callable[[], object] = lambda: None, now: datetime = NOW) -> PlannedRows:
+        """Drop old rows. `act` happens between the plan and the commit of the first attempt. Returns the first plan."""
+        acts = iter([act])
+
+        def on_step(step: str) -> None:
+            if step == "before-manifest-list":
+                next(acts, lambda: None)()
+
+        committer = IcebergUpkeepCommitter(self.catalogs, lambda: now, on_step=on_step, sleep=lambda seconds: None)
+        (target,) = committer.targets(TableIdentifier("lake", ("db",), "t"), UpkeepWork.OLD_ROWS)
+        loaded = self.catalogs.load(target.store)
+        plan = DropOldRows(self.catalogs, target, {}, lambda: now).plan(loaded, HeadReader(loaded.io))
+        assert committer.look(target, {}) == plan.said
+        outcome = committer.commit(target, RecordId(f"drop-{uuid4().hex}"), {})
+        assert outcome.state is (CommitState.COMMITTED if plan.rows.is_due else CommitState.NOTHING)
         return plan
 
 
@@ -86,7 +91,7 @@ def test_a_partition_stays_while_a_change_in_it_may_be_young(tmp_path: Path) -> 
     regions.insert({**row(1, OLD), "region": "eu"}, {**row(1, OLD), "region": "us"}, {**row(1, None), "region": "de"})
     regions.compactions.compact()
     regions.insert({**row(2, YOUNG), "region": "eu"})
-    assert [str(place) for place in regions.drop().rows.places] == ["region=us"]
+    assert [str(place).partition(" (")[0] for place in regions.drop().rows.places] == ["region=us"]
     regions.check([{**row(1, OLD), "region": "eu"}, {**row(2, YOUNG), "region": "eu"}, {**row(1, None), "region": "de"}])
 
 
@@ -118,6 +123,8 @@ def test_nothing_goes_while_a_transaction_has_begun(aging: Aging) -> None:
     plan = aging.drop()
     assert not plan.rows.is_due
     assert "transaction 2 began" in plan.rows.reason
+    assert plan.next_look is not None
+    assert timedelta(minutes=50) < plan.next_look - NOW < timedelta(minutes=70)
     later = NOW + timedelta(hours=2)
     assert aging.drop(now=later).rows.is_due
 
@@ -125,7 +132,7 @@ def test_nothing_goes_while_a_transaction_has_begun(aging: Aging) -> None:
 def test_partitions_of_one_path_stay(tmp_path: Path) -> None:
     regions = Aging(tmp_path, BY_REGION, ("id", "region"))
     regions.insert(*({**row(1, OLD), "region": region} for region in (None, "null", "eu")))
-    assert [str(place) for place in regions.drop().rows.places] == ["region=eu"]
+    assert [str(place).partition(" (")[0] for place in regions.drop().rows.places] == ["region=eu"]
 
 
 def test_all_of_a_table_without_partitions_goes_when_all_of_it_is_old(tmp_path: Path) -> None:

@@ -142,8 +142,8 @@ class OldPlace:
     bytes: int
 
     def __str__(self) -> str:
-        part = "" if self.is_whole else "part of "
-        return f"{part}{TableNode(*self.place)}"
+        size = f"{count_text(self.files, 'data file')}, {count_text(self.rows, 'row')}, {bytes_text(self.bytes)}"
+        return f"{'' if self.is_whole else 'part of '}{TableNode(*self.place)} ({size})"
 
 
 @dataclass(frozen=True, slots=True)

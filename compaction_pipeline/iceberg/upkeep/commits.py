@@ -43,6 +43,7 @@ from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction
 from compaction_pipeline.iceberg.stores import open_stores
 from compaction_pipeline.iceberg.upkeep.merged_changes import ExpireMergedChanges
+from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import RewriteManifests
 
 
@@ -79,11 +80,12 @@ class UpkeepStrategy(Protocol[P]):
 _STRATEGIES: Mapping[UpkeepWork, Callable[[Catalogs, UpkeepTarget, Mapping[str, str], Callable[[], datetime]], UpkeepStrategy[Any]]] = {
     UpkeepWork.MANIFESTS: lambda catalogs, target, catalog, clock: RewriteManifests(catalogs, target, catalog),
     UpkeepWork.CHANGE_FILES: ExpireMergedChanges,
+    UpkeepWork.OLD_ROWS: DropOldRows,
 }
 _STORES: Mapping[UpkeepWork, slice] = {
     UpkeepWork.MANIFESTS: slice(1),
     UpkeepWork.CHANGE_FILES: slice(1, None),
-    UpkeepWork.OLD_ROWS: slice(None),
+    UpkeepWork.OLD_ROWS: slice(1),
 }
 """Which stores of a table a work is done in. A keyed table has its base store first, then its change store."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -23,13 +23,14 @@ from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.columns import Column, primitive_columns
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.expiry_properties import BY_FILE, FIELD_KEY
+from compaction_pipeline.core.tables.expiry_properties import BY_CLOCK, BY_FILE, FIELD_KEY
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
 from compaction_pipeline.core.tables.keyed.partition_paths import key_of
+from compaction_pipeline.core.tables.keyed.transactions import transaction_timeout
 from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.node import Partition
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.commit_record import Figures, UpkeepPlan, UpkeepTarget
 from compaction_pipeline.core.upkeep.old_rows import DatedFile, OldRowsPlan, RowRules, Transforms, decide_old_rows, resolve_row_rules
 from compaction_pipeline.core.upkeep.old_values import KINDS, OldValues, old_values
 from compaction_pipeline.core.words import time_text
@@ -48,6 +49,10 @@ from compaction_pipeline.iceberg.upkeep.history import history_of
 
 _PRODUCER = {"snapshot.producer": "DATA_EXPIRATION"}
 """Amoro counts the age of rows from the newest snapshot that has no such mark."""
+_MOST_NAMED = 100
+"""So many partitions are named in words."""
+_AGAIN = timedelta(days=1)
+"""Where age counts from now, rows become old without a commit. A table is looked at again after this time, or after its retention time."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,25 @@ class PlannedRows:
 
     rows: OldRowsPlan
     moved: Mapping[Partition, int] = field(default_factory=dict)
+    next_look: datetime | None = None
+
+    @property
+    def said(self) -> UpkeepPlan:
+        """The same in words and figures."""
+        named, more = self.rows.places[:_MOST_NAMED], len(self.rows.places) - _MOST_NAMED
+        text = "; ".join([self.rows.reason, *map(str, named), *([f"and {more} more partitions"] if more > 0 else [])])
+        return UpkeepPlan(self.rows.is_due, text, self.rows.figures, self.next_look)
 
 
 class DropOldRows:
-    """The work in one table. `catalog` are the properties of its catalog. The age of rows may count from the time of `clock`."""
+    """The strategy of the work OLD_ROWS, in a plain table or a base store. `catalog` are the properties of its catalog.
 
-    def __init__(self, catalogs: Catalogs, table: TableIdentifier, catalog: Mapping[str, str], clock: Callable[[], datetime]) -> None:
+    The age of rows may count from the time of `clock`.
+    """
+
+    def __init__(self, catalogs: Catalogs, target: UpkeepTarget, catalog: Mapping[str, str], clock: Callable[[], datetime]) -> None:
         self._catalogs = catalogs
-        self._table = table
+        self._table = target.table
         self._catalog = catalog
         self._clock = clock
 
@@ -91,21 +107,23 @@ class DropOldRows:
         judge = _Judge(old_values(column, cutoff, rules.string_pattern, rules.number_format), _transforms(metadata, column), cutoff)
         if stores is None:
             files = list(dated.read(loaded, metadata.snapshot_by_name(MAIN_BRANCH)))
-            plan = judge.decide(dated.of(files), by_file=rules.level == BY_FILE)
-            return PlannedRows(_with_deletes(plan, metadata, files))
-        return _planned_keyed(stores, dated, judge, now)
+            planned = PlannedRows(_with_deletes(judge.decide(dated.of(files), by_file=rules.level == BY_FILE), metadata, files))
+        else:
+            planned = _planned_keyed(stores, dated, judge, now)
+        again = now + min(_AGAIN, rules.retention or _AGAIN) if rules.base_on == BY_CLOCK else None
+        return replace(planned, next_look=min((at for at in (planned.next_look, again) if at is not None), default=None))
 
-    def stage(self, loaded: Table, plan: PlannedRows, transaction: Transaction, properties: Mapping[str, str]) -> None:
-        """Write the manifests of the snapshot without the old files. Its summary has these properties."""
-        if not is_keyed(loaded.metadata.properties):
-            transaction.stage(SnapshotChange(Operation.DELETE, removed=plan.rows.removed, properties={**properties, **_PRODUCER}))
-            return
-        # The flags say that the snapshot has a statistics file.
-        about = {**properties, **_PRODUCER, **STATISTICS_FLAGS}
-        # Without any base file the snapshot only moves the optimized sequences, so it is no `delete`.
-        transaction.stage(SnapshotChange(Operation.OVERWRITE, removed=plan.rows.removed, properties=about))
-        with transaction.dropped_on_failure():
-            attach_statistics(str(self._table), loaded, transaction, properties[RECORD_ID_PROPERTY], plan.moved)
+    def stage(self, loaded: Table, plan: PlannedRows, transaction: Transaction) -> tuple[Figures, str]:
+        """Write the manifests of the snapshot without the old files."""
+        about = {RECORD_ID_PROPERTY: transaction.name, **_PRODUCER}
+        if is_keyed(loaded.metadata.properties):
+            # Without any base file the snapshot only moves the optimized sequences, so it is no `delete`.
+            transaction.stage(SnapshotChange(Operation.OVERWRITE, removed=plan.rows.removed, properties={**about, **STATISTICS_FLAGS}))
+            with transaction.dropped_on_failure():
+                attach_statistics(str(self._table), loaded, transaction, transaction.name, plan.moved)
+        else:
+            transaction.stage(SnapshotChange(Operation.DELETE, removed=plan.rows.removed, properties=about))
+        return plan.rows.figures, plan.rows.reason
 
     def _rules(self, loaded: Table) -> RowRules:
         return resolve_row_rules(loaded.metadata.properties, self._catalog, self._table)
@@ -194,7 +212,8 @@ def _planned_keyed(stores: KeyedStores, dated: _Dated, judge: _Judge, now: datet
     if opened:
         # Its inserts may land below a delete that is gone by then, and would be live for ever.
         begun = f"transaction {opened[0].transaction_id} began at {time_text(opened[0].begun_at)} UTC and has not ended"
-        return PlannedRows(OldRowsPlan(judge.cutoff, reason=f"{begun}: its changes may belong to rows that would go"))
+        wait = OldRowsPlan(judge.cutoff, reason=f"{begun}: its changes may belong to rows that would go")
+        return PlannedRows(wait, next_look=opened[0].begun_at + transaction_timeout(stores.base.properties))
     # The rows of merged changes are in the base store.
     seen = [file for file in changes if file.data_sequence_number > (sequences.of_spec(file.spec_id).of(file.partition) or 0)]
     shared = _of_one_path([*base, *changes], sequences)

@@ -62,7 +62,7 @@ class Kind:
         return old_values(self.column, cutoff, self.pattern, self.number_format)
 
 
-TRANSFORMS = (IdentityTransform(), YearTransform(), MonthTransform(), DayTransform())
+TRANSFORMS: tuple[Transform[Any, Any], ...] = (IdentityTransform(), YearTransform(), MonthTransform(), DayTransform())
 KINDS = {
     "timestamp": Kind(Column(7, "timestamp"), TimestampType(), MICRO, (*TRANSFORMS, HourTransform())),
     "timestamptz": Kind(Column(7, "timestamptz"), TimestamptzType(), MICRO, (*TRANSFORMS, HourTransform())),
@@ -259,7 +259,10 @@ def test_a_partition_goes_only_as_a_whole_and_single_files_at_the_level_of_files
     assert paths(by_partition) == ["c"]
     assert by_partition.kept == {Age.OLD: 1, Age.YOUNGER: 1}
     assert paths(by_file) == ["a", "c"]
-    assert [str(place) for place in by_file.places] == ["day=2024-03-13", "part of day=2024-03-15"]
+    assert [str(place) for place in by_file.places] == [
+        "day=2024-03-13 (1 data file, 3 rows, 10 B)",
+        "part of day=2024-03-15 (1 data file, 3 rows, 10 B)",
+    ]
     assert by_file.figures == {"partitions": 2, "data_files": 2, "delete_files": 0, "rows": 6, "bytes": 20}
     assert by_file.reason == "only times before 2024-03-15 12:30:30 UTC are in 2 data files of 2 partitions: 6 rows, 20 B"
 

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta, timezone
 from itertools import count
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -15,13 +16,16 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestampType
 
-from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.errors import ConfigError, TableRefused
+from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.upkeep.commit_record import UpkeepTarget
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
-from compaction_pipeline.iceberg.rewrite_files import Transaction
+from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
 from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows, PlannedRows
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
@@ -47,25 +51,26 @@ def table(lake: Lake, properties: Mapping[str, str] = TEN_DAYS, spec: PartitionS
     return lake.table("t", SCHEMA, spec, version, properties)
 
 
-def work(t: LakeTable, now: datetime = NOW) -> DropOldRows:
-    return DropOldRows(t.lake.catalogs, t.identifier, {}, lambda: now)
+def committer(t: LakeTable, now: datetime = NOW) -> tuple[IcebergUpkeepCommitter, UpkeepTarget]:
+    found = IcebergUpkeepCommitter(t.lake.catalogs, lambda: now, sleep=lambda seconds: None)
+    (target,) = found.targets(t.identifier, UpkeepWork.OLD_ROWS)
+    return found, target
 
 
 def look(t: LakeTable, now: datetime = NOW) -> PlannedRows:
+    """What would go."""
     loaded = t.table.refresh()
-    return work(t, now).plan(loaded, HeadReader(loaded.io))
+    return DropOldRows(t.lake.catalogs, committer(t, now)[1], {}, lambda: now).plan(loaded, HeadReader(loaded.io))
 
 
 def drop(t: LakeTable, now: datetime = NOW) -> PlannedRows:
-    """Drop the old rows."""
-    loaded = t.lake.catalogs.load(t.identifier)
-    assert work(t, now).refusal(loaded) is None
-    reader = HeadReader(loaded.io)
-    plan = work(t, now).plan(loaded, reader)
-    if plan.rows.is_due:
-        transaction = Transaction(loaded, name="drop-1", reader=reader)
-        work(t, now).stage(loaded, plan, transaction, {RECORD_ID_PROPERTY: "drop-1"})
-        transaction.commit()
+    """Drop the old rows. Returns what went."""
+    plan, (found, target) = look(t, now), committer(t, now)
+    assert found.look(target, {}) == plan.said
+    outcome = found.commit(target, RecordId(f"drop-{uuid4().hex}"), {})
+    assert outcome.state is (CommitState.COMMITTED if plan.rows.is_due else CommitState.NOTHING)
+    assert outcome.figures == plan.rows.figures
+    assert outcome.reason == (plan.rows.reason if plan.rows.is_due else plan.said.reason)
     return plan
 
 
@@ -109,7 +114,7 @@ def test_whole_partitions_of_old_rows_leave_in_one_delete(lake: Lake, version: i
     assert (said["deleted-data-files"], said["deleted-records"], said["total-records"]) == ("2", "3", "1")
     assert said["snapshot.producer"] == "DATA_EXPIRATION"
     assert plan.rows.figures["rows"] == 3
-    assert [str(place) for place in plan.rows.places] == ["at_day=2024-03-11", "at_day=2024-03-19"]
+    assert [str(place).partition(" (")[0] for place in plan.rows.places] == ["at_day=2024-03-11", "at_day=2024-03-19"]
     assert not look(t).rows.is_due
 
 
@@ -190,7 +195,7 @@ def test_files_of_older_specs_and_of_a_renamed_column_are_judged_by_its_id(lake:
         t.insert({**made, "time": made.pop("at")}, partition=partition)
     plan = drop(t)
     assert t.live_ids() == [2, 3, 4]
-    assert [str(place) for place in plan.rows.places] == ["at_day=2024-03-11", "time_month=648"]
+    assert [str(place).partition(" (")[0] for place in plan.rows.places] == ["at_day=2024-03-11", "time_month=648"]
 
 
 def test_a_column_that_was_dropped_and_made_again_has_no_old_times(lake: Lake) -> None:
@@ -270,9 +275,33 @@ def test_the_age_counts_from_the_last_commit_of_a_writer_and_not_from_our_own(la
     assert look(t, later).rows.cutoff == written - timedelta(days=10)
 
 
-def test_properties_that_are_not_set_and_other_formats_are_refused(lake: Lake) -> None:
-    t = table(lake, {"gc.enabled": "false", **TEN_DAYS})
-    assert work(t).refusal(t.table) == "'gc.enabled' is false: nothing of the table is to be removed"
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({**TEN_DAYS, "gc.enabled": "false"}, "'gc.enabled' is false: nothing of the table is to be removed"),
+        ({}, "'data-expire.field' is not set"),
+        ({**TEN_DAYS, "mixed-format.table-store": "change"}, "the change store of a keyed"),
+        ({**TEN_DAYS, "encryption.key-id": "k"}, "files of an encrypted table"),
+    ],
+)
+def test_a_table_whose_rows_must_stay_is_refused(lake: Lake, properties: dict[str, str], why: str) -> None:
+    t = table(lake, properties)
+    insert(t, [20])
+    found, target = committer(t)
+    for act in (lambda: found.look(target, {}), lambda: found.commit(target, RecordId("drop-1"), {})):
+        with pytest.raises(TableRefused, match=why):
+            act()
+    assert t.live_ids() == [1]
+
+
+def test_rows_that_age_without_a_commit_are_looked_at_again(lake: Lake) -> None:
+    t = table(lake)
+    insert(t, [9])
+    assert look(t).next_look == NOW + timedelta(days=1)
+    t.table.transaction().set_properties({"data-expire.retention-time": "6h"}).commit_transaction()
+    assert look(t).next_look == NOW + timedelta(hours=6)
+    t.table.transaction().set_properties({"data-expire.base-on-rule": "LAST_COMMIT_TIME"}).commit_transaction()
+    assert look(t).next_look is None
 
 
 @pytest.mark.parametrize("seed", range(25))
