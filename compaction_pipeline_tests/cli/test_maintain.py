@@ -128,7 +128,7 @@ def test_an_expire_without_an_answer_ends_with_5_and_the_next_run_settles_it(des
     assert record["status"] == "DONE"
 
 
-@pytest.mark.parametrize("command", ["expire", "changes", "manifests", "orphans"])
+@pytest.mark.parametrize("command", ["expire", "changes", "rows", "manifests", "orphans"])
 def test_a_table_that_nobody_knows_ends_with_2(desk: Desk, command: str) -> None:
     desk.add_catalog()
     assert NO_TABLE in desk.json("maintain", command, NO_TABLE, code=2)["error"]
@@ -215,6 +215,61 @@ def test_a_rewrite_of_manifests_without_an_answer_ends_with_5_and_the_next_run_r
     assert desk.json("maintain", "manifests", TABLE)["stores"][0]["state"] == "COMMITTED"
     assert [record["status"] for record in desk.json("maintain", "list")] == ["DONE", "FAILED", "FAILED"]
     assert (manifests(table), desk.ids(table)) == (1, ids)
+
+
+# ---- maintain rows ---------------------------------------------------------------------------------------------------
+
+AGING = {"data-expire.field": "id", "data-expire.datetime-number-format": "TIMESTAMP_S", "data-expire.retention-time": "9d"}
+
+
+def aging(desk: Desk, **properties: str) -> Table:
+    """A table of which the ids are seconds since 1970: two rows of 1973 in bucket 0, and one of now in bucket 1."""
+    table = desk.table(files=0, **properties)
+    desk.append(table, 2, (0,), first=10_000_000 + 1)
+    desk.append(table, 1, (1,), first=int(datetime.now(timezone.utc).timestamp()) // 10)
+    desk.add_catalog()
+    return table
+
+
+def test_a_dry_run_of_rows_names_partitions_rows_and_bytes_and_writes_nothing(desk: Desk) -> None:
+    table = aging(desk, **AGING)
+    before = table.refresh().metadata_location
+    said = words(desk, "maintain", "rows", TABLE, "--dry-run")
+    assert f"{TABLE}: would be done: only times before " in said
+    assert " UTC are in 2 data files of 1 partition: 2 rows, " in said
+    assert "; bucket=0 (2 data files, 2 rows, " in said
+    (store,) = desk.json("maintain", "rows", TABLE, "--dry-run")["stores"]
+    assert (store["is_due"], store["figures"]["rows"], store["figures"]["partitions"]) == (True, 2, 1)
+    assert table.refresh().metadata_location == before
+
+
+def test_old_rows_go_once_and_the_others_stay(desk: Desk) -> None:
+    table = aging(desk, **AGING)
+    young = desk.ids(table)[2:]
+    assert "2 data files of 1 partition: 2 rows, " in words(desk, "maintain", "rows", TABLE)
+    assert desk.ids(table) == young
+    assert "nothing to do: nothing has only times before" in words(desk, "maintain", "rows", TABLE)
+    assert "OLD_ROWS DONE only times before" in " ".join(words(desk, "maintain", "list", TABLE).replace("│", "").split())
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({}, "'data-expire.field' is not set: it names the column that has the time of a row"),
+        ({**AGING, "data-expire.field": "day"}, "'data-expire.field' is 'day', but the table has no column of this name"),
+        ({**AGING, "data-expire.level": "row"}, "'data-expire.level' is row but must be PARTITION or FILE"),
+        ({**AGING, "gc.enabled": "false"}, "'gc.enabled' is false"),
+    ],
+)
+def test_rows_of_a_table_that_does_not_say_what_is_old_stay_and_the_command_ends_with_4(
+    desk: Desk, properties: dict[str, str], why: str
+) -> None:
+    table = aging(desk, **properties)
+    for more in ([], ["--dry-run"]):
+        said = words(desk, "maintain", "rows", TABLE, *more, code=4)
+        assert f"{TABLE}: old rows stay: " in said
+        assert why in said
+    assert len(desk.ids(table)) == 3
 
 
 def figures(answer: Any) -> tuple[Any, ...]:

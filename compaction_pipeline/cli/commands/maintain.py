@@ -1,5 +1,4 @@
-"""`maintain expire | changes | manifests | orphans | list`: old snapshots, merged change files, small manifests and orphan files of tables,
-and what was done to them."""
+"""`maintain expire | changes | rows | manifests | orphans | list`: what tables no longer need, and what was done to them."""
 
 from __future__ import annotations
 
@@ -95,6 +94,26 @@ def changes(
       compaction-pipeline maintain changes lake.shop.payments
     """
     _commit(context, table, UpkeepWork.CHANGE_FILES, dry_run)
+
+
+@maintain.command(epilog=GLOBAL_HELP)
+def rows(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Say which partitions would go, with rows and bytes, and write nothing."),
+) -> None:
+    """Delete the old rows of a table: partitions or files that hold nothing else.
+
+    `data-expire.field` names the column with the times, and `data-expire.retention-time` says how old rows may become. A file goes only
+    when its metadata proves that each row of it is old. It leaves storage when the snapshots expire that name it; until then a rollback
+    brings the rows back.
+
+    Examples:
+
+      compaction-pipeline maintain rows lake.shop.orders --dry-run
+      compaction-pipeline maintain rows lake.shop.orders
+    """
+    _commit(context, table, UpkeepWork.OLD_ROWS, dry_run)
 
 
 @maintain.command(epilog=GLOBAL_HELP)

@@ -278,3 +278,24 @@ def test_a_table_whose_turn_fails_does_not_keep_its_place_before_the_others(hous
         turns += [*(table.name for table, _ in done.failed), *(one.table.name for one in done.done)]
         house.pass_time(HOUR)
     assert turns == ["a", "b", "a"]
+
+
+def test_old_rows_leave_tables_that_ask_for_it_also_when_nobody_writes(house: House) -> None:
+    """The ids are seconds since 1970."""
+    rules = {
+        "data_expire__field": "id",
+        "data_expire__datetime_number_format": "TIMESTAMP_S",
+        "data_expire__retention_time": "9d",
+        "data_expire__base_on_rule": "CURRENT_TIME",
+    }
+    asks, other = house.fragmented("asks", 0, data_expire__enabled="true", **rules), house.fragmented("other", 0, **rules)
+    born = int(house.now.timestamp())
+    for table in (asks, other):
+        table.ids(born)
+    read(house, asks, other)
+    lines = []
+    for days in (0, 8.5, 1.1):
+        house.pass_time(days * DAY)
+        lines.append([one.lines for one in house.services.upkeep_tables.run().done if one.work is UpkeepWork.OLD_ROWS])
+    assert [bool(line and line[0]) for line in lines] == [False, False, True]
+    assert (asks.live_ids(), other.live_ids()) == ([], [born])
