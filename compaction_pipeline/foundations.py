@@ -170,7 +170,7 @@ class Foundations:
     def _files_looker(self) -> FilesLooker:
         from compaction_pipeline.iceberg.upkeep.look_at_files import IcebergFilesLooker
 
-        return IcebergFilesLooker(self._catalogs)
+        return IcebergFilesLooker(self._catalogs, self.on_step)
 
     @cached_property
     def _spark_sessions(self) -> Sessions:

@@ -9,7 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from compaction_pipeline.cli.render import titled_table
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
+from compaction_pipeline.core.upkeep.orphan_looks import Cleaned, OrphanDeletion
 from compaction_pipeline.core.upkeep.orphan_rules import Standing
 from compaction_pipeline.core.upkeep.orphans import OrphanDecision, OrphanList
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
@@ -73,13 +75,12 @@ def kept_table(expired: Expired) -> Table:
     return table
 
 
-def upkeep_table(records: Iterable[UpkeepRecord | UpkeepCommit]) -> Table:
+def upkeep_table(records: Iterable[UpkeepRecord | UpkeepCommit | OrphanDeletion]) -> Table:
     """One line for each record, in the order given."""
     table = titled_table("upkeep", "record", "at", "table", "work", "status", "what")
     for one in records:
-        store, work = (one.target.store, one.target.work) if isinstance(one, UpkeepCommit) else (one.store, UpkeepWork.SNAPSHOTS)
-        at, what = time_text(one.created_at), escape(one.summary)
-        table.add_row(one.record_id, at, escape(str(store)), work.value, one.status.value, what)
+        at, store, what = time_text(one.created_at), escape(str(one.store)), escape(one.summary)
+        table.add_row(one.record_id, at, store, one.work.value, one.status.value, what)
     return table
 
 
@@ -136,13 +137,38 @@ def orphans_table(orphans: OrphanList) -> Table:
     return table
 
 
-def orphans_value(found: OrphanDecision) -> dict[str, object]:
-    """What was found, as JSON. No orphan is listed when the look was refused."""
+def cleaned_lines(cleaned: Cleaned, delete: bool) -> Iterator[Table | str]:
+    """What a look found, what was deleted, and why not more."""
+    found = cleaned.found
+    if found is not None:
+        yield standings_table(found)
+        if found.orphans.files and not cleaned.deletions:
+            yield orphans_table(found.orphans)
+    yield from (f"{cleaned.table}: {deletion.summary}" for deletion in cleaned.deletions)
+    yield from (f"{cleaned.table}: nothing may be deleted: {refusal}" for refusal in cleaned.refusals)
+    if found is not None and found.excess is not None and not cleaned.refusals:
+        yield f"{cleaned.table}: these will not be deleted: {found.excess} (--accept-share)"
+    if cleaned.problem is not None:
+        yield f"{cleaned.table}: the deletion is not finished: {cleaned.problem}"
+    elif delete and not cleaned.deletions and not cleaned.refusals:
+        yield (
+            f"{cleaned.table}: nothing is deleted: no two looks at least 24 hours apart found the same orphan files; run this again a day "
+            "after the first look, and within a week"
+        )
+
+
+def cleaned_value(cleaned: Cleaned) -> dict[str, object]:
+    """The same as JSON. No orphan is listed when the look was refused, and none without a look."""
+    found = cleaned.found
+    files = found.orphans.files if found is not None else ()
     return {
-        "listed_at": found.decided_at,
-        "refusals": found.refusals,
-        "standings": found.totals,
-        "orphans": [{"path": file.path, "size_bytes": file.size_bytes, "modified_at": file.modified_at} for file in found.orphans.files],
-        "reasons": found.reasons,
-        "foreign_roots": found.foreign_roots,
+        "listed_at": found and found.decided_at,
+        "refusals": cleaned.refusals,
+        "excess": found and found.excess,
+        "standings": found.totals if found is not None else {},
+        "orphans": [{"path": file.path, "size_bytes": file.size_bytes, "modified_at": file.modified_at} for file in files],
+        "reasons": found.reasons if found is not None else {},
+        "foreign_roots": found.foreign_roots if found is not None else (),
+        "deletions": [plain(deletion) for deletion in cleaned.deletions],
+        "problem": cleaned.problem,
     }

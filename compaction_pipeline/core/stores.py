@@ -18,6 +18,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.index import IndexStore, NodeKeyStore, SwitchStore
 from compaction_pipeline.core.tables.ports.reports import ReportStore
+from compaction_pipeline.core.upkeep.ports.orphans import OrphanStore
 from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 
 
@@ -49,6 +50,7 @@ class Stores:
     reports: ReportStore
     watchers: WatcherStore
     upkeep: UpkeepStore
+    orphans: OrphanStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -16,6 +16,7 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.node_keys import give_keys
 from compaction_pipeline.storage.node_rows import last_done_text, new_version, note_change
+from compaction_pipeline.storage.orphans import note_places
 from compaction_pipeline.storage.removal import remove_table
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.switches import end_kept_pauses, keep_pause, lock_new_tables, new_table_is_paused
@@ -38,6 +39,8 @@ class SqlIndexStore(SqlStore):
         statement = update(schema.table_state).where(is_table, columns.index_version == version)
         with writing(self._engine) as connection:
             if connection.execute(statement.values({**index_columns(index), "index_version": new})).rowcount:
+                if index.loaded is not None:
+                    note_places(connection, index.table, index.loaded)
                 return new
             if connection.execute(select(columns.identifier).where(is_table)).first() is None:
                 raise unknown(index.table)

@@ -24,6 +24,7 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
+from compaction_pipeline.core.upkeep.orphan_looks import OrphanDeletion, OrphanLook
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.core.upkeep.works import UpkeepWork
@@ -442,4 +443,33 @@ sightings = _table(
     "compaction_sightings",
     Column("identifier", String, primary_key=True),
     Column("value", Json(Sightings), nullable=False),
+)
+
+# The stored looks for orphan files. A look that is done is not read by each round, so the time and this are columns.
+orphan_look = _table(
+    "compaction_orphan_look",
+    Column("identifier", String, primary_key=True),
+    Column("listed_at", Moment, primary_key=True),
+    Column("is_done", Boolean, nullable=False),
+    Column("value", Json(OrphanLook), nullable=False),
+)
+
+orphan_deletion = _table(
+    "compaction_orphan_deletion",
+    Column("record_id", String, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("value", Json(OrphanDeletion), nullable=False),
+    Index("compaction_orphan_deletion_identifier", "identifier", "created_at"),
+)
+
+# Where tables were ever seen. A row stays when its table is dropped, moved or renamed: nobody knows what became of its files.
+table_place = _table(
+    "compaction_table_place",
+    Column("identifier", String, primary_key=True),
+    Column("table_uuid", String, primary_key=True),
+    Column("location", Text, primary_key=True),
+    Column("metadata_location", Text),
+    Column("read_at", Moment),
+    Column("roots", Json(tuple[str, ...]), nullable=False),
 )

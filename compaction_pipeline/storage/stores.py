@@ -17,6 +17,7 @@ from compaction_pipeline.storage.leases import SqlLeaseStore
 from compaction_pipeline.storage.migrations import migrate
 from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
 from compaction_pipeline.storage.optimizers import SqlOptimizerStore
+from compaction_pipeline.storage.orphans import SqlOrphanStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
 from compaction_pipeline.storage.queues import SqlQueueReader
 from compaction_pipeline.storage.readiness import begin_write
@@ -59,6 +60,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlReportStore(engine),
         SqlWatcherStore(engine),
         SqlUpkeepStore(engine),
+        SqlOrphanStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

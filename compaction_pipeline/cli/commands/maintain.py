@@ -7,19 +7,21 @@ import typer
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.render_upkeep import (
+    cleaned_lines,
+    cleaned_value,
     done_lines,
     done_value,
     expired_lines,
     kept_table,
-    orphans_table,
-    orphans_value,
-    standings_table,
     upkeep_table,
 )
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
+from compaction_pipeline.core.upkeep.orphan_looks import Cleaned, OrphanDeletion
+from compaction_pipeline.core.upkeep.orphan_rules import ACCEPTED_SHARE
+from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 
 maintain = typer.Typer(
@@ -136,30 +138,49 @@ def manifests(
 
 
 @maintain.command(epilog=GLOBAL_HELP)
-def orphans(context: typer.Context, table: str = typer.Argument(help=TABLE_HELP)) -> None:
-    """Find the files below a table's location that nobody needs. Nothing is deleted: this is always a dry run.
+def orphans(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    delete: bool = typer.Option(False, "--delete", help="Delete the files that two looks, at least 24 hours apart, found to be orphans."),
+    accept_share: float = typer.Option(
+        ACCEPTED_SHARE, "--accept-share", min=0.0, max=1.0, help="Of the listed bytes, this share may be of orphan files."
+    ),
+    forget_gone: bool = typer.Option(
+        False, "--forget-gone-tables", help="Tables that no catalog lists any more need no file here: forget where they were seen."
+    ),
+) -> None:
+    """Find the files below a table's location that nobody needs, and delete them when a look a day later says the same.
 
     It lists all files there, and reads all metadata of the table. Files that are younger than three days count as those of a writer that
-    has not committed yet. When it is not certain that no other table needs the files, it says why, lists none, and ends with exit code 4.
-    A person is shown at most 50 files, the largest first; --json lists all.
+    has not committed yet. Each look is stored for a week. Without --delete nothing is deleted. With it, the files go that two stored looks
+    found, and that have not changed by a look right before the deletion. When it is not certain that nobody needs the files, it says why,
+    lists none, and ends with exit code 4. A person is shown at most 50 files, the largest first; --json lists all.
 
     Examples:
 
       compaction-pipeline maintain orphans lake.shop.orders
+      compaction-pipeline maintain orphans lake.shop.orders --delete
     """
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
+        services = session.services
+        forgotten = services.other_places.forget_gone(identifier) if forget_gone else ()
         with session.output.progress() as progress:
             progress.add_task(f"reading the files of {table}", total=None)
-            found = session.services.find_orphans.find(identifier)
+            if delete:
+                cleaned = services.clean_orphans.delete(identifier, accept_share=accept_share)
+            else:
+                found = services.clean_orphans.look(identifier, accept_share)
+                cleaned = Cleaned(identifier, found, found.refusals)
         session.output.answer(
-            {"table": table, "dry_run": True, **orphans_value(found)},
-            standings_table(found),
-            *([orphans_table(found.orphans)] if found.orphans.files else []),
-            *(f"{table}: nothing may be deleted: {refusal}" for refusal in found.refusals),
+            {"table": table, "dry_run": not delete, "forgotten": plain(forgotten), **cleaned_value(cleaned)},
+            *(f"forgotten: {place.table} at {place.location}" for place in forgotten),
+            *cleaned_lines(cleaned, delete),
         )
-        if found.refusals:
+        if cleaned.refusals:
             raise typer.Exit(ExitCode.REFUSED)
+        if cleaned.problem is not None or any(one.failed for one in cleaned.deletions):
+            raise typer.Exit(ExitCode.FAILED)
 
 
 @maintain.command("list", epilog=GLOBAL_HELP)
@@ -176,9 +197,13 @@ def list_(
     """
     identifier = TableIdentifier.parse(table) if table is not None else None
     with Session(context) as session:
-        both = (session.services.expire_snapshots, session.services.commit_upkeep)
-        records = [one for service in both for one in service.records(identifier, limit)]
-        found = sorted(records, key=lambda one: one.created_at, reverse=True)[:limit]
+        services = session.services
+        records: list[UpkeepRecord | UpkeepCommit | OrphanDeletion] = [
+            *services.expire_snapshots.records(identifier, limit),
+            *services.commit_upkeep.records(identifier, limit),
+            *services.clean_orphans.deletions(identifier, limit),
+        ]
+        found = sorted(records, key=lambda one: (one.created_at, one.record_id), reverse=True)[:limit]
         if identifier is not None and not found:
             # It raises when nobody knows the table.
             session.services.read_tables.table(identifier)

@@ -36,11 +36,19 @@ _MINUTES = Rule(lambda text: _duration(f"{int(text)}min"), "a whole number of mi
 _COUNT = whole("≥ 1 and < 2^31", 1, 2**31 - 1)
 
 
+_MINUTES = Rule(
+    lambda text: min(int(text) * timedelta(minutes=1), NEVER) if int(text) < 2**31 else NEVER,
+    "a whole number of minutes ≥ 0",
+    lambda value: isinstance(value, timedelta) and value >= timedelta(0),
+)
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 ENABLED_KEY = "table-expire.enabled"
+CLEANS_ORPHANS_KEY = "clean-orphan-file.enabled"
 
 GC_ENABLED = Property(
     "gc.enabled",
@@ -144,6 +152,23 @@ EXPIRY_PROPERTIES: tuple[Property, ...] = (
         "none",
         "snapshot properties that name other streaming writers, e.g. `my-etl.job`; the newest snapshot with each of their values is kept "
         "like those of Flink",
+    ),
+    Property(
+        CLEANS_ORPHANS_KEY,
+        "cleans_orphans",
+        BOOLEAN,
+        "false",
+        "Amoro's property: whether files that no snapshot names are deleted by themselves, once two looks at least 24 hours apart have "
+        "found them; `compaction-pipeline maintain orphans --delete` does it once, whatever this says",
+    ),
+    Property(
+        "clean-orphan-file.min-existing-time-minutes",
+        "orphan_age",
+        _MINUTES,
+        "4320",
+        "Amoro's property: a file that is younger than this many minutes is no orphan, because a writer may be about to commit it; less "
+        "than 1440 (a day) counts as 1440, and where a streaming writer writes, 10080 (7 days) and "
+        "`snapshot.keep.flink.checkpoint-retention` are the least",
     ),
 )
 

@@ -79,6 +79,16 @@ class UpkeepCommit:
     """Whether a request of it got no answer. It may arrive until `late` is over, and must find the files that it names."""
 
     @property
+    def store(self) -> TableIdentifier:
+        """The name of the Iceberg table."""
+        return self.target.store
+
+    @property
+    def work(self) -> UpkeepWork:
+        """The kind of work."""
+        return self.target.work
+
+    @property
     def summary(self) -> str:
         """What became of it, as a sentence."""
         if self.status is UpkeepStatus.FAILED:

@@ -16,6 +16,7 @@ _COMMIT = rf"([0-9a-f]{{12}}|[0-9a-f]{{32}}|{_UUID}|shut-out-[0-9a-f]{{32}})"
 _HASH = r"([01]{8}-)?"
 """The end of a hash, with `write.object-storage.enabled` and without the partition in the path."""
 _TRINO_QUERY = r"\d{8}_\d{6}_\d{5}_[a-z0-9]{5}"
+_FLINKS_MANIFEST = r"[0-9a-f]{32}-[0-9a-f]{32}-\d{5,10}-\d+-\d+-\d{5,10}[.]avro"
 _OUR_ATTEMPT = r"([0-9a-f]{8,32}-[0-9a-f]{12}-\d{5,10}|a1-sink-[0-9a-f]{16})-[0-9a-f]{8}-\d{5,10}"
 
 _NAMES: tuple[str, ...] = (
@@ -36,7 +37,7 @@ _NAMES: tuple[str, ...] = (
     rf"stage-\d+-task-\d+-manifest-{_UUID}[.]avro",
     rf"{_COMMIT}-\d+-[0-9a-f]{{8}}-m\d+[.]avro",
     # Flink's manifests of files that are not committed yet: job, operator, subtask, attempt, checkpoint, number.
-    r"[0-9a-f]{32}-[0-9a-f]{32}-\d{5,10}-\d+-\d+-\d{5,10}[.]avro",
+    _FLINKS_MANIFEST,
     # Manifest lists.
     rf"snap-\d+-\d+-{_COMMIT}[.]avro",
     # Metadata of catalogs that swap a pointer, and of those that count versions.
@@ -48,6 +49,7 @@ _NAMES: tuple[str, ...] = (
     rf"partition-stats-\d+-{_UUID}[.]{_FORMAT}",
 )
 _KNOWN = re.compile("|".join(f"(?:{name})" for name in _NAMES), re.ASCII)
+_OF_FLINK = re.compile(_FLINKS_MANIFEST, re.ASCII)
 _METADATA = re.compile(r".+[.]metadata[.]json([.]gz)?", re.DOTALL)
 _UNSAFE = re.compile(r"[?#\x00-\x1f\x7f]")
 
@@ -55,6 +57,11 @@ _UNSAFE = re.compile(r"[?#\x00-\x1f\x7f]")
 def is_of_iceberg(name: str) -> bool:
     """Whether a writer of Iceberg tables makes files with such names."""
     return _KNOWN.fullmatch(name) is not None
+
+
+def is_of_flink(path: str) -> bool:
+    """Whether the file is a manifest of files that a job of Flink has written and not committed yet, by its name."""
+    return path.endswith(".avro") and _OF_FLINK.fullmatch(path.rsplit("/", 1)[-1]) is not None
 
 
 def is_metadata(name: str) -> bool:

@@ -39,7 +39,11 @@ def refusals(
     for file in unreferenced_metadata:
         yield from _of_metadata(file, rules, now)
     yield from _of_mismatches(files[Standing.MISMATCH], reasons)
-    yield from _of_share(files, rules.accept_share)
+    if rules.shared:
+        yield (
+            f"another table has {len(rules.shared)} file(s) below the location, e.g. {min(rules.shared)}: more of its files may lie there, "
+            "and would look unreferenced; rewrite its files into its own location"
+        )
 
 
 def _of_store(store: OwnStore) -> Iterator[str]:
@@ -124,11 +128,14 @@ def _of_mismatches(files: Sequence[ListedFile], reasons: Mapping[str, str]) -> I
         )
 
 
-def _of_share(files: Mapping[Standing, Sequence[ListedFile]], accepted: float) -> Iterator[str]:
+def excess(files: Mapping[Standing, Sequence[ListedFile]], accepted: float) -> str | None:
+    """Say that more of the listed bytes look unreferenced than the `accepted` share; None when not. A person may look at the list, and
+    accept it."""
     listed = sum(file.size_bytes for some in files.values() for file in some)
     orphans = sum(file.size_bytes for file in files[Standing.ORPHAN])
-    if orphans > accepted * listed:
-        yield (
-            f"{bytes_text(orphans)} of the {bytes_text(listed)} that were listed look unreferenced, which is more than {accepted:.0%}: "
-            "something may be missing from what was compared; look at the list, and accept a greater share when it is right"
-        )
+    if orphans <= accepted * listed:
+        return None
+    return (
+        f"{bytes_text(orphans)} of the {bytes_text(listed)} that were listed look unreferenced, which is more than {accepted:.0%}: "
+        "something may be missing from what was compared; look at the list, and accept a greater share when it is right"
+    )

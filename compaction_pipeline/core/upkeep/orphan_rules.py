@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
+from compaction_pipeline.core.upkeep.file_names import is_of_flink
 from compaction_pipeline.core.upkeep.history import History
 from compaction_pipeline.core.upkeep.keepers import writers_of
 from compaction_pipeline.core.upkeep.paths import ToldStores
 from compaction_pipeline.core.upkeep.retention import Retention
 
 LEAST_AGE = timedelta(days=1)
-DEFAULT_AGE = timedelta(days=3)
 WRITER_AGE = timedelta(days=7)
 """Files of a streaming writer may be named by a checkpoint of it, and by nothing else, for as long as the job may stand still."""
 ACCEPTED_SHARE = 0.2
@@ -64,6 +64,7 @@ class OwnStore:
     state: MetadataState
     gc_enabled: bool = True
     partition_fields: frozenset[str] = frozenset()
+    metadata_location: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +85,17 @@ class OrphanRules:
     """What the decision must know besides the files.
 
     `stores` are the table's own, `ids` those of tasks and records whose files stay. `metadata` has every listed metadata file that was
-    read, by its path. `roots` are folders that are listed besides the locations, because somebody asked for it.
+    read, by its path. `roots` are folders that are listed besides the locations, because somebody asked for it. `shared` are listed paths
+    at which another table has a live file.
     """
 
     stores: tuple[OwnStore, ...]
     roots: tuple[str, ...] = ()
     others: tuple[OtherTable, ...] = ()
+    shared: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
     metadata: Mapping[str, MetadataState] = field(default_factory=dict)
-    minimum_age: timedelta = DEFAULT_AGE
+    minimum_age: timedelta = Retention().orphan_age
     accept_share: float = ACCEPTED_SHARE
     told: ToldStores = ToldStores()
 
@@ -107,7 +110,9 @@ class OrphanRules:
         return max(self.minimum_age, LEAST_AGE)
 
 
-def minimum_age(history: History, retention: Retention, asked: timedelta = DEFAULT_AGE) -> timedelta:
-    """The age below which a file is too young. It is longer where a streaming writer has left its mark in a snapshot."""
+def minimum_age(history: History, retention: Retention, files: Iterable[ListedFile] = ()) -> timedelta:
+    """The age below which a file is too young. It is longer where a streaming writer has left its mark in a snapshot, or a manifest of
+    Flink among the listed files."""
     writes = any(True for snapshot in history.snapshots.values() for _ in writers_of(snapshot, retention.writer_keys))
-    return max(asked, LEAST_AGE, *((WRITER_AGE, retention.writer_retention) if writes else ()))
+    writes = writes or any(is_of_flink(file.path) for file in files)
+    return max(retention.orphan_age, LEAST_AGE, *((WRITER_AGE, retention.writer_retention) if writes else ()))

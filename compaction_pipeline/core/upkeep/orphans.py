@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.upkeep.file_names import carries, is_metadata, strangeness
 from compaction_pipeline.core.upkeep.foreign_roots import ForeignRoots
-from compaction_pipeline.core.upkeep.orphan_refusals import refusals
+from compaction_pipeline.core.upkeep.orphan_refusals import excess, refusals
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile, OrphanRules, Standing
 from compaction_pipeline.core.upkeep.paths import FullPath, Relation, ToldStores, compared, folder_path, full_path, loose_name
 
@@ -40,7 +40,8 @@ class OrphanList:
 class OrphanDecision:
     """What every listed file is. `reasons` has a sentence for each strange file and each mismatch, by path.
 
-    With a refusal nothing may be deleted, whatever the files are. `foreign_roots` are the folders outside the listed ones in which metadata
+    With a refusal nothing may be deleted, whatever the files are. `excess` says that too many bytes look unreferenced: nothing may be
+    deleted then, but the list may be looked at, and be confirmed. `foreign_roots` are the folders outside the listed ones in which metadata
     names files: looks at other tables must know of them.
     """
 
@@ -49,6 +50,7 @@ class OrphanDecision:
     reasons: Mapping[str, str]
     refusals: tuple[str, ...]
     foreign_roots: tuple[str, ...]
+    excess: str | None = None
 
     @property
     def orphans(self) -> OrphanList:
@@ -84,7 +86,7 @@ def decide_orphans(listing: Iterable[ListedFile], referenced: Iterable[str], rul
     by_standing = {one: tuple(some) for one, some in found.items()}
     unreferenced = [file for place, file in enumerate(files) if place not in meeting.same and is_metadata(_name(file.path))]
     refused = tuple(refusals(by_standing, unreferenced, reasons, rules, now))
-    return OrphanDecision(now, by_standing, reasons, refused, foreign.roots)
+    return OrphanDecision(now, by_standing, reasons, refused, foreign.roots, excess(by_standing, rules.accept_share))
 
 
 def confirmed(first: OrphanList, second: OrphanList) -> tuple[ListedFile, ...]:
@@ -96,6 +98,11 @@ def confirmed(first: OrphanList, second: OrphanList) -> tuple[ListedFile, ...]:
         return ()
     before = frozenset(first.files)
     return tuple(file for file in second.files if file in before)
+
+
+def confirmed_by_any(earlier: Iterable[OrphanList], second: OrphanList) -> frozenset[ListedFile]:
+    """The files that the second look and any of the earlier ones confirm."""
+    return frozenset(file for first in earlier for file in confirmed(first, second))
 
 
 def _each_once(listing: Iterable[ListedFile]) -> tuple[ListedFile, ...]:

@@ -9,6 +9,7 @@ from enum import Enum
 
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.core.words import bytes_text, count_text
 
 
@@ -92,6 +93,11 @@ class UpkeepRecord:
     ended_at: datetime | None = None
     deleted: DeletedFiles = DeletedFiles()
     reason: str | None = None
+
+    @property
+    def work(self) -> UpkeepWork:
+        """The kind of work."""
+        return UpkeepWork.SNAPSHOTS
 
     @property
     def summary(self) -> str:

@@ -32,6 +32,8 @@ class Retention:
     gc_enabled: bool = True
     catalog_has_branches: bool = False
     writer_keys: tuple[str, ...] = ()
+    cleans_orphans: bool = False
+    orphan_age: timedelta = timedelta(days=3)
 
     def age(self, of_branch: timedelta | None = None) -> timedelta:
         """Snapshots younger than this stay: what a branch says itself, or Iceberg's property; Amoro's where that is longer."""

@@ -33,9 +33,6 @@ WORK_IN_WORDS: Mapping[UpkeepWork, str] = {
 }
 """What it means that a work is not done."""
 
-COMMITS = (UpkeepWork.CHANGE_FILES, UpkeepWork.OLD_ROWS, UpkeepWork.MANIFESTS)
-"""The works whose result is one snapshot of a store."""
-
 _KEYS: Mapping[UpkeepWork, str] = {
     # Amoro removes merged change files together with old snapshots.
     UpkeepWork.CHANGE_FILES: ENABLED_KEY,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -125,6 +125,21 @@ class Catalogs:
             if location
         }
 
+    def hidden(self, name: str) -> Sequence[tuple[str, str]]:
+        """The tables of other formats in a catalog of Hive or Glue, which it does not list: their names with their locations.
+
+        Empty for other kinds of catalogs, which have Iceberg tables alone, or do not tell of others.
+        """
+        catalog: Any = self.catalog(name)
+        kind = type(catalog).__name__
+        if kind not in ("HiveCatalog", "GlueCatalog"):
+            return ()
+        found: list[tuple[str, str | None]] = []
+        with translated(f"catalog {name!r}"):
+            for levels in _namespaces(name, catalog):
+                found += _of_hive(catalog, levels[0]) if kind == "HiveCatalog" else _of_glue(catalog, levels[0])
+        return [(table, location) for table, location in found if location]
+
     def other_names(self, name: str) -> tuple[str, ...]:
         """The other catalog names in the database of a SQL catalog. Empty for other kinds."""
         catalog = self.catalog(name)
@@ -153,6 +168,26 @@ def _is_listed(catalog: Catalog, table: TableIdentifier) -> bool:
 def iceberg_identifier(table: TableIdentifier) -> Identifier:
     """The identifier of a table inside its catalog, which does not hold our name of the catalog."""
     return (*table.namespace, table.name)
+
+
+_ICEBERG = "iceberg"
+
+
+def _of_hive(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
+    """The tables of a database of Hive that PyIceberg does not list. A view has no location."""
+    with catalog._client as client:
+        tables = client.get_table_objects_by_name(dbname=database, tbl_names=client.get_all_tables(db_name=database))
+    for table in tables:
+        if table.parameters.get("table_type", "").lower() != _ICEBERG:
+            yield f"{database}.{table.tableName}", table.sd.location if table.sd is not None else None
+
+
+def _of_glue(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
+    """The tables of a database of Glue that PyIceberg does not list. A view has no location."""
+    for page in catalog.glue.get_paginator("get_tables").paginate(DatabaseName=database):
+        for table in page["TableList"]:
+            if table.get("Parameters", {}).get("table_type", "").lower() != _ICEBERG:
+                yield f"{database}.{table['Name']}", table.get("StorageDescriptor", {}).get("Location")
 
 
 def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:

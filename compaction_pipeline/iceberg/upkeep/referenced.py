@@ -17,12 +17,14 @@ from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
+from compaction_pipeline.core.upkeep.record import UpkeepRecord
 from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
 from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.manifests.entries import check_live_count, readable
 from compaction_pipeline.iceberg.manifests.lists import read_manifests
 from compaction_pipeline.iceberg.second_look import looked_at_twice
+from compaction_pipeline.iceberg.upkeep.unreachable import as_snapshot
 
 _NEWEST_FORMAT = 3
 _VERSION_HINT = "version-hint.text"
@@ -30,14 +32,34 @@ _VERSION_HINT = "version-hint.text"
 _Read = TypeVar("_Read")
 
 
-def referenced_paths(stores: Iterable[Table]) -> Iterator[str]:
-    """Yield every path that the metadata of these loaded tables names, some more than once. A keyed table has two.
+class Referenced:
+    """What one look reads of metadata. It is asked again for what newer metadata of the same tables names besides."""
 
-    Raises StorageUnavailable or TableRefused for what cannot be read: nothing can be said of any file then. Files of older metadata may be
-    missing, because they may have been expired.
+    def __init__(self) -> None:
+        self._readers: dict[str, _Reader] = {}
+
+    def paths(self, stores: Iterable[Table], kept: Sequence[UpkeepRecord] = ()) -> Iterator[str]:
+        """Yield every path that the metadata of these loaded tables names, some more than once. A keyed table has two.
+
+        `kept` are expiries whose files may still be there: what their removed snapshots name is told too. What was told before from a list,
+        a manifest or an older metadata file is not told again. Raises StorageUnavailable or TableRefused for what cannot be read: nothing
+        can be said of any file then. Files of older metadata and of removed snapshots may be missing, because they may have been deleted.
+        """
+        for store in stores:
+            table_uuid = str(store.metadata.table_uuid)
+            reader = self._readers.setdefault(table_uuid, _Reader(store.io))
+            yield from reader.paths(store)
+            for record in kept:
+                if record.table_uuid == table_uuid:
+                    yield from reader.of_removed(record)
+
+
+def flinks_files(io: FileIO, manifest: str) -> Sequence[str]:
+    """The files that a manifest of Flink lists, and that no snapshot may name yet. None when it is gone: Flink has committed them.
+
+    Raises StorageUnavailable or TableRefused when it cannot be read.
     """
-    for store in stores:
-        yield from _Reader(store.io).paths(store)
+    return _content(f"Flink's manifest {manifest}", partial(_paths_in, io, manifest), may_be_gone=True) or ()
 
 
 class _Reader:
@@ -50,7 +72,8 @@ class _Reader:
         self._metadata: set[str] = set()
 
     def paths(self, table: Table) -> Iterator[str]:
-        metadata = table.metadata
+        # Credentials of an earlier load may have ended.
+        self._io, metadata = table.io, table.metadata
         if metadata.format_version > _NEWEST_FORMAT:
             raise TableRefused(f"format version {metadata.format_version} may name files in ways that this version does not know")
         self._metadata.add(table.metadata_location)
@@ -60,6 +83,11 @@ class _Reader:
         yield from _named(metadata)
         yield from self._of_snapshots(metadata.snapshots, may_be_gone=False)
         yield from self._of_older(metadata)
+
+    def of_removed(self, record: UpkeepRecord) -> Iterator[str]:
+        """What the snapshots name that an expiry has removed, or is about to."""
+        yield from record.statistics
+        yield from self._of_snapshots([as_snapshot(one) for one in record.removed], may_be_gone=True)
 
     def _of_older(self, metadata: TableMetadata) -> Iterator[str]:
         """What the metadata in the log names, and the metadata before it, as far as logs tell.
@@ -116,19 +144,25 @@ def _named(metadata: TableMetadata) -> Iterator[str]:
     yield from (file.statistics_path for file in metadata.partition_statistics)
 
 
-@looked_at_twice
 def _files_of(io: FileIO, manifest: ManifestFile) -> list[str]:
     """The paths of all entries of a manifest, DELETED ones included: older snapshots may still have such a file."""
     if manifest.key_metadata:
         raise TableRefused(f"manifest {manifest.manifest_path} is encrypted: which files it lists cannot be read")
-    with io.new_input(manifest.manifest_path).open() as stream:
+    return _paths_in(io, manifest.manifest_path, manifest)
+
+
+@looked_at_twice
+def _paths_in(io: FileIO, path: str, manifest: ManifestFile | None = None) -> list[str]:
+    """The paths of all entries of the manifest at this path. `manifest` is what a list says of it, where a list does."""
+    with io.new_input(path).open() as stream:
         content = stream.read()
     paths, live = list[str](), 0
-    with readable(f"manifest {manifest.manifest_path}"):
+    with readable(f"manifest {path}"):
         for entry in ManifestDecoder(content).entries():
             paths.append(entry.path)
             live += entry.status != ManifestEntryStatus.DELETED
-    check_live_count(manifest, live)
+    if manifest is not None:
+        check_live_count(manifest, live)
     return paths
 
 

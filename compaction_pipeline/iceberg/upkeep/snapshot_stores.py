@@ -133,7 +133,7 @@ class _Run:
             if self.problem is not None:
                 break
             batch = [path for path in batch if opened_name(path) not in self._back]
-            failed = _failed_deletes(self._table.io, batch)
+            failed = failed_deletes(self._table.io, batch)
             gone += [path for path in batch if path not in failed]
             if failed:
                 path, error = next(iter(failed.items()))
@@ -169,7 +169,7 @@ class _Run:
         return opens_what_it_says(path) and not steps_out and not is_metadata and _comparable(path).startswith(self._folders)
 
 
-def _failed_deletes(io: FileIO, paths: Sequence[str]) -> Mapping[str, OSError]:
+def failed_deletes(io: FileIO, paths: Sequence[str]) -> Mapping[str, OSError]:
     """Delete these files. Return the error of each that is still there, or may be."""
     if isinstance(io, ObjectFileIO):
         return io.delete_many(paths)

@@ -152,7 +152,7 @@ def _entries(io: FileIO, manifest: ManifestFile) -> Sequence[_Entry]:
 def _manifests_that_stay(io: FileIO, kept: RemovedSnapshot) -> Sequence[ManifestFile]:
     """The manifests of a removed snapshot whose files stay. Raises for a list that cannot be read, because it may name any file."""
     try:
-        return read_manifests(io, _as_snapshot(kept))
+        return read_manifests(io, as_snapshot(kept))
     except FileNotFoundError:
         # Without its list, nobody can register the snapshot again.
         return ()
@@ -161,7 +161,7 @@ def _manifests_that_stay(io: FileIO, kept: RemovedSnapshot) -> Sequence[Manifest
 def _manifests_if_there(io: FileIO, removed: RemovedSnapshot) -> Sequence[ManifestFile] | None:
     """The manifests of a removed snapshot: none when its list is gone, None when it is damaged."""
     try:
-        return read_manifests(io, _as_snapshot(removed))
+        return read_manifests(io, as_snapshot(removed))
     except FileNotFoundError:
         return ()
     except (StorageUnavailable, TableRefused) as error:
@@ -169,7 +169,8 @@ def _manifests_if_there(io: FileIO, removed: RemovedSnapshot) -> Sequence[Manife
         return None
 
 
-def _as_snapshot(removed: RemovedSnapshot) -> Snapshot:
+def as_snapshot(removed: RemovedSnapshot) -> Snapshot:
+    """A removed snapshot as far as its manifests are found by it."""
     # The metadata that had this snapshot is gone. These are the fields by which its manifests are found.
     found = Snapshot(snapshot_id=removed.snapshot_id, timestamp_ms=0, manifest_list=removed.manifest_list or "")
     if removed.manifest_list is None:

@@ -15,6 +15,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.orphan_looks import Place
 from compaction_pipeline.core.upkeep.paths import Relation, compared, folder_path
 from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook
 
@@ -23,7 +24,7 @@ _REMEMBERED = timedelta(minutes=5)
 
 
 class OtherTables:
-    """Three verbs: why_files_stay, paths_of, and is_known."""
+    """The verbs why_files_stay, paths_of, is_known, known, is_indexed and live_elsewhere."""
 
     def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, scan: TableScan, clock: Clock) -> None:
         self._catalogs = catalogs
@@ -31,7 +32,7 @@ class OtherTables:
         self._files = files
         self._scan = scan
         self._clock = clock
-        self._asked: dict[TableIdentifier, tuple[datetime, tuple[str, str] | None]] = {}
+        self._asked: dict[TableIdentifier, tuple[datetime, Place | None]] = {}
 
     def is_known(self, table_uuid: str) -> bool:
         """Whether a table with this uuid is known, under whatever name."""
@@ -72,6 +73,19 @@ class OtherTables:
 
         return of_others
 
+    def is_indexed(self, place: Place) -> bool:
+        """Whether the index has exactly the live files of the table at this place, as its metadata is now."""
+        try:
+            state = self._tables.state(place.table)
+        except NotFoundError:
+            return False
+        is_plain = state.layout is not None and state.layout.keyed is None
+        return is_plain and state.whole is not None and state.whole.metadata_location == place.metadata_location
+
+    def live_elsewhere(self, table: TableIdentifier, paths: Sequence[str]) -> frozenset[str]:
+        """Return those of these paths that are live files of other tables in the index. Paths are compared as they are written."""
+        return frozenset(self._files.named_by_others(table, paths))
+
     def _is_same(self, other: TableIdentifier, place: str | None, look: StoreLook) -> bool:
         """Whether this is the table that is looked at, under another name. Raises when its catalog does not tell.
 
@@ -80,14 +94,11 @@ class OtherTables:
         """
         if place == look.metadata_location:
             return True
-        known = self._known(other, place)
-        if known is None:
-            return False
-        uuid, location = known
-        return uuid == look.table_uuid or _is_one_place(location, look.location)
+        known = self.known(other, place)
+        return known is not None and (known.table_uuid == look.table_uuid or _is_one_place(known.location, look.location))
 
-    def _known(self, other: TableIdentifier, place: str | None) -> tuple[str, str] | None:
-        """The uuid and the location of a table; None when it is gone.
+    def known(self, other: TableIdentifier, place: str | None) -> Place | None:
+        """Return where a table lies, without its roots; None when it is gone. `place` is the path of its metadata, if its catalog tells it.
 
         What was read of it is used only when the catalog tells that it has not changed. A name may have got another table since, and a
         table that was refused as a second name is remembered by what it was before.
@@ -97,12 +108,12 @@ class OtherTables:
         except NotFoundError:
             state = None
         if state is not None and state.refusal is None and place is not None and state.metadata_location == place and state.index.loaded:
-            return state.index.loaded.table_uuid, state.index.loaded.layout.location
+            return Place(other, state.index.loaded.table_uuid, state.index.loaded.layout.location, metadata_location=place)
         now, asked = self._clock(), self._asked.get(other)
         if asked is None or now - asked[0] >= _REMEMBERED:
             try:
                 head = self._scan.head(other)
-                asked = now, (head.table_uuid, head.layout.location)
+                asked = now, Place(other, head.table_uuid, head.layout.location, metadata_location=head.metadata_location)
             except NotFoundError:
                 asked = now, None
             self._asked[other] = asked

@@ -16,7 +16,8 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 from compaction_pipeline.core.upkeep.turns import Turn, is_due
 from compaction_pipeline.core.upkeep.work_done import WorkDone
-from compaction_pipeline.core.upkeep.works import COMMITS, WORK_IN_WORDS, UpkeepWork, asks_for
+from compaction_pipeline.core.upkeep.works import WORK_IN_WORDS, UpkeepWork, asks_for
+from compaction_pipeline.services.upkeep.clean_orphans import CleanOrphans
 from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
 from compaction_pipeline.services.upkeep.snapshot_work import SnapshotWork
 
@@ -49,6 +50,7 @@ class UpkeepTables:
         memory: UpkeepStore,
         snapshots: SnapshotWork,
         commit_upkeep: CommitUpkeep,
+        clean_orphans: CleanOrphans,
         clock: Clock,
         ttl: timedelta,
     ) -> None:
@@ -58,6 +60,7 @@ class UpkeepTables:
         self._memory = memory
         self._snapshots = snapshots
         self._commit_upkeep = commit_upkeep
+        self._clean_orphans = clean_orphans
         self._clock = clock
         self._ttl = ttl
 
@@ -96,19 +99,18 @@ class UpkeepTables:
     def _do(self, known: KnownTable, work: UpkeepWork, is_over: Callable[[], bool]) -> WorkDone:
         if work is UpkeepWork.SNAPSHOTS:
             return self._snapshots.do(known.table, self._asks(known, work), is_over)
+        if work is UpkeepWork.ORPHAN_FILES:
+            return self._clean_orphans.turn(known.table, is_over)
         return self._commit_upkeep.turn(known.table, work)
 
     def _in_turn(self, tables: Sequence[KnownTable]) -> list[Due]:
         """The works that are due, those first that had no turn for the longest time."""
         mine = [one for one in tables if self._may_change(one)]
-        due = {work: [one.table for one in mine if self._has_changed(one, work, turns)] for work, turns in self._turns(COMMITS).items()}
+        turns = {work: self._memory.turns(work) for work in UpkeepWork}
+        due = {work: [one.table for one in mine if self._has_changed(one, work, turns[work])] for work in UpkeepWork}
         due[UpkeepWork.SNAPSHOTS] = list(self._snapshots.due(mine))
-        turns = self._turns(due)
         in_turn = [(turns[work][table].at if table in turns[work] else _NEVER, table, work) for work in due for table in due[work]]
         return [(table, work) for _, table, work in sorted(in_turn, key=lambda one: (one[0], one[1], list(UpkeepWork).index(one[2])))]
-
-    def _turns(self, works: Sequence[UpkeepWork] | Mapping[UpkeepWork, object]) -> Mapping[UpkeepWork, Mapping[TableIdentifier, Turn]]:
-        return {work: self._memory.turns(work) for work in works}
 
     def _may_change(self, known: KnownTable) -> bool:
         return (

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.services.upkeep.clean_orphans import CleanOrphans
     from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
     from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
-    from compaction_pipeline.services.upkeep.find_orphans import FindOrphans
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
+    from compaction_pipeline.services.upkeep.other_places import OtherPlaces
+    from compaction_pipeline.services.upkeep.other_tables import OtherTables
     from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
     from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
@@ -35,11 +37,9 @@ class UpkeepServices(Wiring):
     def expire_snapshots(self) -> ExpireSnapshots:
         from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
         from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
-        from compaction_pipeline.services.upkeep.other_tables import OtherTables
 
         stores, looked_at = self._stores, self._snapshot_stores
-        others = OtherTables(stores.catalogs, stores.tables, stores.files, self._scan, self.clock)
-        delete_expired = DeleteExpired(looked_at, stores.upkeep, self._why_not_change, others, self.clock, self.late)
+        delete_expired = DeleteExpired(looked_at, stores.upkeep, self._why_not_change, self._other_tables, self.clock, self.late)
         return ExpireSnapshots(looked_at, stores.upkeep, self._why_not_change, delete_expired, self._leases, self._new_id)
 
     @cached_property
@@ -49,7 +49,8 @@ class UpkeepServices(Wiring):
 
         stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
         snapshots = SnapshotWork(stores.catalogs, stores.upkeep, self.expire_snapshots, self.clock)
-        return UpkeepTables(stores.catalogs, stores.tables, stores.upkeep, snapshots, self.commit_upkeep, self.clock, ttl)
+        works = (snapshots, self.commit_upkeep, self.clean_orphans)
+        return UpkeepTables(stores.catalogs, stores.tables, stores.upkeep, *works, self.clock, ttl)
 
     @cached_property
     def commit_upkeep(self) -> CommitUpkeep:
@@ -59,11 +60,27 @@ class UpkeepServices(Wiring):
         return CommitUpkeep(stores.catalogs, why_not, self._leases, self._upkeep_committer, stores.upkeep, self._new_id, self.late)
 
     @cached_property
-    def find_orphans(self) -> FindOrphans:
+    def clean_orphans(self) -> CleanOrphans:
+        from compaction_pipeline.services.upkeep.clean_orphans import CleanOrphans
         from compaction_pipeline.services.upkeep.find_orphans import FindOrphans
 
         stores = self._stores
-        return FindOrphans(self._files_looker, stores.catalogs, self._scan, stores.tasks, stores.records, self.clock)
+        find = FindOrphans(self._files_looker, stores.catalogs, stores.tasks, stores.records, stores.upkeep, self.other_places)
+        return CleanOrphans(find, self._snapshot_stores, stores.orphans, self._why_not_change, self._leases, self._new_id)
+
+    @cached_property
+    def other_places(self) -> OtherPlaces:
+        from compaction_pipeline.services.upkeep.other_places import OtherPlaces
+
+        stores = self._stores
+        return OtherPlaces(stores.catalogs, self._scan, self._other_tables, self._files_looker, stores.orphans, self.clock)
+
+    @cached_property
+    def _other_tables(self) -> OtherTables:
+        from compaction_pipeline.services.upkeep.other_tables import OtherTables
+
+        stores = self._stores
+        return OtherTables(stores.catalogs, stores.tables, stores.files, self._scan, self.clock)
 
     @cached_property
     def _why_not_change(self) -> WhyNotChange:

@@ -23,7 +23,7 @@ from compaction_pipeline.core.upkeep.file_names import is_of_iceberg
 from compaction_pipeline.core.upkeep.orphan_rules import OrphanRules
 from compaction_pipeline.core.upkeep.orphans import confirmed, decide_orphans
 from compaction_pipeline.iceberg.upkeep.look_at_files import IcebergFilesLooker
-from compaction_pipeline.iceberg.upkeep.referenced import referenced_paths
+from compaction_pipeline.iceberg.upkeep.referenced import Referenced
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal, remove
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
@@ -153,5 +153,5 @@ def test_every_kept_snapshot_reads_as_before_and_nothing_of_failed_writers_is_le
     deleted |= model.delete_orphans()
     assert model.left
     assert model.left <= deleted
-    named = {urlsplit(path).path for path in referenced_paths([model.loaded()])}
+    named = {urlsplit(path).path for path in Referenced().paths([model.loaded()])}
     assert {path for path in model.files() - named if is_of_iceberg(path.rsplit("/", 1)[-1])} == set()

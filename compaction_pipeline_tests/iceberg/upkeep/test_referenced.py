@@ -15,7 +15,7 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.keyed.stores import load_stores
-from compaction_pipeline.iceberg.upkeep.referenced import referenced_paths
+from compaction_pipeline.iceberg.upkeep.referenced import Referenced
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal, remove
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.keyed.change_logs import row
@@ -32,7 +32,7 @@ def loaded(table: LakeTable) -> Table:
 
 
 def referenced(*stores: Table) -> set[str]:
-    return {urlsplit(path).path for path in referenced_paths(stores)}
+    return {urlsplit(path).path for path in Referenced().paths(stores)}
 
 
 def on_disk(store: Table) -> set[str]:
@@ -70,7 +70,7 @@ def test_a_table_names_each_file_that_its_writers_committed(lake: Lake, version:
 
 def test_the_hint_of_hadoop_tables_and_the_metadata_file_are_named(table: LakeTable) -> None:
     store = loaded(table)
-    paths = set(referenced_paths([store]))
+    paths = set(Referenced().paths([store]))
     assert {store.metadata_location, f"{store.metadata.location}/metadata/version-hint.text"} <= paths
 
 
@@ -129,7 +129,7 @@ def test_a_file_of_the_current_metadata_that_cannot_be_read_raises(table: LakeTa
         path.unlink()
         path.mkdir()
     with pytest.raises(StorageUnavailable):
-        list(referenced_paths([store]))
+        list(Referenced().paths([store]))
 
 
 def test_a_manifest_that_lists_fewer_files_than_its_list_says_raises(table: LakeTable) -> None:
@@ -140,7 +140,7 @@ def test_a_manifest_that_lists_fewer_files_than_its_list_says_raises(table: Lake
     [source], [target] = one, two - one
     shutil.copy(local(source), local(target))
     with pytest.raises(StorageUnavailable, match="lists 1 live files but its manifest list says 2"):
-        list(referenced_paths([store]))
+        list(Referenced().paths([store]))
 
 
 def test_older_metadata_that_is_damaged_raises(table: LakeTable) -> None:
@@ -150,7 +150,7 @@ def test_older_metadata_that_is_damaged_raises(table: LakeTable) -> None:
     path = local(store.metadata.metadata_log[0].metadata_file)
     path.write_text(path.read_text()[:-10])
     with pytest.raises(CompactionError):
-        list(referenced_paths([store]))
+        list(Referenced().paths([store]))
 
 
 def test_metadata_that_fell_out_of_the_log_is_named_as_far_as_logs_tell(lake: Lake) -> None:
@@ -206,12 +206,12 @@ def test_statistics_files_are_named_also_those_that_two_snapshots_share(lake: La
     with loaded(table).transaction() as transaction:
         file = PartitionStatisticsFile(snapshot_id=ids[1], statistics_path=partitions, file_size_in_bytes=1)
         transaction._apply((SetPartitionStatisticsUpdate(partition_statistics=file),))
-    assert {shared, partitions} <= set(referenced_paths([loaded(table)]))
+    assert {shared, partitions} <= set(Referenced().paths([loaded(table)]))
     # One of the two snapshots goes, and its metadata with it. The other one still has the file.
     store = remove_oldest(table, 1)
     for gone in store.metadata.metadata_log:
         local(gone.metadata_file).unlink()
-    assert {shared, partitions} <= set(referenced_paths([store]))
+    assert {shared, partitions} <= set(Referenced().paths([store]))
 
 
 def test_a_format_that_this_version_does_not_know_is_refused(table: LakeTable) -> None:
@@ -219,7 +219,7 @@ def test_a_format_that_this_version_does_not_know_is_refused(table: LakeTable) -
     store = loaded(table)
     store.metadata = store.metadata.model_copy(update={"format_version": 4})
     with pytest.raises(TableRefused, match="format version 4"):
-        list(referenced_paths([store]))
+        list(Referenced().paths([store]))
 
 
 def test_both_stores_of_a_keyed_table_name_their_files(tmp_path: Path) -> None:

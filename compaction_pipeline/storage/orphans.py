@@ -1,0 +1,83 @@
+"""The OrphanStore: looks for orphan files, their deletions, and the places where tables were ever seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, select
+
+from compaction_pipeline.core.tables.index import LoadedTable
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.orphan_looks import OrphanDeletion, OrphanLook, Place
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
+from compaction_pipeline.storage.table_rows import identifier_of
+
+_look, _deletion, _place = schema.orphan_look.c, schema.orphan_deletion.c, schema.table_place.c
+
+
+class SqlOrphanStore(SqlStore):
+    """Looks, deletions and places in the state database."""
+
+    def save_look(self, look: OrphanLook) -> None:
+        values = {"is_done": look.is_done, "value": look}
+        with writing(self._engine) as connection:
+            row = upsert(connection, schema.orphan_look).values(identifier=str(look.table), listed_at=look.found.listed_at, **values)
+            connection.execute(row.on_conflict_do_update(index_elements=["identifier", "listed_at"], set_=values))
+
+    def looks(self, table: TableIdentifier) -> Sequence[OrphanLook]:
+        return self._values(select(_look.value).where(_look.identifier == str(table)).order_by(_look.listed_at.desc()))
+
+    def newest_look(self, table: TableIdentifier) -> tuple[datetime, bool] | None:
+        query = select(_look.listed_at, _look.is_done).where(_look.identifier == str(table)).order_by(_look.listed_at.desc()).limit(1)
+        row = self._first(query)
+        return None if row is None else (row.listed_at, row.is_done)
+
+    def save_deletion(self, deletion: OrphanDeletion) -> None:
+        values = {"identifier": str(deletion.table), "created_at": deletion.created_at, "value": deletion}
+        with writing(self._engine) as connection:
+            row = upsert(connection, schema.orphan_deletion).values(record_id=deletion.record_id, **values)
+            connection.execute(row.on_conflict_do_update(index_elements=["record_id"], set_=values))
+
+    def deletions(self, table: TableIdentifier | None = None, limit: int | None = None) -> Sequence[OrphanDeletion]:
+        query = select(_deletion.value).order_by(_deletion.created_at.desc(), _deletion.record_id.desc())
+        if table is not None:
+            query = query.where(_deletion.identifier == str(table))
+        return self._values(query if limit is None else query.limit(limit))
+
+    def expire(self, looks_before: datetime, deletions_before: datetime) -> None:
+        self._write(delete(schema.orphan_look).where(_look.listed_at < looks_before))
+        self._write(delete(schema.orphan_deletion).where(_deletion.created_at < deletions_before))
+
+    def places(self) -> Sequence[Place]:
+        query = select(schema.table_place).order_by(_place.identifier, _place.table_uuid, _place.location)
+        return [
+            Place(identifier_of(row.identifier), row.table_uuid, row.location, row.roots, row.metadata_location, row.read_at)
+            for row in self._rows(query)
+        ]
+
+    def save_place(self, place: Place) -> None:
+        values = {"roots": place.roots, "metadata_location": place.metadata_location, "read_at": place.read_at}
+        with writing(self._engine) as connection:
+            row = upsert(connection, schema.table_place).values(
+                identifier=str(place.table), table_uuid=place.table_uuid, location=place.location, **values
+            )
+            connection.execute(row.on_conflict_do_update(index_elements=["identifier", "table_uuid", "location"], set_=values))
+
+    def forget_place(self, place: Place) -> None:
+        self._write(delete(schema.table_place).where(_is(place)))
+
+
+def _is(place: Place) -> ColumnElement[bool]:
+    return and_(_place.identifier == str(place.table), _place.table_uuid == place.table_uuid, _place.location == place.location)
+
+
+def note_places(connection: Connection, table: TableIdentifier, loaded: LoadedTable) -> None:
+    """Note where a table lies that was loaded. It counts for ever, also when the table is dropped or moved."""
+    for store in loaded.layout.stores:
+        row = upsert(connection, schema.table_place).values(
+            identifier=str(table), table_uuid=loaded.table_uuid, location=store.location, roots=()
+        )
+        connection.execute(row.on_conflict_do_nothing(index_elements=["identifier", "table_uuid", "location"]))
