@@ -1,0 +1,71 @@
+"""Hive and Glue have tables of other formats, which PyIceberg does not list: where they lie is known all the same.
+
+Neither client is a dependency of the tests, so the shapes of their answers are copied here (boto3 1.40, hive_metastore of PyIceberg 0.12).
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.upkeep.look_at_files import IcebergFilesLooker
+
+
+class HiveCatalog:
+    """As much of PyIceberg's as is asked."""
+
+    def __init__(self) -> None:
+        self._client = self
+
+    def __enter__(self) -> HiveCatalog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def list_namespaces(self, namespace: Any = ()) -> list[tuple[str, ...]]:
+        return [] if namespace else [("db",)]
+
+    def get_all_tables(self, db_name: str) -> list[str]:
+        return ["ours", "orc", "view"]
+
+    def get_table_objects_by_name(self, dbname: str, tbl_names: list[str]) -> list[SimpleNamespace]:
+        def table(name: str, location: str | None, **parameters: str) -> SimpleNamespace:
+            return SimpleNamespace(tableName=name, parameters=parameters, sd=SimpleNamespace(location=location))
+
+        return [table("ours", "s3://b/ours", table_type="ICEBERG"), table("orc", "s3://b/orc"), table("view", None)]
+
+
+class GlueCatalog(HiveCatalog):
+    def __init__(self) -> None:
+        self.glue = self
+
+    def get_paginator(self, operation: str) -> GlueCatalog:
+        assert operation == "get_tables"
+        return self
+
+    def paginate(self, DatabaseName: str) -> list[dict[str, Any]]:
+        def table(name: str, location: str, **parameters: str) -> dict[str, Any]:
+            return {"Name": name, "Parameters": parameters, "StorageDescriptor": {"Location": location}}
+
+        return [
+            {"TableList": [table("ours", "s3://b/ours", table_type="iceberg")]},
+            {"TableList": [table("orc", "s3://b/orc", table_type="EXTERNAL_TABLE"), {"Name": "view"}]},
+        ]
+
+
+@pytest.mark.parametrize("kind", [HiveCatalog, GlueCatalog])
+def test_tables_of_other_formats_are_told_with_their_locations(kind: type[HiveCatalog], monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = Catalogs(lambda name: CatalogEntry(name, {}))
+    monkeypatch.setattr(catalogs, "catalog", lambda name: kind())
+    [hidden] = IcebergFilesLooker(catalogs).hidden("lake")
+    assert (hidden.name, hidden.location, hidden.roots) == ("lake.db.orc (no Iceberg table)", "s3://b/orc", ())
+
+
+def test_other_catalogs_hide_no_tables(lake: Any) -> None:
+    lake.table()
+    assert lake.catalogs.hidden("lake") == ()

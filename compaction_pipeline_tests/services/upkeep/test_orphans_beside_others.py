@@ -1,0 +1,290 @@
+"""Files below a table's location that another table may need stay: a table there now, hidden, gone, or naming files from elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, write_manifest
+from pyiceberg.typedef import Record
+
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.upkeep.orphan_rules import OtherTable
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.upkeep.cleaning import (
+    append,
+    delete,
+    deleted,
+    in_the_next_run,
+    local,
+    looked_at,
+    roomy,
+    stray,
+    table,
+)
+from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, set_properties
+
+__all__ = ["table"]
+
+
+def refused(house: House, table: LakeTable) -> str:
+    return " ".join(delete(house, table).refusals)
+
+
+def imported(house: House, table: LakeTable, *paths: str, name: str = "importing") -> LakeTable:
+    """A table elsewhere that names these files of another one."""
+    made = house.lake.table(name)
+    made.table.add_files(list(paths), check_duplicate_files=False)
+    return made
+
+
+def copied(table: LakeTable, number: int = 7) -> str:
+    """A stray file with rows, which a table can import."""
+    source = next(file.path for file in table.files() if file.path.rsplit("/", 1)[-1].startswith("0000"))
+    return stray(table, number, content=local(source).read_bytes())
+
+
+# ---- tables that name files of this one ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["import", "look"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_table_that_imported_files_keeps_them_whichever_came_first(house: House, table: LakeTable, first: str, known: bool) -> None:
+    path = copied(table)
+    if first == "import":
+        other = imported(house, table, path)
+        looked_at(house, table)
+    else:
+        looked_at(house, table)
+        house.services.clean_orphans.look(table.identifier)
+        other = imported(house, table, path)
+    if known:
+        house.services.explore_catalogs.explore()
+        house.services.one_table.refresh(other.identifier)
+    assert "importing" in refused(house, table) or "another table has 1 file(s)" in refused(house, table)
+    assert local(path).exists()
+
+
+def test_a_tag_of_an_importing_table_keeps_files_that_its_newest_snapshot_lacks(house: House, table: LakeTable) -> None:
+    path = copied(table)
+    other = imported(house, table, path)
+    other.table.manage_snapshots().create_tag(other.table.current_snapshot().snapshot_id, "kept").commit()
+    other.table.refresh()
+    other.table.delete("id >= 0")
+    house.services.explore_catalogs.explore()
+    house.services.one_table.refresh(other.identifier)
+    looked_at(house, table)
+    assert "importing names files in" in refused(house, table)
+    assert local(path).exists()
+
+
+def test_a_table_that_imports_a_file_between_two_batches_keeps_it(house: House, table: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compaction_pipeline.services.upkeep.clean_orphans._BATCH", 1)
+    paths = [copied(table, 1), copied(table, 2)]
+    looked_at(house, table)
+    late: list[str] = []
+
+    def import_the_rest() -> None:
+        late.extend(path for path in paths if local(path).exists())
+        other = imported(house, table, *late)
+        house.services.explore_catalogs.explore()
+        house.services.one_table.refresh(other.identifier)
+
+    in_the_next_run(house, "orphans-deleted", import_the_rest)
+    delete(house, table, accept_share=1.0)
+    assert [local(path).exists() for path in late] == [True]
+
+
+def test_a_table_that_cannot_be_read_refuses_the_run(house: House, table: LakeTable) -> None:
+    path = stray(table)
+    other = roomy(house, "other")
+    other.table.refresh()
+    lists = other.table.current_snapshot()
+    assert lists is not None
+    Path(urlsplit(lists.manifest_list).path).unlink()
+    house.pass_time(4 * DAY)
+    with pytest.raises(StorageUnavailable, match="manifest list"):
+        house.services.clean_orphans.look(table.identifier)
+    assert local(path).exists()
+
+
+def test_what_was_read_of_other_tables_is_not_read_again(house: House, table: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    stray(table)
+    others = [roomy(house, f"other{number}") for number in range(3)]
+    read: list[str] = []
+    place = house.services._files_looker.place
+
+    def counted(store: Any, noted: Any = None) -> Any:
+        read.append(store.name)
+        return place(store, noted)
+
+    monkeypatch.setattr(house.services._files_looker, "place", counted)
+    house.pass_time(4 * DAY)
+    # The time ends after each table, and the next run goes on.
+    for number in range(2):
+        with pytest.raises(StorageUnavailable, match="the next run goes on"):
+            house.services.clean_orphans.clean(table.identifier, is_over=lambda number=number: len(read) > number)
+    house.services.clean_orphans.clean(table.identifier)
+    assert sorted(read) == [other.identifier.name for other in others]
+    # Within a day, the index tells of what changes; after that, the changed table is read again.
+    append(others[0], 7)
+    house.services.one_table.refresh(others[0].identifier)
+    house.pass_time(HOUR)
+    house.services.clean_orphans.look(table.identifier)
+    assert len(read) == 3
+    house.pass_time(DAY)
+    house.services.clean_orphans.look(table.identifier)
+    assert read[3:] == ["other0"]
+
+
+# ---- tables that lie there -------------------------------------------------------------------------------------------
+
+
+def inside(table: LakeTable, name: str = "inside") -> LakeTable:
+    """A table whose data and metadata lie in the location of another one, but for metadata files, which would tell of it."""
+    location = f"{table.table.metadata.location}/{name}"
+    properties = {"write.metadata.path": f"{table.table.metadata.location}-of-{name}"}
+    made = table.lake.catalog.create_table(("db", name), table.table.schema(), location=location, properties=properties)
+    return LakeTable(table.lake, table.identifier.__class__("lake", ("db",), name), made)
+
+
+def test_a_table_that_vanished_counts_until_a_person_says_that_it_is_gone(house: House, table: LakeTable) -> None:
+    other = inside(table)
+    append(other, 1)
+    house.services.explore_catalogs.explore()
+    house.services.one_table.refresh(other.identifier)
+    [file] = (one.path for one in other.files())
+    table.lake.catalog.drop_table(("db", "inside"))
+    house.services.maintain_tables.maintain()
+    looked_at(house, table)
+    assert "lake.db.inside (as it was seen earlier)" in refused(house, table)
+    house.pass_time(DAY)
+    assert local(file).exists()
+    [gone] = house.services.other_places.forget_gone(table.identifier)
+    assert gone.location == other.table.metadata.location
+    looked_at(house, table, 0)
+    assert file in deleted(delete(house, table, accept_share=1.0))
+
+
+def test_a_table_that_is_not_known_to_the_program_counts(house: House, table: LakeTable) -> None:
+    other = inside(table)
+    assert str(other.identifier) not in {str(one.table) for one in house.services._stores.tables.states()}
+    looked_at(house, table)
+    assert "lake.db.inside" in refused(house, table)
+
+
+def test_a_table_of_another_format_that_a_catalog_hides_counts(house: House, table: LakeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = OtherTable("lake.db.csv (no Iceberg table)", f"{table.table.metadata.location}/csv")
+    monkeypatch.setattr(house.services._files_looker, "hidden", lambda catalog: [hidden])
+    looked_at(house, table)
+    assert "lake.db.csv (no Iceberg table)" in refused(house, table)
+
+
+def test_a_table_of_a_catalog_that_was_removed_counts(house: House, table: LakeTable) -> None:
+    path = stray(table)
+    house.services.stores.catalogs.add(CatalogEntry("second", house.lake.properties))
+    house.services.explore_catalogs.explore()
+    house.pass_time(4 * DAY)
+    assert house.services.clean_orphans.look(table.identifier).refusals
+    house.services.stores.catalogs.remove("second")
+    looked_at(house, table)
+    assert "second.db.t (as it was seen earlier)" in refused(house, table)
+    house.services.other_places.forget_gone(table.identifier)
+    looked_at(house, table, 0)
+    assert deleted(delete(house, table)) == [path]
+
+
+def test_a_second_registration_since_the_looks_refuses(house: House, table: LakeTable) -> None:
+    stray(table)
+    looked_at(house, table)
+    house.services.clean_orphans.look(table.identifier)
+    table.table.refresh()
+    table.lake.catalog.register_table(("db", "again"), table.table.metadata_location)
+    assert "lake.db.again" in refused(house, table)
+
+
+def test_former_names_and_places_of_the_table_itself_do_not_refuse(house: House, table: LakeTable) -> None:
+    path = stray(table)
+    house.services.one_table.refresh(table.identifier)
+    table.lake.catalog.rename_table(("db", "t"), ("db", "now"))
+    house.services.explore_catalogs.explore()
+    house.services.maintain_tables.maintain()
+    now = LakeTable(table.lake, table.identifier.__class__("lake", ("db",), "now"), table.lake.catalog.load_table(("db", "now")))
+    looked_at(house, now)
+    assert deleted(delete(house, now)) == [path]
+
+
+def test_a_table_that_is_dropped_with_its_files_and_made_anew_is_not_refused(house: House, table: LakeTable) -> None:
+    house.services.one_table.refresh(table.identifier)
+    table.lake.catalog.drop_table(("db", "t"))
+    shutil.rmtree(local(table.table.location()))
+    anew = roomy(house, "t")
+    house.services.one_table.refresh(anew.identifier)
+    path = stray(anew)
+    looked_at(house, anew)
+    assert deleted(delete(house, anew)) == [path]
+
+
+def test_a_table_beside_it_with_a_longer_name_loses_nothing(house: House, table: LakeTable) -> None:
+    beside = roomy(house, "t2")
+    strays = stray(table), stray(beside)
+    looked_at(house, table)
+    assert deleted(delete(house, table)) == [strays[0]]
+    assert local(strays[1]).exists()
+
+
+# ---- Flink -----------------------------------------------------------------------------------------------------------
+
+
+def flinks_manifest(table: LakeTable, folder: str, listed: str) -> str:
+    """Write a manifest as Flink does at a checkpoint, before it commits the files."""
+    path = f"{folder}/{'ab' * 16}-{'cd' * 16}-00000-0-12-00001.avro"
+    local(path).parent.mkdir(parents=True, exist_ok=True)
+    io: FileIO = table.table.io
+    data = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=listed,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=5,
+    )
+    with write_manifest(2, table.table.spec(), table.table.schema(), io.new_output(path), 1, "null") as writer:
+        writer.add_entry(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=1, data_file=data))
+    return path
+
+
+@pytest.mark.parametrize("where", ["metadata", "elsewhere", "metadata elsewhere"])
+def test_files_of_a_manifest_that_flink_has_not_committed_stay(house: House, table: LakeTable, where: str) -> None:
+    waiting, other = stray(table, 1), stray(table, 2)
+    folder = f"{table.table.metadata.location}/metadata"
+    if where != "metadata":
+        folder = f"{table.table.metadata.location}-of-flink"
+        key = "flink__manifests__location" if where == "elsewhere" else "write__metadata__path"
+        set_properties(table, **{key: folder})
+    manifest = flinks_manifest(table, folder, waiting)
+    looked_at(house, table, 4)
+    # It is a streaming writer, so everything is young for a week.
+    if where == "metadata":
+        assert deleted(delete(house, table)) == []
+        looked_at(house, table, 3)
+    assert other in deleted(delete(house, table))
+    assert local(waiting).exists()
+    # The job has committed or given up: the manifest is gone.
+    local(manifest).unlink(missing_ok=True)
+    looked_at(house, table, 1)
+    assert waiting in deleted(delete(house, table))
+
+
+def test_a_manifest_of_flink_that_cannot_be_read_refuses_the_run(house: House, table: LakeTable) -> None:
+    manifest = flinks_manifest(table, f"{table.table.metadata.location}/metadata", stray(table))
+    local(manifest).write_bytes(local(manifest).read_bytes()[:-20])
+    house.pass_time(9 * DAY)
+    with pytest.raises(Exception, match="manifest"):
+        house.services.clean_orphans.look(table.identifier)
