@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.upkeep.file_names import carries
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile, OrphanRules, Standing
-from compaction_pipeline.core.upkeep.orphans import OrphanDecision, OrphanList, confirmed, decide_orphans
+from compaction_pipeline.core.upkeep.orphans import OrphanDecision, OrphanList, confirmed, confirmed_by_any, decide_orphans
 from compaction_pipeline.core.upkeep.paths import Relation, compared, full_path, loose_name
 from compaction_pipeline_tests.core.upkeep.listings import DAY, HOUR, LOCATION, NOW, all_rules, decided, files, listed, references, rules
 
@@ -80,6 +80,15 @@ def test_only_what_two_looks_a_day_apart_saw_alike_is_deleted(first: list[Listed
     found = confirmed(before, after)
     assert set(found) == (set(first) & set(second) if hours >= 24 else set())
     assert confirmed(after, before) == () or hours == 0
+
+
+@given(st.lists(st.tuples(files, st.integers(-80, 80)), max_size=3), files)
+def test_the_newest_look_is_confirmed_by_any_that_is_a_day_older_and_by_no_other(
+    earlier: list[tuple[list[ListedFile], int]], newest: list[ListedFile]
+) -> None:
+    looks = [OrphanList(NOW - hours * HOUR, tuple(some)) for some, hours in earlier]
+    found = confirmed_by_any(looks, OrphanList(NOW, tuple(newest)))
+    assert found == {file for file in newest if any(file in some for some, hours in earlier if hours >= 24)}
 
 
 def test_a_file_that_changed_between_two_looks_is_not_deleted() -> None:
