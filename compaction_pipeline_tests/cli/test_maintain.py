@@ -340,6 +340,49 @@ def test_orphan_files_are_listed_once_they_are_old_and_none_is_deleted(desk: Des
     assert Path(urlsplit(stray).path).exists()
 
 
+def test_orphan_files_are_deleted_by_two_commands_a_day_apart(desk: Desk) -> None:
+    table = desk.table(files=3)
+    desk.add_catalog()
+    stray = put(table)
+    days_later(desk, 4)
+    assert "no two looks at least 24 hours apart found the same" in words(desk, "maintain", "orphans", TABLE, "--delete")
+    days_later(desk, 5)
+    assert f"{TABLE}: 1 orphan file deleted (5 B)" in words(desk, "maintain", "orphans", TABLE, "--delete")
+    assert not Path(urlsplit(stray).path).exists()
+    assert "DONE 1 orphan file deleted (5 B)" in words(desk, "maintain", "list", TABLE)
+    [record] = desk.json("maintain", "list", TABLE)
+    assert [file["path"] for file in record["files"]] == [stray]
+
+
+def test_too_many_orphan_files_are_listed_and_deleted_only_when_a_person_accepts_the_share(desk: Desk) -> None:
+    table = desk.table(files=3)
+    desk.add_catalog()
+    stray = put(table, 10**6)
+    days_later(desk, 4)
+    said = words(desk, "maintain", "orphans", TABLE)
+    assert stray in said
+    assert "these will not be deleted:" in said
+    days_later(desk, 5)
+    assert "more than 20%" in words(desk, "maintain", "orphans", TABLE, "--delete", code=4)
+    answer = desk.json("maintain", "orphans", TABLE, "--delete", "--accept-share", "1")
+    assert [file["path"] for deletion in answer["deletions"] for file in deletion["files"]] == [stray]
+    assert (answer["dry_run"], answer["problem"]) == (False, None)
+
+
+def test_a_table_that_is_gone_counts_until_a_person_says_so(desk: Desk) -> None:
+    table = desk.table(files=3)
+    inner = desk.lake.create_table(
+        "shop.inner", table.schema(), location=f"{table.location()}/inner", properties={"write.metadata.path": f"{table.location()}-inner"}
+    )
+    desk.add_catalog()
+    words(desk, "maintain", "orphans", TABLE, code=4)
+    desk.lake.drop_table("shop.inner")
+    days_later(desk, 4)
+    assert "lake.shop.inner (as it was seen earlier)" in words(desk, "maintain", "orphans", TABLE, code=4)
+    said = words(desk, "maintain", "orphans", TABLE, "--forget-gone-tables")
+    assert f"forgotten: lake.shop.inner at {inner.location()}" in said
+
+
 def test_a_person_sees_the_largest_orphans_and_a_program_all(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     table = desk.table(files=3)
     desk.add_catalog()

@@ -52,14 +52,14 @@ _SAFE = timedelta(days=3, hours=21)
 _DIES_AT = ("before-swap", "after-swap", "after-manifest", "record-opened", "merged", "committed-in-table")
 KINDS = (
     *OF_EXPIRY,
-    *("write",) * 4,
-    *("commit_written",) * 3,
+    *("write",) * 6,
+    *("commit_written",) * 2,
     "commit_late",
-    "kill_writer",
-    "lose_the_race",
+    *("kill_writer",) * 4,
+    *("lose_the_race",) * 4,
     "compact_and_die",
     "compact_without_answer",
-    *("pass_days",) * 4,
+    *("pass_days",) * 7,
     *("look",) * 2,
     *("clean",) * 8,
     *("clean_and_die",) * 3,
@@ -67,8 +67,7 @@ KINDS = (
     "look_by_a_wrong_clock",
     "import_stray",
     "make_inner",
-    "drop_other",
-    "drop_other",
+    *("drop_other",) * 4,
 )
 
 
@@ -239,7 +238,7 @@ class Machine(ExpiryMachine):
 
     def clean(self, rng: Random) -> None:
         self.house.pass_time(rng.choice((0, 24, 24)) * _HOUR)
-        verb = rng.choice((self.house.services.clean_orphans.clean, self.accepting))
+        verb = rng.choice((self.house.services.clean_orphans.clean, self.accepting, self.accepting))
         cleaned = verb(self.table.identifier)
         self.deleted["files"] += sum(len(one.deleted) for one in cleaned.deletions)
         self.deleted["refused" if cleaned.refusals else "judged"] += 1

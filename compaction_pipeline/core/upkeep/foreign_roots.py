@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from compaction_pipeline.core.upkeep.paths import folder_path, full_path
 
 _MOST_FOLDERS = 100
 """Of one store. Where files lie in more folders, the folder above all of them stands for them."""
+
+_FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path", "write.metadata.path")
 
 
 class ForeignRoots:
@@ -34,6 +36,12 @@ class ForeignRoots:
         folders.add("/".join(parts[:partition]) or "/")
         if len(folders) > _MOST_FOLDERS:
             self._folders[path.store] = {posixpath.commonpath(folders)}
+
+    def note_folders(self, properties: Mapping[str, str]) -> None:
+        """Note the folders to which the properties of the table send its files."""
+        for key in _FOLDERS:
+            if properties.get(key):
+                self.note(f"{properties[key].rstrip('/')}/file")
 
     @property
     def roots(self) -> tuple[str, ...]:

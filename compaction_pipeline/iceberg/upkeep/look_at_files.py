@@ -68,6 +68,7 @@ class IcebergFilesLooker:
         if noted is not None and noted.metadata_location == loaded.metadata_location:
             return noted
         foreign = ForeignRoots([loaded.metadata.location])
+        foreign.note_folders(loaded.metadata.properties)
         for path in Referenced().paths([loaded]):
             foreign.note(path)
         return Place(store, str(loaded.metadata.table_uuid), loaded.metadata.location, foreign.roots, loaded.metadata_location)

@@ -119,7 +119,8 @@ class CleanOrphans:
         now = self._leases.clock()
         # A look at a time that has not come yet was taken by a wrong clock.
         looks = [one for one in self._memory.looks(table) if now - LOOKS_KEPT <= one.found.listed_at <= now]
-        if looks and now - looks[0].found.listed_at < BETWEEN_LISTINGS:
+        # One that found nothing may have been refused, and the reason may be gone.
+        if looks and looks[0].found.files and now - looks[0].found.listed_at < BETWEEN_LISTINGS:
             return looks[0], looks[1:], Cleaned(table)
         decision, look = self._look(table, accept_share, is_over)
         return look, looks, Cleaned(table, decision, decision.refusals)

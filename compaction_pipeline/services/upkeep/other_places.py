@@ -14,6 +14,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.foreign_roots import ForeignRoots
 from compaction_pipeline.core.upkeep.orphan_looks import Place
 from compaction_pipeline.core.upkeep.orphan_rules import OtherTable, OwnStore
 from compaction_pipeline.core.upkeep.paths import folder_path
@@ -67,12 +68,13 @@ class OtherPlaces:
     def note(self, look: FilesLook, roots: Sequence[str]) -> None:
         """Store where the table of a look lies, and the folders outside in which it names files."""
         known = {(place.table, place.table_uuid, place.location): place.roots for place in self._memory.places()}
+        foreign = ForeignRoots(store.location for store in look.stores)
+        foreign.note_folders(look.properties)
         for name, store in zip(look.names, look.stores, strict=True):
             uuid = store.state.uuid or ""
-            before = known.get((name, uuid, store.location), ())
-            self._memory.save_place(
-                Place(name, uuid, store.location, tuple(sorted({*before, *roots})), store.metadata_location, self._clock())
-            )
+            all_roots = {*known.get((name, uuid, store.location), ()), *roots, *foreign.roots}
+            place = Place(name, uuid, store.location, tuple(sorted(all_roots)), store.metadata_location, self._clock())
+            self._memory.save_place(place)
 
     def forget_gone(self, table: TableIdentifier) -> Sequence[Place]:
         """Forget the places that keep the files of a table, and of which no catalog lists the table any more. Return these.

@@ -47,3 +47,11 @@ def test_imported_files_have_the_folder_above_their_partitions() -> None:
 def test_many_folders_have_the_one_above_all_of_them() -> None:
     assert roots(*(f"s3://b/other/data/{number:04b}/x" for number in range(101))) == ("s3://b/other/data",)
     assert roots(*(f"s3://{number}/x" for number in range(101)))[0] == "s3://0/"
+
+
+def test_folders_to_which_properties_send_files_are_roots_before_a_file_is_there() -> None:
+    roots = ForeignRoots(["s3://b/wh/t"])
+    roots.note_folders(
+        {"write.data.path": "s3a://b/wh/other/data/", "write.metadata.path": "s3://b/wh/t/metadata", "write.object-storage.path": ""}
+    )
+    assert roots.roots == ("s3://b/wh/other/data",)
