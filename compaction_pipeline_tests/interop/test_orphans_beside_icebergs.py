@@ -55,10 +55,8 @@ def theirs(warehouse: Warehouse, name: str) -> set[str]:
     old = (datetime.now(timezone.utc) - timedelta(days=9)).timestamp()
     for path in (warehouse.folder / "wh").rglob("*"):
         os.utime(path, (old, old))
-    before = datetime.now(timezone.utc) - timedelta(days=2)
-    rows = warehouse.sql(
-        f"CALL {{c}}.system.remove_orphan_files(table => 'db.{name}', older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => true)"
-    )
+    before = f"TIMESTAMP '{datetime.now(timezone.utc) - timedelta(days=2):%Y-%m-%d %H:%M:%S}'"
+    rows = warehouse.sql(f"CALL {{c}}.system.remove_orphan_files(table => 'db.{name}', older_than => {before}, dry_run => true)")
     return {urlsplit(row[0]).path for row in rows}
 
 
