@@ -90,8 +90,8 @@ class CommitUpkeep:
             self._settle(table)
             return done
 
-    def turn(self, table: TableIdentifier, work: UpkeepWork) -> WorkDone:
-        """Do the work, and return sentences about it. Raises as `carry_out`."""
+    def turn(self, work: UpkeepWork, table: TableIdentifier, is_over: Callable[[], bool] = lambda: False) -> WorkDone:
+        """Do the work, and return sentences about it. One commit is not stopped half-way. Raises as `carry_out`."""
         done = self.carry_out(table, work)
         records = [one.record for one in done if one.record is not None]
         lines = tuple(f"{one.target.store}: {one.summary}" for one in records if one.status is UpkeepStatus.DONE)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -22,10 +23,13 @@ _AWAY = timedelta(days=1)
 
 
 class SnapshotWork:
-    """Three verbs: due, do, and end_dropped."""
+    """Three verbs: due, turn, and end_dropped."""
 
-    def __init__(self, catalogs: CatalogStore, memory: UpkeepStore, expire_snapshots: ExpireSnapshots, clock: Clock) -> None:
+    def __init__(
+        self, catalogs: CatalogStore, tables: TableReader, memory: UpkeepStore, expire_snapshots: ExpireSnapshots, clock: Clock
+    ) -> None:
         self._catalogs = catalogs
+        self._tables = tables
         self._memory = memory
         self._expire_snapshots = expire_snapshots
         self._clock = clock
@@ -40,8 +44,11 @@ class SnapshotWork:
         under_way = self._memory.records(under_way=True)
         return [known.table for known in tables if self._is_due(known, seen, under_way, now)]
 
-    def do(self, table: TableIdentifier, asks: bool, is_over: Callable[[], bool]) -> WorkDone:
+    def turn(self, table: TableIdentifier, is_over: Callable[[], bool]) -> WorkDone:
         """Expire the snapshots of a table that asks for it. In another one, only delete files that are due. Raises as `ExpireSnapshots`."""
+        layout = self._tables.state(table).layout
+        properties = layout.properties if layout is not None else {}
+        asks = asks_for(UpkeepWork.SNAPSHOTS, properties, self._catalogs.entry(table.catalog).properties)
         verb = self._expire_snapshots.expire if asks else self._expire_snapshots.delete_files
         expired = verb(table, is_over=is_over)
         records = [*expired.earlier, *(store.record for store in expired.stores if store.record is not None)]

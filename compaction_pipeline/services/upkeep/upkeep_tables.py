@@ -17,8 +17,6 @@ from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 from compaction_pipeline.core.upkeep.turns import Turn, is_due
 from compaction_pipeline.core.upkeep.work_done import WorkDone
 from compaction_pipeline.core.upkeep.works import WORK_IN_WORDS, UpkeepWork, asks_for
-from compaction_pipeline.services.upkeep.clean_orphans import CleanOrphans
-from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
 from compaction_pipeline.services.upkeep.snapshot_work import SnapshotWork
 
 _LOG = logging.getLogger(__name__)
@@ -29,6 +27,8 @@ BUDGET = timedelta(minutes=5)
 
 Due = tuple[TableIdentifier, UpkeepWork]
 """A work that is due in a table."""
+TakeTurn = Callable[[TableIdentifier, Callable[[], bool]], WorkDone]
+"""Does a work in a table. Its second argument tells when to stop. It may raise any error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,16 @@ class UpkeepTables:
         tables: TableReader,
         memory: UpkeepStore,
         snapshots: SnapshotWork,
-        commit_upkeep: CommitUpkeep,
-        clean_orphans: CleanOrphans,
+        turns: Mapping[UpkeepWork, TakeTurn],
         clock: Clock,
         ttl: timedelta,
     ) -> None:
-        """`ttl` is how long records that have ended are kept."""
+        """`turns` does each work, and `ttl` is how long records that have ended are kept."""
         self._catalogs = catalogs
         self._tables = tables
         self._memory = memory
         self._snapshots = snapshots
-        self._commit_upkeep = commit_upkeep
-        self._clean_orphans = clean_orphans
+        self._take_turn = turns
         self._clock = clock
         self._ttl = ttl
 
@@ -80,7 +78,7 @@ class UpkeepTables:
                 return Upkept(tuple(done), failed, len(due) - number)
             place, next_look = known[table].metadata_location, None
             try:
-                one = self._do(known[table], work, is_over)
+                one = self._take_turn[work](table, is_over)
                 done.append(one)
                 place, next_look = (None if one.refusals else place), one.next_look
             except Exception as error:
@@ -95,13 +93,6 @@ class UpkeepTables:
     def due(self) -> Sequence[Due]:
         """Return the works that a round would do now, in its order. No catalog is asked."""
         return self._in_turn(self._tables.states())
-
-    def _do(self, known: KnownTable, work: UpkeepWork, is_over: Callable[[], bool]) -> WorkDone:
-        if work is UpkeepWork.SNAPSHOTS:
-            return self._snapshots.do(known.table, self._asks(known, work), is_over)
-        if work is UpkeepWork.ORPHAN_FILES:
-            return self._clean_orphans.turn(known.table, is_over)
-        return self._commit_upkeep.turn(known.table, work)
 
     def _in_turn(self, tables: Sequence[KnownTable]) -> list[Due]:
         """The works that are due, those first that had no turn for the longest time."""

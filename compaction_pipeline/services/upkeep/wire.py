@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from compaction_pipeline.services.wiring import Wiring
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.services.upkeep.other_places import OtherPlaces
     from compaction_pipeline.services.upkeep.other_tables import OtherTables
-    from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
+    from compaction_pipeline.services.upkeep.upkeep_tables import TakeTurn, UpkeepTables
     from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 
@@ -44,13 +44,19 @@ class UpkeepServices(Wiring):
 
     @cached_property
     def upkeep_tables(self) -> UpkeepTables:
+        from compaction_pipeline.core.upkeep.works import UpkeepWork
         from compaction_pipeline.services.upkeep.snapshot_work import SnapshotWork
         from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
 
         stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
-        snapshots = SnapshotWork(stores.catalogs, stores.upkeep, self.expire_snapshots, self.clock)
-        works = (snapshots, self.commit_upkeep, self.clean_orphans)
-        return UpkeepTables(stores.catalogs, stores.tables, stores.upkeep, *works, self.clock, ttl)
+        snapshots = SnapshotWork(stores.catalogs, stores.tables, stores.upkeep, self.expire_snapshots, self.clock)
+        commits = (UpkeepWork.CHANGE_FILES, UpkeepWork.OLD_ROWS, UpkeepWork.MANIFESTS)
+        turns: dict[UpkeepWork, TakeTurn] = {
+            **{work: partial(self.commit_upkeep.turn, work) for work in commits},
+            UpkeepWork.SNAPSHOTS: snapshots.turn,
+            UpkeepWork.ORPHAN_FILES: self.clean_orphans.turn,
+        }
+        return UpkeepTables(stores.catalogs, stores.tables, stores.upkeep, snapshots, turns, self.clock, ttl)
 
     @cached_property
     def commit_upkeep(self) -> CommitUpkeep:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -264,11 +265,11 @@ def test_a_table_whose_turn_fails_does_not_keep_its_place_before_the_others(hous
     tables = [scattered(house, name, **_MANIFESTS).identifier for name in ("a", "b")]
     real = house.services.commit_upkeep.turn
 
-    def slow(table: TableIdentifier, work: UpkeepWork) -> Any:
+    def slow(work: UpkeepWork, table: TableIdentifier, is_over: Callable[[], bool]) -> Any:
         house.pass_time(300)
         if table == tables[0]:
             raise StorageUnavailable("its storage did not answer")
-        return real(table, work)
+        return real(work, table)
 
     service: Any = house.services.commit_upkeep
     service.turn = slow
