@@ -54,6 +54,12 @@ def _maintain() -> typer.Typer:
     return commands
 
 
+def _consumer() -> typer.Typer:
+    from compaction_pipeline.cli.commands.consumer import commands
+
+    return commands
+
+
 def _task() -> typer.Typer:
     from compaction_pipeline.cli.commands.task import commands
 
@@ -94,6 +100,7 @@ COMMANDS.update(
         "check": _check,
         "record": _record,
         "maintain": _maintain,
+        "consumer": _consumer,
         "task": _task,
         "group": _group,
         "queue": _group,

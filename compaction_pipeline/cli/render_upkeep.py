@@ -11,6 +11,7 @@ from rich.table import Table
 from compaction_pipeline.cli.render import titled_table
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
+from compaction_pipeline.core.upkeep.consumers import Consumer
 from compaction_pipeline.core.upkeep.orphan_looks import Cleaned, OrphanDeletion
 from compaction_pipeline.core.upkeep.orphan_rules import Standing
 from compaction_pipeline.core.upkeep.orphans import OrphanDecision, OrphanList
@@ -45,6 +46,7 @@ def expired_lines(expired: Expired, dry_run: bool) -> Iterator[str]:
         yield f"{record.store}, record {record.record_id}: {record.summary}"
     for store in expired.stores:
         yield f"{store.store}: {_store_text(store, dry_run)}"
+        yield from (f"warning: {consumer.problem}" for consumer in store.lost_consumers)
 
 
 def _store_text(store: ExpiredStore, dry_run: bool) -> str:
@@ -72,6 +74,14 @@ def kept_table(expired: Expired) -> Table:
     for store in expired.stores:
         for snapshot_id, stay in store.expiry.kept.items() if store.expiry is not None else ():
             table.add_row(escape(str(store.store)), str(snapshot_id), escape(stay.reason), time_text(stay.until) if stay.until else "")
+    return table
+
+
+def consumers_table(consumers: Iterable[Consumer]) -> Table:
+    """One line for each registration, in the order given."""
+    table = titled_table("consumers", "table", "consumer", "last snapshot read", "registered until", "problem")
+    for one in consumers:
+        table.add_row(escape(str(one.store)), one.name, str(one.snapshot_id), time_text(one.until), escape(one.problem or ""))
     return table
 
 

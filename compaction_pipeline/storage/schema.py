@@ -24,6 +24,7 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
+from compaction_pipeline.core.upkeep.consumers import Consumer
 from compaction_pipeline.core.upkeep.orphan_looks import OrphanDeletion, OrphanLook
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.sightings import Sightings
@@ -472,4 +473,13 @@ table_place = _table(
     Column("metadata_location", Text),
     Column("read_at", Moment),
     Column("roots", Json(tuple[str, ...]), nullable=False),
+)
+
+# Readers that are registered, so that what they have not read stays.
+consumer = _table(
+    "compaction_consumer",
+    Column("identifier", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("until", Moment, nullable=False),
+    Column("value", Json(Consumer), nullable=False),
 )

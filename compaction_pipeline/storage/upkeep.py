@@ -1,4 +1,4 @@
-"""The UpkeepStore: what works of upkeep did, what was seen of each store, and when each table had its last turn."""
+"""The UpkeepStore: what works of upkeep did, what was seen of stores, the last turns of tables, and registered consumers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqlalchemy import Select, Table, delete, select
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
+from compaction_pipeline.core.upkeep.consumers import Consumer
 from compaction_pipeline.core.upkeep.record import ENDED, UpkeepRecord
 from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.core.upkeep.turns import Turn
@@ -20,11 +21,11 @@ from compaction_pipeline.storage.engine import upsert, writing
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import identifier_of
 
-_sightings, _turn = schema.sightings.c, schema.upkeep_turn.c
+_sightings, _turn, _consumer = schema.sightings.c, schema.upkeep_turn.c, schema.consumer.c
 
 
 class SqlUpkeepStore(SqlStore):
-    """Records, sightings and turns in the state database."""
+    """Records, sightings, turns and consumers in the state database."""
 
     def save(self, record: UpkeepRecord) -> None:
         values = {
@@ -63,6 +64,7 @@ class SqlUpkeepStore(SqlStore):
         self._write(delete(schema.upkeep_commit).where(schema.upkeep_commit.c.record_id == record_id))
 
     def expire(self, before: datetime) -> int:
+        self._write(delete(schema.consumer).where(_consumer.until < before))
         self._write(delete(schema.upkeep_turn).where(_turn.at < before))
         both = (schema.upkeep_record, schema.upkeep_commit)
         return sum(self._write(delete(one).where(one.c.status.in_(ENDED), one.c.ended_at < before)) for one in both)
@@ -92,6 +94,19 @@ class SqlUpkeepStore(SqlStore):
         with writing(self._engine) as connection:
             row = upsert(connection, schema.sightings).values(identifier=identifier, value=sightings)
             connection.execute(row.on_conflict_do_update(index_elements=["identifier"], set_={"value": sightings}))
+
+    def consumers(self) -> Sequence[Consumer]:
+        return sorted(self._values(select(_consumer.value)), key=lambda one: (one.table, one.name))
+
+    def set_consumer(self, consumer: Consumer) -> None:
+        key = {"identifier": str(consumer.table), "name": consumer.name}
+        values = {"until": consumer.until, "value": consumer}
+        with writing(self._engine) as connection:
+            row = upsert(connection, schema.consumer).values(**key, **values)
+            connection.execute(row.on_conflict_do_update(index_elements=list(key), set_=values))
+
+    def remove_consumer(self, table: TableIdentifier, name: str) -> None:
+        self._write(delete(schema.consumer).where(_consumer.identifier == str(table), _consumer.name == name))
 
 
 def _newest(records: Table, table: TableIdentifier | None, limit: int | None, under_way: bool) -> Select[Any]:

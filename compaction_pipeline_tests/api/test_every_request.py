@@ -34,7 +34,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     None: frozenset(),
     Role.READER: frozenset(),
-    Role.WRITER: frozenset({"compaction_commit_report", "compaction_table"}),
+    Role.WRITER: frozenset({"compaction_commit_report", "compaction_table", "compaction_consumer"}),
     Role.OPTIMIZER: frozenset({"compaction_optimizer", "compaction_token", "compaction_task", "compaction_attempt"}),
     Role.ADMIN: frozenset(metadata.tables),
 }

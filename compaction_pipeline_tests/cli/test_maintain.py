@@ -416,3 +416,42 @@ def test_files_of_a_table_that_is_registered_twice_are_not_listed_and_the_comman
     answer = desk.json("maintain", "orphans", TABLE, code=4)
     assert (len(answer["refusals"]), answer["orphans"]) == (1, [])
     assert answer["standings"]["ORPHAN"]["files"] == 1
+
+
+# ---- consumer --------------------------------------------------------------------------------------------------------
+
+
+def test_a_registered_consumer_keeps_its_snapshot_and_the_dry_run_names_it(desk: Desk) -> None:
+    table = two_snapshots(desk)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    said = words(desk, "consumer", "set", TABLE, "etl", str(first), "--days", "2")
+    assert f"{TABLE}: snapshot {first} and what comes after it stay for consumer etl until" in said
+    assert "consumer etl has not read what came after it" in words(desk, "maintain", "expire", TABLE, "--dry-run")
+    desk.json("maintain", "expire", TABLE)
+    assert snapshots(table) == 2
+    (listed,) = desk.json("consumer", "list", TABLE)
+    assert (listed["table"], listed["name"], listed["snapshot_id"], listed["missing_at"]) == (TABLE, "etl", first, None)
+    assert "etl" in words(desk, "consumer", "list")
+    assert desk.json("consumer", "remove", TABLE, "etl")["removed"] is True
+    assert words(desk, "consumer", "list") == "no consumers"
+    desk.json("maintain", "expire", TABLE)
+    assert snapshots(table) == 1
+
+
+def test_a_consumer_of_an_unknown_snapshot_table_or_name_is_bad_input(desk: Desk) -> None:
+    two_snapshots(desk)
+    assert "no store of it has that" in desk.json("consumer", "set", TABLE, "etl", "7", code=2)["error"]
+    desk.json("consumer", "set", NO_TABLE, "etl", "7", code=2)
+    assert "no consumer 'etl'" in desk.json("consumer", "remove", TABLE, "etl", code=2)["error"]
+    assert desk.json("consumer", "list") == []
+
+
+def test_expire_and_list_warn_of_a_consumer_whose_snapshot_is_gone(desk: Desk) -> None:
+    table = two_snapshots(desk)
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    desk.json("consumer", "set", TABLE, "etl", str(first))
+    table.refresh().maintenance.expire_snapshots().by_id(first).commit()
+    assert f"warning: snapshot {first} of {TABLE}, the last that consumer etl has read, was gone" in words(
+        desk, "maintain", "expire", TABLE
+    )
+    assert "read the whole table again" in words(desk, "consumer", "list")

@@ -1,7 +1,8 @@
 """The model test of expiry: whatever writers, people, compactions and expiries do to a table, everything that can be reached exists.
 
 A plain dictionary knows the rows of every snapshot. After each step every file that any snapshot of the newest metadata needs must exist,
-and in the end every snapshot that is left must have its rows. At the very end, when everything that may go is old, no other file is left.
+and in the end every snapshot that is left must have its rows. What a registered consumer has not read yet must be there until its
+registration ends. At the very end, when everything that may go is old, no other file is left.
 Hypothesis draws sequences of steps, STEPS in all (default 300). The seed is COMPACTION_SEED, or else random, and is always printed.
 """
 
@@ -13,7 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
@@ -45,6 +46,8 @@ KINDS = (
     "stage",
     "pass_time",
     "pass_time",
+    *("consume",) * 3,
+    "end_consumer",
     *("expire",) * 4,
     "expire_and_die",
     "lose_the_answer",
@@ -72,6 +75,7 @@ class Machine(RuleBasedStateMachine):
         self.house = self.built()
         self.table = self.house.fragmented("t", 3, history__expire__max_snapshot_age_ms=str(int(6 * _HOUR * 1000)))
         self.rows: dict[int, list[tuple[Any, ...]]] = {}
+        self.unread: dict[str, tuple[datetime, set[int]]] = {}
         self.remember()
 
     @rule(number=st.integers(0, 2**32 - 1))
@@ -80,9 +84,11 @@ class Machine(RuleBasedStateMachine):
         rng = Random(f"{self.count}/{number}")
         kind = rng.choice(KINDS)
         note(f"step({number}) is {kind}")
+        self.note_unread()
         getattr(self, kind)(rng)
         self.remember()
         assert sorted(reached(self.table.table) - self.files()) == [], f"after {kind}"
+        self.check_unread(kind)
         self.done[kind] += 1
 
     # ---- writers and people ----------------------------------------------------------------------------------------------
@@ -136,6 +142,45 @@ class Machine(RuleBasedStateMachine):
 
     def pass_time(self, rng: Random) -> None:
         self.house.pass_time(rng.choice((0.3, 0.9, 2, 7, 30)) * _HOUR)
+
+    # ---- consumers ---------------------------------------------------------------------------------------------------------
+
+    def consume(self, rng: Random) -> None:
+        """A consumer registers, or reads on, or goes back."""
+        name, days = rng.choice("abc"), rng.choice((0.1, 0.5, 2))
+        registered = self.house.services.keep_consumers.set(self.table.identifier, name, self.any_snapshot(rng), days)
+        self.unread[name] = registered.until, set()
+        self.note_unread()
+
+    def end_consumer(self, rng: Random) -> None:
+        for name in sorted(self.unread)[:1]:
+            self.house.services.keep_consumers.remove(self.table.identifier, name)
+            del self.unread[name]
+
+    def note_unread(self) -> None:
+        """Note for each consumer the snapshots that lead from its own to the head of any branch."""
+        metadata = self.reloaded().metadata
+        parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+        heads = [ref.snapshot_id for ref in metadata.refs.values() if ref.snapshot_ref_type == "branch"]
+        for one in self.house.services.keep_consumers.consumers():
+            if one.name not in self.unread:
+                continue
+            unread = {one.snapshot_id}
+            for head in heads:
+                walked, current = set[int](), head
+                while current in parents and current != one.snapshot_id and current not in walked:
+                    walked.add(current)
+                    current = parents[current]  # type: ignore[assignment]
+                unread |= walked if current == one.snapshot_id else set()
+            self.unread[one.name] = one.until, unread
+
+    def check_unread(self, kind: str) -> None:
+        left = {one.snapshot_id for one in self.table.table.metadata.snapshots}
+        for name, (until, unread) in list(self.unread.items()):
+            if until < self.house.now:
+                # It ended. A person may end it again, and its row is there for a month.
+                continue
+            assert unread <= left, f"consumer {name} has not read {sorted(unread - left)}, which went with {kind}"
 
     # ---- upkeep ------------------------------------------------------------------------------------------------------------
 
@@ -262,7 +307,7 @@ class Machine(RuleBasedStateMachine):
 @pytest.mark.scenario
 @pytest.mark.timeout(0)
 def test_whatever_happens_to_a_table_expiry_deletes_nothing_that_can_be_reached_and_leaves_nothing_else() -> None:
-    assert {"expire", "compact", "append"} <= run_model(Machine, steps=300).keys()
+    assert {"expire", "compact", "append", "consume"} <= run_model(Machine, steps=300).keys()
 
 
 def run_model(of: type[Machine], steps: int) -> Counter[str]:

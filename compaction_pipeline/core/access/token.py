@@ -24,7 +24,7 @@ class Role(str, Enum):
     """What the holder of a token may do.
 
     An ADMIN may do everything but report an attempt: only the optimizer that holds it may. An OPTIMIZER takes tasks and reports their
-    results. A WRITER reports its commits. A READER looks at the state.
+    results. A WRITER reports its commits, and registers what consumers have read. A READER looks at the state.
     """
 
     ADMIN = "admin"

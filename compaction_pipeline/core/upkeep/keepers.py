@@ -1,8 +1,9 @@
-"""Which snapshots of a branch somebody still needs, whatever their age: the rules that look at the summaries of snapshots."""
+"""Which snapshots somebody still needs, whatever their age: the rules that look at summaries of snapshots, and what others hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
@@ -23,6 +24,25 @@ _KEYED_MARK = "optimized-sequence.exist"
 _PRODUCER, _UPKEEP_OF_AMORO = "snapshot.producer", frozenset({"OPTIMIZE", "DATA_EXPIRATION", "CLEAN_DANGLING_DELETE"})
 
 
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Why a snapshot or a ref stays. `until` is the last moment of a reason that ends with time; None for a reason that does not."""
+
+    reason: str
+    until: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it stays at this moment."""
+        return self.until is None or self.until >= now
+
+
+def stronger(one: Stay | None, other: Stay) -> Stay:
+    """The reason that holds longer. One that does not end with time is the strongest."""
+    if one is None or one.until is None:
+        return one or other
+    return other if other.until is None or other.until > one.until else one
+
+
 def writers_of(snapshot: Snapshot, more_keys: Iterable[str]) -> Iterator[str]:
     """The names of the streaming writers that this snapshot tells about. `more_keys` are the properties that name other writers."""
     summary = snapshot.summary
@@ -41,16 +61,15 @@ def newest_of_writers(ancestry: Sequence[Snapshot], more_keys: Sequence[str]) ->
     return {place: writer for writer, place in newest.items()}
 
 
-def open_transactions(snapshots: Iterable[Snapshot], timeout: timedelta, now: datetime) -> Mapping[int, str]:
-    """The snapshots of a change store that say that a transaction began, while the transaction may still bring changes.
+def open_transactions(snapshots: Iterable[Snapshot], timeout: timedelta) -> Iterator[tuple[int, Stay]]:
+    """The snapshots of a change store that say that a transaction began, as long as the transaction may still bring changes.
 
     Merges wait for such a transaction, and find it by its snapshot alone. `timeout` is `compaction.transaction.timeout` of the base store.
     """
-    return {
-        one.snapshot_id: f"a transaction began with it ('{BEGIN_KEY}'), and merges wait for the transaction"
-        for one in snapshots
-        if BEGIN_KEY in one.summary and one.since + timeout >= now
-    }
+    for one in snapshots:
+        if BEGIN_KEY in one.summary:
+            reason = f"a transaction began with it ('{BEGIN_KEY}'), and merges wait for the transaction"
+            yield one.snapshot_id, Stay(reason, one.since + timeout)
 
 
 def newest_marks(ancestry: Sequence[Snapshot], rows_expire: bool) -> Mapping[int, str]:

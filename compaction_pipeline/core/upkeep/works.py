@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from compaction_pipeline.core.tables.expiry_properties import ENABLED_KEY, REWRITE_KEY
+from compaction_pipeline.core.tables.expiry_properties import CLEANS_ORPHANS_KEY, ENABLED_KEY, REWRITE_KEY
 from compaction_pipeline.core.tables.properties import in_force
 
 
@@ -39,7 +39,7 @@ _KEYS: Mapping[UpkeepWork, str] = {
     UpkeepWork.OLD_ROWS: "data-expire.enabled",
     UpkeepWork.MANIFESTS: REWRITE_KEY,
     UpkeepWork.SNAPSHOTS: ENABLED_KEY,
-    UpkeepWork.ORPHAN_FILES: "clean-orphan-file.enabled",
+    UpkeepWork.ORPHAN_FILES: CLEANS_ORPHANS_KEY,
 }
 
 

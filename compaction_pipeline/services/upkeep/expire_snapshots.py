@@ -25,6 +25,7 @@ from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.leases.names import commit_lease, upkeep_lease
 from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.consumers import Consumer, lost
 from compaction_pipeline.core.upkeep.expiry import Expiry, decide_expiry
 from compaction_pipeline.core.upkeep.ports.snapshots import Removal, RemovalState, SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import ENDED, UpkeepRecord, UpkeepStatus
@@ -44,13 +45,15 @@ _STATUS = {
 class ExpiredStore:
     """What a run decided about one store: what goes and stays, or why nothing may go.
 
-    `record` says what was done. It is None for a dry run, and when nothing is old enough.
+    `record` says what was done. It is None for a dry run, and when nothing is old enough. `lost_consumers` are those whose snapshots are
+    gone.
     """
 
     store: TableIdentifier
     expiry: Expiry | None = None
     refusal: str | None = None
     record: UpkeepRecord | None = None
+    lost_consumers: tuple[Consumer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +139,15 @@ class ExpireSnapshots:
         if refusal is not None:
             return ExpiredStore(look.store, refusal=refusal)
         history = look.history.with_absences(self._why_not.seen_before(look).absent_at())
-        held = self._why_not.held(table, look, looks)
-        return ExpiredStore(look.store, decide_expiry(history, self._why_not.retention(table, look), held, self._leases.clock()))
+        held, now = self._why_not.held(table, look, looks), self._leases.clock()
+        gone = tuple(lost(self._memory.consumers(), look.store, look.table_uuid, history, now))
+        return ExpiredStore(look.store, decide_expiry(history, self._why_not.retention(table, look), held, now), lost_consumers=gone)
 
     def _expire_store(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
         decided, before = self._decided(table, look, looks), self._why_not.seen_before(look)
+        for consumer in decided.lost_consumers:
+            self._memory.set_consumer(consumer)
+            _LOG.warning("table=%s %s", look.store, consumer.problem)
         if before.set_back(look.last_sequence_number, look.last_updated_ms) is None:
             sighting = Sighting(self._leases.clock(), look.last_sequence_number, look.last_updated_ms)
             next_look = decided.expiry.next_look if decided.expiry is not None else None

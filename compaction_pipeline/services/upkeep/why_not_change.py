@@ -1,8 +1,8 @@
-"""Tells why upkeep may not change a table, and which of its snapshots this program and keyed writers still need."""
+"""Tells why upkeep may not change a table, and which of its snapshots this program, keyed writers and consumers still need."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import NotFoundError
@@ -12,7 +12,8 @@ from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.keyed.transactions import transaction_timeout
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.keepers import open_transactions
+from compaction_pipeline.core.upkeep.consumers import held_by_consumers
+from compaction_pipeline.core.upkeep.keepers import Stay, open_transactions
 from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
 from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
@@ -65,14 +66,15 @@ class WhyNotChange:
             or self.seen_before(look).set_back(look.last_sequence_number, look.last_updated_ms)
         )
 
-    def held(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> Mapping[int, str]:
-        """Return the snapshots of a store that somebody outside it needs, each with the reason. `looks` are all stores of the table."""
+    def held(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> Iterator[tuple[int, Stay]]:
+        """The snapshots of a store that somebody outside it needs, each with the reason. `looks` are all stores of the table."""
         open_tasks = [task for task in self._tasks.tasks(table) if not task.is_final]
-        held = {task.snapshot_id: f"task {task.task_id} was planned from it" for task in open_tasks}
-        for task in by_kind(open_tasks).to_base:
-            held[task.work.changes.change_snapshot_id] = f"task {task.task_id} was planned from it"
-        timeout = transaction_timeout(looks[0].properties)
-        return {**held, **open_transactions(look.history.snapshots.values(), timeout, self._clock())}
+        for task in open_tasks:
+            yield task.snapshot_id, Stay(f"task {task.task_id} was planned from it")
+        for merge in by_kind(open_tasks).to_base:
+            yield merge.work.changes.change_snapshot_id, Stay(f"task {merge.task_id} was planned from it")
+        yield from open_transactions(look.history.snapshots.values(), transaction_timeout(looks[0].properties))
+        yield from held_by_consumers(self._memory.consumers(), look.table_uuid)
 
     def retention(self, table: TableIdentifier, look: StoreLook) -> Retention:
         """What the properties of a store ask for. Raises ConfigError for one that breaks its rule."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.upkeep.clean_orphans import CleanOrphans
     from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
     from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
+    from compaction_pipeline.services.upkeep.keep_consumers import KeepConsumers
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.services.upkeep.other_places import OtherPlaces
     from compaction_pipeline.services.upkeep.other_tables import OtherTables
@@ -57,6 +58,12 @@ class UpkeepServices(Wiring):
             UpkeepWork.ORPHAN_FILES: self.clean_orphans.turn,
         }
         return UpkeepTables(stores.catalogs, stores.tables, stores.upkeep, snapshots, turns, self.clock, ttl)
+
+    @cached_property
+    def keep_consumers(self) -> KeepConsumers:
+        from compaction_pipeline.services.upkeep.keep_consumers import KeepConsumers
+
+        return KeepConsumers(self._snapshot_stores, self._stores.upkeep, self._leases)
 
     @cached_property
     def commit_upkeep(self) -> CommitUpkeep:

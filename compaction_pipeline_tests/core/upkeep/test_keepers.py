@@ -22,11 +22,11 @@ _RETENTION = Retention(max_snapshot_age=DAY, writer_retention=7 * DAY)
 )
 def test_the_newest_snapshot_of_a_streaming_writer_stays_until_its_retention_is_over(summary: dict[str, str]) -> None:
     young = history(snapshot(1, None, 6, **summary), snapshot(2, 1, 5, **summary), snapshot(3, 2, 4))
-    assert decide_expiry(young, _RETENTION, {}, NOW).removed == (1,)
-    assert decide_expiry(young, _RETENTION, {}, NOW + 3 * DAY).removed == (1, 2)
+    assert decide_expiry(young, _RETENTION, (), NOW).removed == (1,)
+    assert decide_expiry(young, _RETENTION, (), NOW + 3 * DAY).removed == (1, 2)
 
 
 def test_two_operators_of_one_job_of_flink_are_two_writers() -> None:
     one, other = ({"flink.job-id": "j", "flink.operator-id": operator} for operator in "ab")
     found = history(snapshot(1, None, 7), snapshot(2, 1, 6, **one), snapshot(3, 2, 5, **other), snapshot(4, 3, 4))
-    assert decide_expiry(found, _RETENTION, {}, NOW).removed == (1,)
+    assert decide_expiry(found, _RETENTION, (), NOW).removed == (1,)

@@ -95,6 +95,23 @@ def test_a_transaction_that_was_given_up_keeps_nothing(keyed: Expiring) -> None:
     assert keyed.begun() == []
 
 
+# ---- consumers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_consumer_of_the_change_store_keeps_the_changes_that_it_has_not_read_and_nothing_of_the_base_store(keyed: Expiring) -> None:
+    for number in range(3):
+        keyed.insert(row(number))
+        assert keyed.compact()
+    every = [one.snapshot_id for one in keyed.change.refresh().metadata.snapshots]
+    registered = keyed.services.keep_consumers.set(TABLE, "etl", every[1], days=30)
+    assert registered.store == CHANGE_STORE
+    keyed.pass_time(9 * DAY)
+    (of_base,) = [one.record for one in keyed.expire().stores if one.store == TABLE]
+    assert [one.snapshot_id for one in keyed.change.refresh().metadata.snapshots] == every[1:]
+    assert of_base is not None
+    assert of_base.removed
+
+
 # ---- files that others need ------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
+from compaction_pipeline.core.upkeep.consumers import Consumer
 from compaction_pipeline.core.upkeep.history import History
 from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
 from compaction_pipeline.core.upkeep.sightings import Sightings
@@ -115,7 +116,7 @@ class SnapshotStores(Protocol):
 
 
 class UpkeepStore(Protocol):
-    """The stored records of upkeep, what was seen of each store, and when each work had its last turn."""
+    """The stored records of upkeep, what was seen of each store, the turns of each work, and the registered consumers."""
 
     def save(self, record: UpkeepRecord) -> None:
         """Insert or replace a record."""
@@ -133,7 +134,7 @@ class UpkeepStore(Protocol):
         """Remove the record of a work that found nothing to do."""
 
     def expire(self, before: datetime) -> int:
-        """Remove the records of both kinds that ended before this time. Return how many were removed."""
+        """Remove the records and the registrations of consumers that ended before this time. Return how many were removed."""
 
     def turns(self, work: UpkeepWork) -> Mapping[TableIdentifier, Turn]:
         """Return the last turn that each table had for a work."""
@@ -149,3 +150,12 @@ class UpkeepStore(Protocol):
 
     def note(self, store: TableIdentifier, sightings: Sightings | None) -> None:
         """Store what was seen of a store; None forgets it."""
+
+    def consumers(self) -> Sequence[Consumer]:
+        """Return the registrations of all tables, by table and name; also those that have ended and are not removed yet."""
+
+    def set_consumer(self, consumer: Consumer) -> None:
+        """Insert a registration, or replace that of the same table and name."""
+
+    def remove_consumer(self, table: TableIdentifier, name: str) -> None:
+        """Remove a registration, if it is there."""

@@ -1,0 +1,21 @@
+"""Consumers that read tables from snapshot to snapshot, each with the last snapshot that it has read."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0036"
+down_revision = "0035"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "compaction_consumer",
+        sa.Column("identifier", sa.String(), primary_key=True),
+        sa.Column("name", sa.String(), primary_key=True),
+        sa.Column("until", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("value", sa.Text(), nullable=False),
+    )
