@@ -5,19 +5,11 @@ from __future__ import annotations
 from rich.text import Text
 
 from compaction_pipeline.core.fragmentation.health_score import HealthScore
-from compaction_pipeline.core.tables.figures import ManifestCounts
-from compaction_pipeline.core.words import count_text
 
 
 def score_line(score: HealthScore) -> Text:
     """The score of a table with its parts and its sentences."""
     return Text(f"health score {score.text}")
-
-
-def manifests_line(counts: ManifestCounts) -> Text:
-    """How many manifests a plan of a reader opens."""
-    most = count_text(counts.most_of_a_node, "manifest")
-    return Text(f"{count_text(counts.manifests, 'manifest')}; a reader of one partition opens at most {most} with its files")
 
 
 def score_cell(score: HealthScore) -> str:

@@ -15,6 +15,11 @@ def count_text(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
+def mean_text(mean: float) -> str:
+    """Return an average with one decimal place at most, for example "3.2" or "3"."""
+    return f"{mean:.1f}".removesuffix(".0")
+
+
 def bytes_text(size_bytes: int) -> str:
     """Return a size in a unit that is a power of 1000 bytes, for example "1.2 MB" or "134 MB"."""
     size = float(size_bytes)

@@ -123,6 +123,7 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
                 ),
                 ("score", "int", "health score from 0 to 100", lambda table: table.score.total),
                 ("score_says", "string", "what costs the most points, and what to do", lambda table: clipped(table.score.text)),
+                ("read_costs", "string", "what each reader gets through before it opens a file", lambda table: table.read_costs),
                 ("warning", "string", "something to know that stops nothing", lambda table: table.warning),
                 ("nodes", "int", "partitions that hold files", lambda table: table.nodes),
                 ("files", "int", "data and delete files", lambda table: table.metrics.files),

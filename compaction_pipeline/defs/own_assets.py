@@ -90,6 +90,8 @@ def report_metadata(names: Names, report: AssetReport, record: CompactionRecord 
         "compaction/data_mb": dg.MetadataValue.float(megabytes(metrics.data_bytes)),
         "compaction/records": dg.MetadataValue.asset(names.compaction_records),
     }
+    if table.read_costs:
+        metadata["compaction/read_costs"] = dg.MetadataValue.text(table.read_costs)
     if table.warning:
         metadata["compaction/warning"] = dg.MetadataValue.text(table.warning)
     if record is not None:

@@ -14,10 +14,12 @@ from pyiceberg.table import Table
 
 from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import MetadataFigures
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.table import UNKNOWN_PLACE, ManifestRef, TableHead, TableIdentifier, TableLayout, place_of_all
+from compaction_pipeline.core.upkeep.manifests import manifests_opened, places_of
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
@@ -28,6 +30,7 @@ from compaction_pipeline.iceberg.manifests.live_files import read_live_files
 from compaction_pipeline.iceberg.partition_filter import partition_filter, why_no_condition
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of
 from compaction_pipeline.iceberg.stores import stores_of
+from compaction_pipeline.iceberg.upkeep.manifests import listed
 
 
 class IcebergScan:
@@ -99,6 +102,18 @@ class IcebergScan:
             raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: it was expired or rolled back; read the head again")
         with translated(f"the manifest list of table {table}", is_file=True):
             return tuple(manifest_ref(manifest) for manifest in manifests_of(snapshot, loaded.io))
+
+    def metadata_figures(self, head: TableHead, manifests: Sequence[ManifestRef] | None) -> MetadataFigures:
+        """The figures of the metadata of all stores. The metadata is as large as PyIceberg writes it."""
+        of_stores = [each.metadata for each in (head.stores.tables if head.stores is not None else (self._table(head.table),))]
+        figures = MetadataFigures(
+            sum(len(metadata.snapshots) for metadata in of_stores),
+            sum(len(metadata.model_dump_json().encode(errors="surrogatepass")) for metadata in of_stores),
+        )
+        if manifests is None:
+            return figures
+        of_head = listed(of_stores[0], [manifest.handle for manifest in manifests])
+        return replace(figures, manifests=len(of_head), manifests_opened=manifests_opened(of_head, places_of(of_head)))
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
         """The live entries of a manifest. Raises TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""

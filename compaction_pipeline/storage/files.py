@@ -15,7 +15,6 @@ from sqlalchemy import (
     String,
     and_,
     case,
-    distinct,
     func,
     insert,
     or_,
@@ -26,7 +25,7 @@ from sqlalchemy import (
 )
 
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
-from compaction_pipeline.core.tables.figures import ManifestCounts, NodeFigures, NodeMetrics
+from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.ports.files import TouchedNode
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -69,15 +68,6 @@ class SqlFileStore(SqlStore):
     def manifests(self, table: TableIdentifier) -> frozenset[str]:
         query = select(schema.manifest.c.path).where(schema.manifest.c.identifier == str(table))
         return frozenset(self._values(query))
-
-    def manifest_counts(self, table: TableIdentifier) -> ManifestCounts:
-        files, of_table = schema.live_file.c, schema.partition.c.identifier == str(table)
-        nodes = select(func.count(distinct(files.manifest_id)).label("manifests")).join(
-            schema.partition, schema.partition.c.partition_id == files.partition_id
-        )
-        of_nodes = nodes.where(of_table).group_by(files.partition_id).subquery()
-        [most] = self._values(select(func.max(of_nodes.c.manifests)))
-        return ManifestCounts(len(self.manifests(table)), most or 0)
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
         identifier = str(table)

@@ -20,7 +20,7 @@ from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.core.tables.data_file import FileContent
-from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.figures import MetadataFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
@@ -77,6 +77,7 @@ table_state = _table(
     Column("problem", Text),
     Column("last_old_spec_delete_at", Moment),
     Column("warning", Text),
+    Column("metadata_figures", Json(MetadataFigures, remembered=_TABLES)),
     # TablePlanning.
     Column("last_planned_at", Moment),
     Column("plan_reason", Json(PlanReason, remembered=_TABLES)),

@@ -74,6 +74,7 @@ def index_columns(index: TableIndex) -> dict[str, object]:
         "problem": index.refusal or index.problem,
         "last_old_spec_delete_at": index.last_old_spec_delete_at,
         "warning": index.warning,
+        "metadata_figures": index.metadata,
     }
 
 
@@ -94,7 +95,7 @@ def known_table(row: StoredRow) -> KnownTable:
     whole = isinstance(state, (Complete, Empty))
     earlier = None if whole or row.read_at is None else WholeRead(row.snapshot_id, row.read_at)
     return KnownTable(
-        TableIndex(identifier_of(row.identifier), state, earlier, row.last_old_spec_delete_at, row.warning),
+        TableIndex(identifier_of(row.identifier), state, earlier, row.last_old_spec_delete_at, row.warning, row.metadata_figures),
         TablePlanning(row.last_planned_at, row.plan_reason, row.plan_problem, row.distrusted_read_id, row.queue_full_since),
         TableCommits(row.landed, row.last_committed_at, row.commit_problem, row.commit_failures, row.commit_retry_at),
         TableSwitch(row.paused),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
-from compaction_pipeline.core.tables.figures import ManifestCounts, NodeFigures, NodeMetrics
+from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 from compaction_pipeline.core.tables.ports.files import TouchedNode
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -196,18 +196,6 @@ def test_a_global_delete_is_found_as_long_as_it_is_listed(stores: Stores) -> Non
     assert not stores.files.has_global_deletes(OTHER, {5})
     stores.files.apply(TABLE, ["m2"], {})
     assert not stores.files.has_global_deletes(TABLE, {5})
-
-
-def test_the_manifests_of_a_table_and_of_its_most_scattered_node_are_counted(stores: Stores) -> None:
-    assert stores.files.manifest_counts(TABLE) == ManifestCounts(0, 0)
-    # The files of day 1 lie in two manifests, those of day 2 in three.
-    stores.files.apply(TABLE, [], listed("m1", data("a", day="1"), data("b", day="1"), data("c", day="2")))
-    stores.files.apply(TABLE, [], {**listed("m2", data("d", day="2")), **listed("m3", position("p", day="2"), data("e", day="1"))})
-    stores.files.apply(OTHER, [], {f"o{number}": listed(f"o{number}", data(f"o{number}", day="1"))[f"o{number}"] for number in range(5)})
-    assert stores.files.manifest_counts(TABLE) == ManifestCounts(3, 3)
-    assert stores.files.manifest_counts(OTHER) == ManifestCounts(5, 5)
-    stores.files.apply(TABLE, ["m2"], {})
-    assert stores.files.manifest_counts(TABLE) == ManifestCounts(2, 2)
 
 
 def test_sums_of_nodes_are_those_of_their_files(stores: Stores) -> None:

@@ -21,7 +21,7 @@ from compaction_pipeline.cli.render import (
     tables_table,
     tasks_table,
 )
-from compaction_pipeline.cli.scores import manifests_line, score_line
+from compaction_pipeline.cli.scores import score_line
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
@@ -130,7 +130,7 @@ def show(
             {**detail_value(detail, files, rate), **({} if listed is None else files_value(listed))},
             tables_table([detail.overview]),
             score_line(detail.overview.score),
-            *([manifests_line(detail.manifests)] if detail.manifests is not None else []),
+            *([detail.overview.read_costs] if detail.overview.read_costs is not None else []),
             *([] if rate is None else [rate if isinstance(rate, str) else rate.text]),
             nodes_table(detail.nodes),
             *([files_table(detail.files)] if files and not is_keyed else []),
@@ -200,6 +200,8 @@ def table_value(item: TableOverview) -> dict[str, object]:
         "observe": item.observe,
         "paused": item.paused,
         "snapshot": item.snapshot_id,
+        "metadata": plain(item.metadata),
+        "read_costs": item.read_costs,
         "nodes": item.nodes,
         # Nobody knows the figures of a table that was never read, so they are not 0.
         **(_metrics_value(item) if item.is_read else dict.fromkeys(_metrics_value(item))),
@@ -233,7 +235,6 @@ def detail_value(detail: TableDetail, with_files: bool, rate: ChangeRate | str |
         "unknown_properties": plain(properties.unknown) if properties is not None else [],
         "property_problems": plain(properties.problems) if properties is not None else [],
         "write_properties_not_honoured": dict(detail.write_properties_not_honoured),
-        "manifests": plain(detail.manifests),
         "nodes": [node_value(node) for node in detail.nodes],
         "tasks": [task.task_id for task in detail.tasks],
         "records": [record.record_id for record in detail.records],

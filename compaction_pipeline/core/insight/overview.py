@@ -17,7 +17,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState, PlanReason
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.open_tasks import open_tasks_text, waits_for_commit
 from compaction_pipeline.core.queue.open_work import OpenTasks
-from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.figures import MetadataFigures, NodeMetrics
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
@@ -73,7 +73,8 @@ class TableOverview:
     table's files, and its figures say nothing. `is_held_back` is True for a table that is refused, that cannot be read, or whose
     last commit failed. `enabled` is False when a property of the table switches its compaction off. `due` counts the nodes for which
     a plan would make tasks now, or has made some that are not merged yet. `is_change_store` is True for the change store of a keyed table,
-    whose base store stands for both.
+    whose base store stands for both. `metadata` is None while nobody has read the table, and
+    `read_costs` says in a sentence what a reader gets through before it opens a file.
     """
 
     table: TableIdentifier
@@ -92,6 +93,8 @@ class TableOverview:
     due: int = 0
     is_change_store: bool = False
     score: HealthScore = UNREAD
+    metadata: MetadataFigures | None = None
+    read_costs: str | None = None
 
     @property
     def is_left_alone(self) -> bool:
@@ -152,6 +155,8 @@ def table_overview(
         due=sum(_is_due(node) for node in nodes),
         is_change_store=state.layout is not None and is_change_store(state.layout.properties),
         score=table_score(ScoredNode(node.node, node.metrics.data_bytes, node.score) for node in nodes) if is_read else UNREAD,
+        metadata=state.index.metadata,
+        read_costs=state.index.metadata.text if state.index.metadata is not None else None,
     )
 
 

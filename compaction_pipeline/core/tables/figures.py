@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.words import bytes_text, count_text, mean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,23 @@ class MeasuredNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestCounts:
-    """How many manifests list the files of a table, and how many at most list the files of one node. Whoever reads the node opens these."""
+class MetadataFigures:
+    """What a reader of a table gets through before it opens a file. Of a keyed table these are the sums over both stores.
 
-    manifests: int
-    most_of_a_node: int
+    `metadata_bytes` is the size of `metadata.json` without compression. `manifests` are those of the newest snapshot, and
+    `manifests_opened` is how many of them a reader of one partition opens, on average over at most a hundred partitions. Both are None for
+    a keyed table.
+    """
+
+    snapshots: int
+    metadata_bytes: int
+    manifests: int | None = None
+    manifests_opened: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The figures as a sentence."""
+        loaded = f"each reader loads metadata of {bytes_text(self.metadata_bytes)} with {count_text(self.snapshots, 'snapshot')}"
+        if self.manifests is None or self.manifests_opened is None:
+            return loaded
+        return f"{loaded}; a reader of one partition opens {mean_text(self.manifests_opened)} of {count_text(self.manifests, 'manifest')}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import MetadataFigures
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.sort_order import order_of_full
 from compaction_pipeline.core.tables.table import ChangeHead, ManifestRef, TableHead, TableIdentifier, TableLayout
@@ -138,6 +139,8 @@ class TableIndex:
     earlier: WholeRead | None = None
     last_old_spec_delete_at: datetime | None = None
     warning: str | None = None
+    metadata: MetadataFigures | None = None
+    """The figures of the metadata of the newest whole read; None before the first, and of one by an older version of this program."""
 
     @property
     def loaded(self) -> LoadedTable | None:

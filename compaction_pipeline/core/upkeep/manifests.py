@@ -14,7 +14,7 @@ from typing import Any
 from compaction_pipeline.core.tables.expiry_properties import MANIFEST_PROPERTIES, MIN_COUNT_KEY, TARGET_KEY
 from compaction_pipeline.core.tables.properties import values_of
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.words import bytes_text, count_text
+from compaction_pipeline.core.words import bytes_text, count_text, mean_text
 
 DATA, DELETES = "DATA", "DELETES"
 _WORDS = {DATA: "data", DELETES: "delete"}
@@ -184,7 +184,7 @@ def manifests_opened(manifests: Sequence[Manifest], places: Sequence[Place]) -> 
 
 def gain_in_words(replaced: int, created: str, before: float, after: float) -> str:
     """What becomes of small manifests, and what a reader of one partition gains, as a sentence."""
-    opened = f"manifests that a reader of one partition opens: {_mean_text(before)} → {_mean_text(after)}"
+    opened = f"manifests that a reader of one partition opens: {mean_text(before)} → {mean_text(after)}"
     return f"{replaced} small manifests → {created}; {opened}"
 
 
@@ -231,7 +231,3 @@ def _opened_after(kept: Sequence[Manifest], groups: Sequence[Group], places: Seq
         held = [sum(one.may_hold(place) for one in group.manifests) for place in places]
         opened += sum(min(group.parts, each) for each in held) / len(places)
     return opened
-
-
-def _mean_text(mean: float) -> str:
-    return f"{mean:.1f}".removesuffix(".0")

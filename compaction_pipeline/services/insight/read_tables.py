@@ -31,7 +31,6 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.bloom_filters import not_honoured
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.figures import ManifestCounts
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
@@ -60,7 +59,6 @@ class TableDetail:
     tasks: tuple[CompactionTask, ...]
     records: tuple[CompactionRecord, ...]
     layout: TableLayout | None = None
-    manifests: ManifestCounts | None = None
 
 
 class ReadTables:
@@ -97,7 +95,6 @@ class ReadTables:
         open_tasks = self._tasks.open_tasks(table).get(table, NO_TASKS)
         nodes = worst_first(node_overviews(self._tables.nodes(table), state, entry, open_tasks))
         properties, error = _properties(state, entry)
-        counts = self._files.manifest_counts(table)
         return TableDetail(
             overview=table_overview(state, entry, nodes, open_tasks, overdue=commit_is_overdue(state, entry, open_tasks, self._clock())),
             properties=properties,
@@ -108,7 +105,6 @@ class ReadTables:
             tasks=tuple(task for task in self._tasks.tasks(table, statuses=(*OPEN, TaskStatus.FAILED)) if not task.is_final),
             records=tuple(self._records.records(table, limit=SHOWN)),
             layout=state.layout,
-            manifests=counts if counts.manifests else None,
         )
 
     def asset_reports(

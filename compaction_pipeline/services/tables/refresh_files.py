@@ -259,7 +259,10 @@ class RefreshFiles:
             return
         if measures_differ(index.layout, head.layout):
             self._measure(index, head, renew)
-        self._save(self._with_old_spec_deletes(replace(index, state=now), index, head), known.index_version)
+        figures = self._scan.metadata_figures(head, None)
+        if index.metadata is not None:
+            figures = replace(index.metadata, snapshots=figures.snapshots, metadata_bytes=figures.metadata_bytes)
+        self._save(self._with_old_spec_deletes(replace(index, state=now, metadata=figures), index, head), known.index_version)
 
     def _read(self, known: KnownTable, head: TableHead, deadline: datetime | None, renew: Renew) -> Refresh:
         """Bring the files of a table whose head moved, or whose index is not whole, to the head."""
@@ -285,7 +288,7 @@ class RefreshFiles:
             whole: Complete | Empty = Empty(_loaded(head), *common)
         else:
             whole = Complete(_loaded(head), head.snapshot_id, head.sequence_number, *common)
-        self._save(reading.turned(whole), version)
+        self._save(replace(reading.turned(whole), metadata=self._scan.metadata_figures(head, manifests)), version)
         return Refresh(table, changed=changed, problem=problem)
 
     def _read_keyed(self, known: KnownTable, head: TableHead, renew: Renew) -> Refresh:
@@ -310,7 +313,8 @@ class RefreshFiles:
         else:
             whole = Empty(_loaded(head), *common)
         warning = foreign_rewrite(head, index.last_snapshot_id, RECORD_ID_PROPERTY) or index.warning
-        self._save(replace(index.turned(whole), warning=warning), known.index_version)
+        figures = self._scan.metadata_figures(head, None)
+        self._save(replace(index.turned(whole), warning=warning, metadata=figures), known.index_version)
         return Refresh(table, changed=changed, problem=problem)
 
     def _with_old_spec_deletes(

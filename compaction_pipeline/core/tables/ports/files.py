@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compaction_pipeline.core.tables.data_file import LiveFile
-from compaction_pipeline.core.tables.figures import ManifestCounts, NodeFigures
+from compaction_pipeline.core.tables.figures import NodeFigures
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 
@@ -31,9 +31,6 @@ class FileStore(Protocol):
 
     def manifests(self, table: TableIdentifier) -> frozenset[str]:
         """Return the paths of the manifests whose files are in the index."""
-
-    def manifest_counts(self, table: TableIdentifier) -> ManifestCounts:
-        """Count the manifests of the index, and those that a reader of one node opens. It reads an entry of each file of the table."""
 
     def apply(self, table: TableIdentifier, removed: Iterable[str], added: Mapping[str, Sequence[LiveFile]]) -> None:
         """In one transaction, remove the files of the `removed` manifests and add those of the `added` ones. Idempotent.

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import MetadataFigures
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
@@ -28,6 +29,12 @@ class TableScan(Protocol):
 
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
         """Return the manifests of a snapshot. The snapshot must be in the metadata that `head` loaded last."""
+
+    def metadata_figures(self, head: TableHead, manifests: Sequence[ManifestRef] | None) -> MetadataFigures:
+        """Return the figures of the metadata that `head` returned last. `manifests` are those of the head; None when nobody read them.
+
+        Nothing is read.
+        """
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
         """Yield the live files of a manifest, which are those of its entries that are not DELETED."""

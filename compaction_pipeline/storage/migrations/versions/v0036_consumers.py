@@ -19,3 +19,4 @@ def upgrade() -> None:
         sa.Column("until", sa.DateTime(timezone=True), nullable=False),
         sa.Column("value", sa.Text(), nullable=False),
     )
+    op.add_column("compaction_table", sa.Column("metadata_figures", sa.Text()))
