@@ -19,4 +19,4 @@ def score_cell(score: HealthScore) -> str:
 
 def with_score(reason: str, score: HealthScore) -> str:
     """The reason of the health, and below it what stands behind the score."""
-    return f"{reason}\nscore: {score.reason}; {score.remedy}"
+    return f"{reason}\nscore: {score.reason}; {score.advice}"

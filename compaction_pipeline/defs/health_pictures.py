@@ -94,7 +94,7 @@ def _scores_in_words(status: Status) -> str:
         return "No table loses a point." if read else "No table was read yet."
 
     def listed(count: int) -> str:
-        return "\n\n".join(f"{_heading(str(table.table))}\\\n{wrapped(clipped(table.score.text, 300))}" for table in losing[:count])
+        return "\n\n".join(f"{_heading(str(table.table))}\\\n{wrapped(clipped(table.score.text, 400))}" for table in losing[:count])
 
     return fitting(listed, (6, 5, 4, 3, 2, 1))
 

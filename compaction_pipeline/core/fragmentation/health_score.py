@@ -11,8 +11,8 @@ A global equality delete counts in a node with the node's share of the table's r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import ceil
 
@@ -54,14 +54,17 @@ ALL_POINTS = ScoreParts.of(SMALL_FILES, EQUALITY_DELETES, POSITION_DELETES)
 
 @dataclass(frozen=True, slots=True)
 class HealthScore:
-    """The score of a node or a table, and two sentences: what costs the most points, and what to do about it.
+    """The score of a node or a table, and sentences: what costs the most points, what to do about it, and what each type would leave.
 
-    `parts` is None when the score is not known; `reason` says why.
+    `parts` is None when the score is not known; `reason` says why. `after` has the points that each type of compaction would leave, as
+    `parts_after` estimates them; it is empty, and `outlook` too, when no point is lost.
     """
 
     parts: ScoreParts | None
     reason: str
     remedy: str
+    after: Mapping[CompactionType, ScoreParts] = field(default_factory=dict)
+    outlook: str = ""
 
     @property
     def total(self) -> int | None:
@@ -70,8 +73,13 @@ class HealthScore:
 
     @property
     def text(self) -> str:
-        """The score with its parts and both sentences in one line. The parts are left out when none costs a point."""
-        return f"{_number(self.parts)}: {self.reason}; {self.remedy}"
+        """The score with its parts and its sentences in one line. The parts are left out when none costs a point."""
+        return "; ".join([f"{_number(self.parts)}: {self.reason}", self.advice])
+
+    @property
+    def advice(self) -> str:
+        """What to do, and what each type of compaction would leave."""
+        return f"{self.remedy}; {self.outlook}" if self.outlook else self.remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +117,60 @@ def score_parts(metrics: NodeMetrics, properties: TableProperties) -> ScoreParts
     )
 
 
+def parts_after(metrics: NodeMetrics, properties: TableProperties) -> Mapping[CompactionType, ScoreParts]:
+    """Return the points that a node would have after a forced compaction of each type (`compact --type`), estimated from its figures.
+
+    The figures tell no single file, so these are the assumptions:
+
+    - Merged files get the target size, and have together as many bytes as before, as plans predict it too.
+    - Each delete file reaches all data files of the node, and deletes the same share of the rows of each.
+    - A MINOR merges the small data files and applies their deletes. Where conversions are on, equality deletes of the others become
+      position deletes. Otherwise they stay as long as any other data file does.
+    - A MAJOR also rewrites the other data files when the node has deletes, or when these files have less than the size that is enough, on
+      average. A FULL rewrites all data files.
+
+    It is empty when the figures do not tell the rows of deletes (`NodeMetrics.tells_deletes`).
+    """
+    if not metrics.tells_deletes:
+        return {}
+    large, large_bytes = metrics.data_files - metrics.small_data_files, metrics.data_bytes - metrics.small_data_bytes
+    target, equality, positions = properties.target_size_bytes, metrics.equality_delete_rows, metrics.deleted_positions
+    # The estimate is for all deletes together. Only the kinds count from here on.
+    alone = replace(metrics, equality_delete_rows=0, deleted_positions=0, deleted_rows_estimate=0)
+    whole = replace(alone, data_files=_merged(metrics.data_files, metrics.data_bytes, target))
+    converts = properties.conversions_enabled and equality > 0
+    minor = replace(
+        alone,
+        data_files=large + _merged(metrics.small_data_files, metrics.small_data_bytes, target),
+        equality_delete_rows=0 if converts or not large else equality,
+        deleted_positions=ceil((metrics.deleted_rows_estimate if converts else positions) * _share(large_bytes, metrics.data_bytes)),
+    )
+    rewrites_all = equality + positions > 0 or (large > 0 and large_bytes / large <= properties.undersized_bytes)
+    left = {CompactionType.MINOR: minor, CompactionType.MAJOR: whole if rewrites_all else minor, CompactionType.FULL: whole}
+    return {kind: parts for kind, figures in left.items() if (parts := score_parts(figures, properties)) is not None}
+
+
+def _merged(files: int, size_bytes: int, target_bytes: int) -> int:
+    """How many files these become when they are merged to the target size; never more than there are."""
+    return min(files, max(1, ceil(size_bytes / target_bytes)))
+
+
+def _outlook(after: Mapping[CompactionType, ScoreParts]) -> str:
+    """What each type would leave, as a sentence."""
+    if not after:
+        return ""
+    minor, *others = ((kind.value, parts.total) for kind, parts in after.items())
+    return f"a {minor[0]} would leave about {minor[1]} points" + "".join(f", a {kind} {points}" for kind, points in others)
+
+
 def node_score(metrics: NodeMetrics, properties: TableProperties, verdict: NodeVerdict | None, health: Health) -> HealthScore:
     """Return the score of a node with its sentences. `verdict` is the newest one of a plan, and `health` the word that people are shown."""
     parts = score_parts(metrics, properties)
     if parts is None:
         return HealthScore(None, _MEASURED_BY_OLDER, _AGAIN_WITH_FILES)
-    return HealthScore(parts, _reason(parts, metrics, properties), _remedy(parts, metrics, properties, verdict, health))
+    after = parts_after(metrics, properties) if parts != ALL_POINTS else {}
+    remedy = _remedy(parts, metrics, properties, verdict, health)
+    return HealthScore(parts, _reason(parts, metrics, properties), remedy, after, _outlook(after))
 
 
 def table_score(nodes: Iterable[ScoredNode]) -> HealthScore:
@@ -136,7 +192,9 @@ def table_score(nodes: Iterable[ScoredNode]) -> HealthScore:
         reason = f"{worst.node}: {worst.score.reason}" if its != ALL_POINTS else f"none of {len(known)} nodes loses a point"
     if len(known) < len(every):
         reason = f"{reason}; {len(every) - len(known)} of {count_text(len(every), 'node')} do not count: {_MEASURED_BY_OLDER}"
-    return HealthScore(parts, reason, worst.score.remedy)
+    kinds = [kind for kind in CompactionType if any(kind in each.score.after for each, _, _ in known)]
+    after = {kind: average_parts((each.score.after.get(kind, own), size) for each, own, size in known) for kind in kinds}
+    return HealthScore(parts, reason, worst.score.remedy, after, _outlook(after))
 
 
 def average_parts(nodes: Iterable[tuple[ScoreParts, int]]) -> ScoreParts:

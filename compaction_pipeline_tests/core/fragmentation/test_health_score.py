@@ -17,11 +17,14 @@ from compaction_pipeline.core.fragmentation.health_score import (
     ScoredNode,
     ScoreParts,
     node_score,
+    parts_after,
     score_parts,
     table_score,
 )
 from compaction_pipeline.core.fragmentation.metrics import measure
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
+from compaction_pipeline.core.planning.plain.prediction import predicted
+from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.deletes.reach import DeleteReach
 from compaction_pipeline.core.tables.figures import NodeMetrics
@@ -29,7 +32,7 @@ from compaction_pipeline.core.tables.live_files import TableFiles, files_by_node
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests import strategies
-from compaction_pipeline_tests.builders import data, equality, global_equality, node, position, properties, table_files
+from compaction_pipeline_tests.builders import data, equality, global_equality, node, planned, position, properties, table_files
 
 
 def several(count: int, kb: float, rows: int = 100, name: str = "d") -> list[LiveFile]:
@@ -115,6 +118,46 @@ def test_ten_worked_nodes_have_our_score_and_amoros(name: str) -> None:
     assert (found.small_files, found.equality_deletes, found.position_deletes) == ours
     assert found.total == sum(ours)
     assert amoros_parts(table_files(*files), properties()) == amoros
+
+
+@pytest.mark.parametrize("conversions", [True, False])
+@pytest.mark.parametrize("name", [*(name for name in WORKED if "vectors" not in name), "undersized"])
+def test_what_each_type_would_leave_of_the_worked_nodes_is_what_the_plan_of_this_type_predicts(name: str, conversions: bool) -> None:
+    rules = properties(conversions_enabled=conversions)
+    files = table_files(*(several(6, 400) if name == "undersized" else WORKED[name][0]))
+    after = parts_after(measure(files, rules)[node()], rules)
+    for kind in CompactionType:
+        tasks = planned(files, PlanRequest((kind,), force=True), rules=rules).tasks
+        assert after[kind] == score_parts(measure(predicted(files, tasks), rules)[node()], rules)
+
+
+def test_a_minor_without_conversions_leaves_equality_deletes_of_large_files_and_its_share_of_deleted_positions() -> None:
+    # 10 small files of 100 kB, and 2 of 130 kB, which have 260 of 1,260 kB and so of the deleted positions.
+    files = [*several(10, 100), *several(2, 130, name="h"), equality("e", rows=300), position("p", rows=400)]
+    rules = properties(conversions_enabled=False)
+    metrics = measure(table_files(*files), rules)[node()]
+    minor = replace(metrics, data_files=3, deleted_positions=ceil(metrics.deleted_positions * 260 / 1260))
+    assert parts_after(metrics, rules)[CompactionType.MINOR] == score_parts(minor, rules)
+    assert score_parts(minor, rules) != score_parts(replace(minor, deleted_positions=metrics.deleted_positions), rules)
+    converted = parts_after(metrics, properties(conversions_enabled=True))[CompactionType.MINOR]
+    taken = replace(minor, equality_delete_rows=0, deleted_positions=ceil(metrics.deleted_rows_estimate * 260 / 1260))
+    assert converted == score_parts(taken, rules) != score_parts(replace(minor, equality_delete_rows=0), rules)
+
+
+@given(strategies.live_files(), st.booleans())
+def test_no_major_or_full_leaves_fewer_points_and_a_greater_type_leaves_as_many_at_least(files: TableFiles, conversions: bool) -> None:
+    rules = properties(conversions_enabled=conversions)
+    for metrics in measure(files, rules).values():
+        now, after = score_parts(metrics, rules), parts_after(metrics, rules)
+        minor, major, full = (after[kind].total for kind in CompactionType)
+        assert now is not None
+        assert minor <= major <= full <= 100
+        assert major >= now.total
+        assert (after[CompactionType.FULL].equality_deletes, after[CompactionType.FULL].position_deletes) == (40, 20)
+
+
+def test_figures_that_do_not_tell_the_rows_of_deletes_tell_nothing_of_what_would_be_left() -> None:
+    assert parts_after(NodeMetrics(data_files=3, data_bytes=10, rows=9, deleted_rows_estimate=1), properties()) == {}
 
 
 def test_the_numbers_of_the_formula_are_the_tables_properties() -> None:
@@ -252,6 +295,19 @@ def test_a_node_that_loses_no_point_says_so() -> None:
 
 def of(day: int, data_bytes: int, parts: ScoreParts | None, reason: str = "why") -> ScoredNode:
     return ScoredNode(node(day), data_bytes, HealthScore(parts, reason, f"remedy of {day}"))
+
+
+def test_what_would_be_left_of_a_table_is_the_average_of_its_nodes_and_one_that_loses_no_point_keeps_its_own() -> None:
+    files = table_files(*several(12, 50), data("h", 1000, day=2))
+    scored = [
+        ScoredNode(each, metrics.data_bytes, node_score(metrics, properties(), None, node_health(None)))
+        for each, metrics in measure(files, properties()).items()
+    ]
+    assert [bool(each.score.after) for each in scored] == [True, False]
+    found = table_score(scored)
+    assert {kind: parts.total for kind, parts in found.after.items()} == dict.fromkeys(CompactionType, 100)
+    assert found.text.endswith("; a MINOR would leave about 100 points, a MAJOR 100, a FULL 100")
+    assert table_score(scored[1:]).text == "100 of 100: one data file costs no point; `compaction-pipeline plan` says what is due"
 
 
 def test_a_tables_score_is_weighted_by_the_bytes_of_its_nodes() -> None:

@@ -20,6 +20,7 @@ def fragmented(number: int = 1, table: TableIdentifier = ORDERS, **changes: int)
     figures = {
         "data_files": 12,
         "small_data_files": 12,
+        "small_data_bytes": 144 * MIB,
         "data_bytes": 144 * MIB,
         "equality_delete_files": 1,
         "rows": 12_000,
@@ -39,7 +40,8 @@ def test_a_table_below_its_bound_fails_with_the_reason_and_the_remedy() -> None:
     judged = tables_healthy([judged_node(due)])
     assert judged.text == (
         "1 of 1 tables fail; lake.shop.orders: health score 25 of 100 (small files 5/40, equality deletes 0/40, position deletes 20/20): "
-        "1,200 rows of equality deletes for 12,000 rows of data cost 40 of 40 points; a MINOR is due (50 are wanted)"
+        "1,200 rows of equality deletes for 12,000 rows of data cost 40 of 40 points; a MINOR is due; "
+        "a MINOR would leave about 99 points, a MAJOR 99, a FULL 99 (50 are wanted)"
     )
 
 
