@@ -26,7 +26,8 @@ from compaction_pipeline.iceberg.keyed.change_plan import read_keyed_files
 from compaction_pipeline.iceberg.keyed.kept_manifests import KeptManifests, kept_manifests
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.transactions import read_open_transactions
-from compaction_pipeline.iceberg.manifests.live_files import read_live_files
+from compaction_pipeline.iceberg.manifests.live_files import read_live_entries
+from compaction_pipeline.iceberg.manifests.sort_bounds import SortBounds
 from compaction_pipeline.iceberg.partition_filter import partition_filter, why_no_condition
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of
 from compaction_pipeline.iceberg.stores import stores_of
@@ -116,10 +117,14 @@ class IcebergScan:
         return replace(figures, manifests=len(of_head), manifests_opened=manifests_opened(of_head, places_of(of_head)))
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
-        """The live entries of a manifest. Raises TableRefused for a file that we do not compact (Avro, ORC, encrypted)."""
+        """The live entries of a manifest; data files of a table with a sort order are `BoundedFile`s.
+
+        Raises TableRefused for a file that we do not compact (Avro, ORC, encrypted).
+        """
         loaded = self._table(table)
         with translated(f"manifest {manifest.path} of table {table}", is_file=True):
-            yield from read_live_files(loaded.io, loaded.metadata, manifest.handle)
+            bounds = SortBounds(loaded.metadata)
+            yield from read_live_entries(loaded.io, loaded.metadata, manifest.handle, bounds.of, with_bounds=bool(bounds.columns))
 
     def _table(self, table: TableIdentifier) -> Table:
         loaded = self._loaded.get(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -18,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.data_file import BoundedFile, FileContent, LiveFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches
@@ -70,6 +71,7 @@ def file_row(manifest_id: int, ordinal: int, partition_id: int, file: LiveFile) 
         path_hash(file.path),
         None if file.referenced_data_file is None else path_hash(file.referenced_data_file),
         int.from_bytes(hashlib.blake2b(repr(entry).encode(errors="surrogatepass"), digest_size=_HASH_BYTES).digest(), "big"),
+        json.dumps(dict(file.sort_bounds)) if isinstance(file, BoundedFile) else None,
     )
 
 

@@ -6,6 +6,7 @@ share the objects of their partitions, manifest paths and sequence numbers.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from sqlalchemy import (
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
 from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
-from compaction_pipeline.core.tables.ports.files import TouchedNode
+from compaction_pipeline.core.tables.ports.files import SortBounds, TouchedNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
@@ -52,12 +53,12 @@ from compaction_pipeline.storage.file_rows import (
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _CONTENTS = {content.value: content for content in FileContent}
-# Only queries need the hashes, so they are not read. The content is read as plain text, because decoding it in each row of a
+# Only queries need the hashes and the bounds, so they are not read. The content is read as plain text, because decoding it in each row of a
 # large table costs a second.
 _COLUMNS = [
     type_coerce(column, String).label(column.name) if column.name == "content" else column
     for column in schema.live_file.columns
-    if not column.name.endswith("_hash")
+    if not column.name.endswith(("_hash", "sort_bounds"))
 ]
 _CONTENT = [column.name for column in _COLUMNS].index("content")
 
@@ -165,6 +166,16 @@ class SqlFileStore(SqlStore):
                 for number in connection.execute(query.where(own.partition_id.in_(batch))).scalars()
             ]
         return frozenset(known[number] for number in found)
+
+    def sort_bounds(self, table: TableIdentifier, nodes: Collection[TableNode]) -> Mapping[TableNode, Sequence[SortBounds]]:
+        file, found = schema.live_file.c, dict[TableNode, list[SortBounds]]()
+        query = select(file.partition_id, file.sort_bounds).where(file.content == FileContent.DATA)
+        with reading(self._engine) as connection:
+            known = _by_id(connection, str(table), nodes)
+            for batch in batches(sorted(known)):
+                for row in connection.execute(query.where(file.partition_id.in_(batch))):
+                    found.setdefault(known[row.partition_id], []).append(_bounds(row.sort_bounds))
+        return found
 
     def named_by_others(self, table: TableIdentifier, paths: Sequence[str]) -> Collection[str]:
         query = (
@@ -335,6 +346,10 @@ def _figures(contents: Mapping[str, StoredRow]) -> NodeFigures:
         undersized_files=0 if data is None else int(data.undersized),
         max_sequence_number=max(int(row.sequence) for row in contents.values()),
     )
+
+
+def _bounds(stored: str | None) -> SortBounds:
+    return None if stored is None else {int(column): bounds and tuple(bounds) for column, bounds in json.loads(stored).items()}
 
 
 def _references(connection: Connection) -> bool:

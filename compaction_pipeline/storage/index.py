@@ -69,7 +69,7 @@ class SqlIndexStore(SqlStore):
             statement = upsert(connection, schema.node)
             statement = statement.on_conflict_do_update(
                 index_elements=["identity"],
-                set_={name: statement.excluded[name] for name in ("metrics", "changed_snapshot_id", "small_since")},
+                set_={name: statement.excluded[name] for name in ("metrics", "changed_snapshot_id", "small_since", "overlap_depth")},
             )
             lock(connection, f"nodes {table}")
             note_change(connection, table)
@@ -111,6 +111,7 @@ def _node_row(table: TableIdentifier, node: MeasuredNode, now: datetime) -> dict
         "last_done": last_done_text({}),
         "changed_snapshot_id": node.changed_snapshot_id,
         "small_since": node.small_since,
+        "overlap_depth": node.overlap_depth,
     }
 
 

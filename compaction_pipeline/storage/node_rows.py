@@ -32,6 +32,7 @@ def node_state(row: StoredRow) -> NodeState:
         row.changed_snapshot_id,
         row.failing,
         row.small_since,
+        row.overlap_depth,
     )
 
 

@@ -128,6 +128,7 @@ node = _table(
     Column("changed_snapshot_id", BigInteger),
     Column("failing", Text),
     Column("small_since", Moment),
+    Column("overlap_depth", Integer),
     # Queries read the nodes of one table together.
     Index("compaction_node_identifier", "identifier"),
 )
@@ -197,6 +198,8 @@ live_file = _table(
     Column("referenced_hash", BigInteger),
     # A hash of the whole entry except its manifest. It is NULL for files that were indexed before this column existed.
     Column("entry_hash", BigInteger),
+    # The bounds of the sort columns of a data file. NULL for a table without a sort order, and for files that were indexed before.
+    Column("sort_bounds", Text),
     # A node is measured and planned by itself, so a query reads only its files, not all files of the table. This index and the
     # next two hold both the node and a hash, so files that matter to several nodes are found in the indexes alone.
     Index("compaction_file_partition", "partition_id", "path_hash"),

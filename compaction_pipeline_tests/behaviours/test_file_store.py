@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.data_file import BoundedFile, Bounds, FileContent, LiveFile
 from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import PartitionValue, TableNode
 from compaction_pipeline.core.tables.ports.files import TouchedNode
@@ -229,3 +230,24 @@ def test_a_node_is_crossed_when_a_delete_of_another_names_its_file(stores: Store
     stores.files.apply(TABLE, [], listed("m2", position("q", of="b", day="1")))
     assert set(stores.files.named_from_elsewhere(TABLE)) == set(stores.files.named_from_elsewhere(TABLE, [of("1"), of("2")])) == {of("2")}
     assert not stores.files.named_from_elsewhere(TABLE, [of("1")])
+
+
+def test_the_bounds_of_sort_columns_are_those_with_which_a_data_file_was_added_last(stores: Stores) -> None:
+    def bounded(path: str, day: str, bounds: Mapping[int, Bounds | None]) -> BoundedFile:
+        return BoundedFile.of(data(path, day=day), bounds)
+
+    one, two = bounded("a", "1", {1: (3, 2**62), 2: ("ä", "ö")}), bounded("b", "1", {1: None, 2: (-0.5, 1e300)})
+    stores.files.apply(TABLE, [], listed("m1", one, two, data("c", day="2"), position("p", day="2")))
+    nodes = [one.node, data("c", day="2").node]
+    assert {node: sorted(found, key=str) for node, found in stores.files.sort_bounds(TABLE, nodes).items()} == {
+        nodes[0]: sorted([one.sort_bounds, two.sort_bounds], key=str),
+        nodes[1]: [None],
+    }
+    assert stores.files.sort_bounds(TABLE, nodes[1:]).keys() == {nodes[1]}
+    assert stores.files.sort_bounds(OTHER, nodes) == {}
+    # The index returns files without bounds, and a file that only gets other bounds is no other file.
+    assert all(type(file) is LiveFile for file in stores.files.files(TABLE))
+    stores.files.mark_measured(TABLE, nodes)
+    stores.files.apply(TABLE, ["m1"], listed("m2", bounded("a", "1", {1: (5, 6)}), two, data("c", day="2"), position("p", day="2")))
+    assert sorted(stores.files.sort_bounds(TABLE, nodes)[nodes[0]], key=str) == sorted([{1: (5, 6)}, two.sort_bounds], key=str)
+    assert stores.files.touched(TABLE) == {}

@@ -20,6 +20,8 @@ _DELTA_FILES = """{ assetNodes(assetKeys: [{path: ["delta_files"]}]) {
 _LAUNCHED = """{ runsOrError(filter: {pipelineName: "__ASSET_JOB"}, limit: 20) {
   ... on Runs { results { runId status tags { key value } stepStats { stepKey status } } } } }"""
 
+_FIGURES = """{ assetNodes(assetKeys: [{path: ["table_figures"]}]) { assetMaterializations(limit: 5) { metadataEntries { label } } } }"""
+
 _LOG = """query($run: ID!) { logsForRun(runId: $run, limit: 1000) {
   ... on EventConnection { events { ... on MessageEvent { message } } } } }"""
 
@@ -119,13 +121,26 @@ def test_the_health_score_of_a_table_is_shown_with_its_parts_and_sentences_and_p
     assert int(said[1]) == int(said[2]) + 60 < 100
     assert said[3].startswith("12 data files of ")
     assert f"cost {40 - int(said[2])} of 40 points; nothing to do: 'self-optimizing.enabled' is false" in said[3]
+    assert re.search(r"a MINOR would leave about \d+ points, a MAJOR \d+, a FULL \d+", said[3]), text
     page.get_by_text("scores_now", exact=True).scroll_into_view_if_needed()
     screenshot("health_scores")
+    # A point of `table_figures` comes every five minutes at most. The score of `returns` is in the first one, and in the next one too.
+    dagster.wait("two points of the scores", lambda: _points_of_scores(dagster) >= 2)
     page.goto("/assets/table_figures")
     expect(page.get_by_role("cell", name="of 100: ").first).to_be_visible()
     page.get_by_role("button", name="Plots").click()
-    expect(page.get_by_text("lake.shop.returns health_score_points").first).to_be_visible()
+    plotted = page.get_by_role("row").filter(has=page.get_by_text("lake.shop.returns health_score_points", exact=True)).last
+    plotted.scroll_into_view_if_needed()
+    expect(plotted.locator("canvas")).to_be_visible()
+    expect(page.get_by_text("lake.shop.scattered health_score_points").first).to_be_visible()
     screenshot("health_scores_over_time")
+
+
+def _points_of_scores(dagster: Deployment) -> int:
+    """How many points of `table_figures` have the score of `returns`."""
+    (node,) = dagster.query(_FIGURES)["assetNodes"]
+    labels = [[entry["label"] for entry in point["metadataEntries"]] for point in node["assetMaterializations"]]
+    return sum("lake.shop.returns health_score_points" in each for each in labels)
 
 
 def test_the_page_of_a_launch_says_what_happens_and_skips_nothing(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:

@@ -201,6 +201,7 @@ def table_value(item: TableOverview) -> dict[str, object]:
         "paused": item.paused,
         "snapshot": item.snapshot_id,
         "metadata": plain(item.metadata),
+        "overlap_depth": item.overlap_depth,
         "read_costs": item.read_costs,
         "nodes": item.nodes,
         # Nobody knows the figures of a table that was never read, so they are not 0.

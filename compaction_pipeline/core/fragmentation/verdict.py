@@ -163,10 +163,10 @@ def since_first_due(verdict: NodeVerdict, before: NodeState, now: datetime) -> N
 class NodeState:
     """What is stored about a node.
 
-    `key` is the key that the node was given (`NodeKeyStore`). A refresh writes `metrics`, `first_seen`, `changed_snapshot_id` and
-    `small_since`: the time since when the node has had enough small files for a MINOR, by the table's own history (None while it has
-    not). A plan writes `verdict` and `failing`, the reason why the node's last task failed (None when it did not). A commit writes
-    `last_done`, by type.
+    `key` is the key that the node was given (`NodeKeyStore`). A refresh writes `metrics`, `first_seen`, `changed_snapshot_id`,
+    `overlap_depth` (as in `MeasuredNode`) and `small_since`: the time since when the node has had enough small files for a MINOR, by the
+    table's own history (None while it has not). A plan writes `verdict` and `failing`, the reason why the node's last task failed (None
+    when it did not). A commit writes `last_done`, by type.
     """
 
     table: TableIdentifier
@@ -179,6 +179,7 @@ class NodeState:
     changed_snapshot_id: int | None = None
     failing: str | None = None
     small_since: datetime | None = None
+    overlap_depth: int | None = None
 
     @property
     def last_work(self) -> datetime | None:

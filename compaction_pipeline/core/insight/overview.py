@@ -23,6 +23,7 @@ from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, properties_or_defaults
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
 
 SHOWN = 20
@@ -61,6 +62,7 @@ class NodeOverview:
     last_done: Mapping[CompactionType, datetime] = field(default_factory=dict)
     changed_snapshot_id: int | None = None
     score: HealthScore = UNREAD
+    overlap_depth: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,9 @@ class TableOverview:
     table's files, and its figures say nothing. `is_held_back` is True for a table that is refused, that cannot be read, or whose
     last commit failed. `enabled` is False when a property of the table switches its compaction off. `due` counts the nodes for which
     a plan would make tasks now, or has made some that are not merged yet. `is_change_store` is True for the change store of a keyed table,
-    whose base store stands for both. `metadata` is None while nobody has read the table, and
-    `read_costs` says in a sentence what a reader gets through before it opens a file.
+    whose base store stands for both. `metadata` is None while nobody has read the table.
+    `overlap_depth` is how many data files of one node a look-up on the sort columns may open: of the worst node, and None when it is not
+    known of one, or when the table has no sort order. `read_costs` is the sentence about both.
     """
 
     table: TableIdentifier
@@ -94,6 +97,7 @@ class TableOverview:
     is_change_store: bool = False
     score: HealthScore = UNREAD
     metadata: MetadataFigures | None = None
+    overlap_depth: int | None = None
     read_costs: str | None = None
 
     @property
@@ -126,6 +130,7 @@ def _node_overview(node: NodeState, state: KnownTable, observe: bool, properties
         node.last_done,
         node.changed_snapshot_id,
         node_score(node.metrics, properties, node.verdict, health),
+        node.overlap_depth,
     )
 
 
@@ -138,6 +143,8 @@ def table_overview(
     """
     health = _table_health(state, catalog, nodes, tasks, overdue)
     is_read = bool(nodes) or state.index.last_read is not None
+    depths = [node.overlap_depth for node in nodes if node.overlap_depth is not None]
+    depth = max(depths) if depths and len(depths) == len(nodes) else None
     return TableOverview(
         table=state.table,
         nodes=len(nodes),
@@ -156,8 +163,17 @@ def table_overview(
         is_change_store=state.layout is not None and is_change_store(state.layout.properties),
         score=table_score(ScoredNode(node.node, node.metrics.data_bytes, node.score) for node in nodes) if is_read else UNREAD,
         metadata=state.index.metadata,
-        read_costs=state.index.metadata.text if state.index.metadata is not None else None,
+        overlap_depth=depth,
+        read_costs=_read_costs(state.index.metadata, depth),
     )
+
+
+def _read_costs(metadata: MetadataFigures | None, depth: int | None) -> str | None:
+    """What a reader gets through before it finds a row, as a sentence."""
+    if metadata is None or depth is None:
+        return None if metadata is None else metadata.text
+    files = count_text(depth, "data file")
+    return f"{metadata.text}; a look-up of one value of each sort column may open {files} of one partition"
 
 
 def _is_due(node: NodeOverview) -> bool:

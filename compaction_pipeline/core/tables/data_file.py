@@ -6,8 +6,9 @@ A file is live when the table's current snapshot lists it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from typing import Any
 
 from compaction_pipeline.core.tables.node import Partition, TableNode
 
@@ -54,6 +55,25 @@ class LiveFile:
     @property
     def is_data(self) -> bool:
         return self.content is FileContent.DATA
+
+
+Bounds = tuple[Any, Any]
+"""The lowest and the highest value of a column in a file. Of one column all are numbers, or all are texts that sort as the values do."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedFile(LiveFile):
+    """A live file of a table with a sort order, with the bounds of the sort columns by field id; None for a column without bounds.
+
+    The index keeps the bounds. The files that it returns are without them.
+    """
+
+    sort_bounds: Mapping[int, Bounds | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, file: LiveFile, bounds: Mapping[int, Bounds | None]) -> BoundedFile:
+        """The same file with these bounds."""
+        return cls(**{each.name: getattr(file, each.name) for each in fields(LiveFile)}, sort_bounds=bounds)
 
 
 NOT_TOLD = {"column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds", "split_offsets", "version"}

@@ -72,13 +72,15 @@ class NodeFigures:
 class MeasuredNode:
     """A node and its figures. `changed_snapshot_id` is the snapshot at which its files were last found to have changed.
 
-    `small_since` is when the node was first found to have enough small files for a MINOR; None when it has not enough.
+    `small_since` is when the node was first found to have enough small files for a MINOR; None when it has not enough. `overlap_depth` is
+    how many data files a look-up on the sort columns may open; None when the table has no sort order, or when it is not known.
     """
 
     node: TableNode
     metrics: NodeMetrics
     changed_snapshot_id: int | None
     small_since: datetime | None = None
+    overlap_depth: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

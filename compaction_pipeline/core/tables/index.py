@@ -186,8 +186,13 @@ class TableIndex:
 
 
 def measures_differ(known: TableLayout | None, now: TableLayout) -> bool:
-    """Return whether unchanged files must be counted again, because other sizes count as small now, or other deletes as global."""
-    return known is not None and (known.properties != now.properties or known.unpartitioned_spec_ids != now.unpartitioned_spec_ids)
+    """Return whether unchanged files must be counted again, because other sizes count as small now, other deletes as global, or other
+    columns as sorted."""
+    return known is not None and (
+        known.properties != now.properties
+        or known.unpartitioned_spec_ids != now.unpartitioned_spec_ids
+        or known.default_sort_order_id != now.default_sort_order_id
+    )
 
 
 def last_old_spec_delete(index: TableIndex, head: TableHead, added: Iterable[ManifestRef], now: datetime) -> datetime | None:

@@ -32,6 +32,12 @@ def order_of_full(layout: TableLayout) -> int:
     return layout.default_sort_order_id if fields and applies else UNSORTED
 
 
+def sort_columns(layout: TableLayout) -> tuple[int, ...]:
+    """Return the field ids of the columns of the order that a FULL gives to files, each once; none when it gives no order."""
+    text = layout.sort_orders.get(order_of_full(layout))
+    return tuple(dict.fromkeys(field["source-id"] for field in json.loads(text)["fields"])) if text is not None else ()
+
+
 def lacks_order(file: LiveFile, order_id: int) -> bool:
     """Return whether a file should be sorted by this order. A file without an order id was not sorted by its writer."""
     return order_id != UNSORTED and file.sort_order_id != order_id

@@ -7,9 +7,11 @@ table every node is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.metrics import measure, same_content
+from compaction_pipeline.core.fragmentation.overlap import overlap_depth
 from compaction_pipeline.core.fragmentation.small_since import small_since
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.ports import TableReader
@@ -21,6 +23,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports.files import FileStore, TouchedNode
 from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.tables.sort_order import sort_columns
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 
 MEASURED_FILES = 50_000
@@ -103,8 +106,17 @@ class MeasureNodes:
         # Another threshold changes the count of small files, but nothing that a reader of the node would see.
         moved = {node for node in changed if node not in known or node in others or not same_content(known[node].metrics, measured[node])}
         nodes = _figures(measured, known, moved, head.snapshot_id, properties, changed_at)
-        self._index.save_figures(head.table, nodes, self._clock())
+        depths = self._overlap_depths(head, measured)
+        self._index.save_figures(head.table, [replace(one, overlap_depth=depths.get(one.node)) for one in nodes], self._clock())
         return changed
+
+    def _overlap_depths(self, head: TableHead, measured: Mapping[TableNode, NodeMetrics]) -> Mapping[TableNode, int | None]:
+        """How many files of each node a look-up on the sort columns may open. Nothing is read of a table without a sort order."""
+        columns = sort_columns(head.layout)
+        batches = _batches({node: metrics.data_files for node, metrics in measured.items()}) if columns else ()
+        return {
+            node: overlap_depth(bounds, columns) for batch in batches for node, bounds in self._files.sort_bounds(head.table, batch).items()
+        }
 
 
 class MeasureKeyed:

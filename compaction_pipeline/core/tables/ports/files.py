@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.data_file import Bounds, LiveFile
 from compaction_pipeline.core.tables.figures import NodeFigures
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
+
+SortBounds = Mapping[int, Bounds | None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,9 @@ class FileStore(Protocol):
 
     def named_from_elsewhere(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Collection[TableNode]:
         """Return the nodes with a data file that a position delete of another node names; with `nodes`, only those of these."""
+
+    def sort_bounds(self, table: TableIdentifier, nodes: Collection[TableNode]) -> Mapping[TableNode, Sequence[SortBounds]]:
+        """Return of each data file of these nodes the bounds with which it was added (`BoundedFile`); None for one without them."""
 
     def named_by_others(self, table: TableIdentifier, paths: Sequence[str]) -> Collection[str]:
         """Return those of these paths that are live in the index of another table. Paths are compared as they are written."""

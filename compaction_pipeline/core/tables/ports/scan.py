@@ -37,7 +37,10 @@ class TableScan(Protocol):
         """
 
     def live_files(self, table: TableIdentifier, manifest: ManifestRef) -> Iterator[LiveFile]:
-        """Yield the live files of a manifest, which are those of its entries that are not DELETED."""
+        """Yield the live files of a manifest, which are those of its entries that are not DELETED.
+
+        Data files of a table with a sort order are `BoundedFile`s.
+        """
 
     def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
         """Return the live files of both stores of a keyed table, and the transactions that are open `now`.

@@ -1,4 +1,4 @@
-"""Consumers that read tables from snapshot to snapshot, each with the last snapshot that it has read."""
+"""Consumers that read tables from snapshot to snapshot, and figures that stand beside the health score."""
 
 from __future__ import annotations
 
@@ -20,3 +20,5 @@ def upgrade() -> None:
         sa.Column("value", sa.Text(), nullable=False),
     )
     op.add_column("compaction_table", sa.Column("metadata_figures", sa.Text()))
+    op.add_column("compaction_file", sa.Column("sort_bounds", sa.Text()))
+    op.add_column("compaction_node", sa.Column("overlap_depth", sa.Integer()))
