@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.avro.encoder import BinaryEncoder
@@ -19,12 +22,13 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.demo.row_delta import row_delta
-from compaction_pipeline.formats.avro import carry
 from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
 from compaction_pipeline.formats.avro.frames import read_frame, write_frame
 from compaction_pipeline.formats.avro.values import UnknownAvro
-from compaction_pipeline.iceberg.manifests import partitions
+from compaction_pipeline.iceberg.manifests import entries, partitions
+from compaction_pipeline.iceberg.manifests.entries import CarriedFile
 from compaction_pipeline.iceberg.manifests.lists import read_manifests
+from compaction_pipeline.iceberg.manifests.written_entries import FileCarrier
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import Lake
 
@@ -40,23 +44,39 @@ def test_a_double_as_a_partition_keeps_its_bytes(lake: Lake, number: float) -> N
     assert {repr(entry["data_file"]["partition"]) for entry in t.judged_entries()} == {repr({"name": number}), repr({"name": 1.5})}
 
 
-def test_an_entry_that_would_change_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("from_number", "said"), [(0, "would be written with another value of field id 100"), (1, "with other bytes")])
+def test_an_entry_that_would_change_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch, from_number: int, said: str) -> None:
+    # The first entry of each schema is compared field by field, and every one by its bytes.
+    numbers, real = count(), FileCarrier.carried
+
+    def changed(self: FileCarrier, file: Any) -> bytes:
+        content = real(self, file)
+        return content.replace(b".parquet", b".parquez") if next(numbers) >= from_number else content
+
+    _refused(lake, monkeypatch, lambda patch: patch.setattr(FileCarrier, "carried", changed), said)
+
+
+def test_an_entry_that_was_cut_wrongly_out_of_its_manifest_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The third entry has the last byte of the second one, so all bytes are still there, in their order.
+    numbers, real = count(), entries.CarriedFile
+
+    def cut(*values: Any) -> CarriedFile:
+        file, number = real(*values), next(numbers)
+        return file._replace(raw={1: file.raw[:-1], 2: b"\x00" + file.raw}.get(number, file.raw))
+
+    _refused(lake, monkeypatch, lambda patch: patch.setattr(entries, "CarriedFile", cut), "would be cut")
+
+
+def _refused(lake: Lake, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[pytest.MonkeyPatch], None], said: str) -> None:
     t = lake.table()
     first, second = t.ids(1), t.ids(2)
     row_delta(t.table, [t.data_file([{"id": 3, "name": "c"}]), t.data_file([{"id": 4, "name": "d"}])])
     merge = t.merge([first.path, second.path, max(t.paths(FileContent.DATA))])
     before = t.head()
     files = set(lake.folder.rglob("*.avro"))
-    real = carry._copy
-
-    def broken(content: bytes, start: int, end: int) -> bytes:
-        # This flips one bit in the last byte of every value that is longer than a number.
-        value = real(content, start, end)
-        return value if len(value) < 12 else value[:-1] + bytes([value[-1] ^ 1])
-
     with monkeypatch.context() as patch:
-        patch.setattr(carry, "_copy", broken)
-        with pytest.raises(TableRefused, match=r"would be written with another value of field id|cannot be written again"):
+        break_it(patch)
+        with pytest.raises(TableRefused, match=said):
             t.commit(merge)
     assert t.head().snapshot_id == before.snapshot_id
     assert set(lake.folder.rglob("*.avro")) == files

@@ -38,6 +38,8 @@ def carrier(source: AvroType, target: AvroType, defaults: Mapping[int, bytes] | 
     if null is None and target_null is None:
         return _plain_carrier(inner, wanted, defaults or {}, what)
     carry = None if "null" in (inner, wanted) else _plain_carrier(inner, wanted, defaults or {}, what)
+    if carry is _copy and null == target_null:
+        return _copy
     front = b"" if target_null is None else long_bytes(1 - target_null)
 
     def carried(content: bytes, start: int, end: int) -> bytes:
@@ -64,6 +66,12 @@ class RecordCarrier:
                 self._steps.append((places[number], one))
             else:
                 self._steps.append((-1, _always(_absent(kind, number, defaults or {}))))
+        copied = [(place, _copy) for place in range(len(source["fields"]))]
+        rest = self._steps[len(copied) :]
+        self.suffix: bytes | None = None
+        """What stands behind the bytes of a source record, when all of them are copied as they are; None when they are not."""
+        if self._steps[: len(copied)] == copied and all(place < 0 for place, _ in rest):
+            self.suffix = b"".join(carry(b"", 0, 0) for _, carry in rest)
 
     def fields(self, content: bytes, start: int = 0) -> list[bytes]:
         """The bytes of each field of the target, for the record that begins at `start`. Raises DamagedAvro if the bytes end before
@@ -74,7 +82,7 @@ class RecordCarrier:
         return [carry(content, places[place], places[place + 1]) if place >= 0 else carry(content, 0, 0) for place, carry in self._steps]
 
     def __call__(self, content: bytes, start: int, end: int) -> bytes:
-        return b"".join(self.fields(content, start))
+        return b"".join(self.fields(content, start)) if self.suffix is None else content[start:end] + self.suffix
 
 
 def _absent(kind: AvroType, number: int, defaults: Mapping[int, bytes]) -> bytes:
@@ -97,7 +105,8 @@ def _copy(content: bytes, start: int, end: int) -> bytes:
 def _plain_carrier(source: AvroType, target: AvroType, defaults: Mapping[int, bytes], what: str) -> Carry:
     name, wanted = type_name(source), type_name(target)
     if name == wanted == "record":
-        return RecordCarrier(source, target, defaults)
+        record = RecordCarrier(source, target, defaults)
+        return _copy if record.suffix == b"" else record
     _refuse_other_meaning(source, target, what)
     if _layout(source) == _layout(target):
         return _copy

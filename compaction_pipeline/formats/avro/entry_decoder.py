@@ -11,13 +11,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from compaction_pipeline.formats.avro.frames import read_frame
 from compaction_pipeline.formats.avro.values import (
     AvroType,
     DamagedAvro,
+    Skip,
     UnknownAvro,
+    in_turn,
     items,
     nullable,
     plain_schema,
@@ -27,7 +30,8 @@ from compaction_pipeline.formats.avro.values import (
     type_name,
 )
 
-_Read = Callable[[bytes, int], Any]
+_Read = Callable[[bytes, int, int], Any]
+_Value = Callable[[bytes, int], Any]
 
 _DATA_FILE = 2
 _PARTITION = 102
@@ -81,9 +85,10 @@ _FILE_SLOTS = {
 }
 """Field ids of the spec's manifest entry and data file, and the slots into which they are read."""
 
-_OF_COLUMNS = ("_bounds", "_counts")
-
 _REQUIRED = ("status", "path", "format", "record_count", "file_size_bytes")
+_OF_COLUMNS = ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
+_ONLY_PLANNED = ("format", *_OF_COLUMNS, "key_metadata", "equality_ids", "sort_order_id", "referenced_data_file")
+"""What a rewrite, which carries the bytes of `data_file`, does not ask for."""
 
 
 class ManifestDecoder:
@@ -146,15 +151,10 @@ class ManifestDecoder:
         """Every entry, DELETED ones included.
 
         `with_bounds` adds the column bounds, which name the paths of position deletes, and the counts of values and of NULLs. `whole` adds
-        the bytes of `data_file`.
+        the bytes of `data_file`, and leaves out what only plans ask for.
         """
-        slots, skips, reads = self._plan(with_bounds)
-        places = {name: place for place, name in enumerate(slots) if name is not None}
-        missing = [name for name in _REQUIRED if name not in places]
-        if missing:
-            raise UnknownAvro(f"its schema lacks {', '.join(missing)}, which the Iceberg specification requires")
-        chosen = [(places[name], reads[places[name]]) if name in places else (-1, _nothing) for name in DecodedEntry._fields[:-1]]
-        first, behind = self._file_places(slots)
+        left_out = _ONLY_PLANNED if whole else () if with_bounds else _OF_COLUMNS
+        skips, chosen, first, behind = _plan(self._frame.meta["avro.schema"], left_out)
         for records, block in self._frame.contents(self._content):
             position = 0
             for _ in range(records):
@@ -169,26 +169,34 @@ class ManifestDecoder:
             if position != len(block):
                 raise DamagedAvro(f"{records} entries end at byte {position} of a block of {len(block)}")
 
-    def _plan(self, with_bounds: bool) -> tuple[list[str | None], list[_Read], list[Callable[[bytes, int, int], Any]]]:
-        """The slot (None: skip it), the skip and the reader of each field, in the order of the file. The fields of `data_file` stand in its
-        place."""
-        wanted = _FILE_SLOTS if with_bounds else {key: name for key, name in _FILE_SLOTS.items() if not name.endswith(_OF_COLUMNS)}
-        slots: list[str | None] = []
-        skips: list[_Read] = []
-        reads: list[Callable[[bytes, int, int], Any]] = []
-        for field in self.schema["fields"]:
-            inner = self.data_file_type["fields"] if field.get("field-id") == _DATA_FILE else None
-            for each, names in [(field, _ENTRY_SLOTS)] if inner is None else [(each, wanted) for each in inner]:
-                name = names.get(each.get("field-id"))
-                slots.append(name)
-                skips.append(skipper(each["type"]))
-                reads.append(_sliced if name == "partition" else _reader(each["type"]) if name else _nothing)
-        return slots, skips, reads
 
-    def _file_places(self, slots: Sequence[str | None]) -> tuple[int, int]:
-        """Where `data_file` begins and ends, counted in fields."""
-        before = next(place for place, field in enumerate(self.schema["fields"]) if field.get("field-id") == _DATA_FILE)
-        return before, before + len(self.data_file_type["fields"])
+@lru_cache(maxsize=64)
+def _plan(schema: bytes, left_out: Sequence[str]) -> tuple[list[Skip], list[tuple[int, _Read]], int, int]:
+    """How entries of this schema are decoded, without the slots that are left out.
+
+    Returns the skips from one place in an entry to the next, for each slot but the last its place (-1: it has none) and its reader, and the
+    places where `data_file` begins and ends. Fields that no slot takes are skipped in one step with those beside them.
+    """
+    fields: list[tuple[str | None, AvroType]] = []
+    first = behind = 0
+    for field in _plain(schema)["fields"]:
+        if field.get("field-id") == _DATA_FILE:
+            first = len(fields)
+            fields += [(_FILE_SLOTS.get(each.get("field-id")), each["type"]) for each in field["type"]["fields"]]
+            behind = len(fields)
+        else:
+            fields.append((_ENTRY_SLOTS.get(field.get("field-id")), field["type"]))
+    places = {name: place for place, (name, _) in enumerate(fields) if name is not None and name not in left_out}
+    missing = [name for name in _REQUIRED if name not in places and name not in left_out]
+    if missing:
+        raise UnknownAvro(f"its schema lacks {', '.join(missing)}, which the Iceberg specification requires")
+    stops = sorted({0, first, behind, len(fields), *places.values(), *(place + 1 for place in places.values())})
+    skips = [in_turn([skipper(kind) for _, kind in fields[start:end]]) for start, end in pairwise(stops)]
+    chosen: list[tuple[int, _Read]] = [(-1, _nothing)] * (len(DecodedEntry._fields) - 1)
+    for slot, name in enumerate(DecodedEntry._fields[:-1]):
+        if name in places:
+            chosen[slot] = stops.index(places[name]), _sliced if name == "partition" else _reader(fields[places[name]][1])
+    return skips, chosen, stops.index(first), stops.index(behind)
 
 
 @lru_cache(maxsize=64)
@@ -220,7 +228,7 @@ def _sliced(content: bytes, start: int, end: int) -> bytes:
     return content[start:end]
 
 
-def _reader(kind: AvroType) -> Callable[[bytes, int, int], Any]:
+def _reader(kind: AvroType) -> _Read:
     """A function that reads a value: whole numbers, text, bytes, lists of numbers, maps of numbers, and optional ones of these."""
     inner, null = nullable(kind)
     read = _value(inner)
@@ -230,7 +238,7 @@ def _reader(kind: AvroType) -> Callable[[bytes, int, int], Any]:
     return lambda content, start, end: None if content[start] == is_null else read(content, start + 1)
 
 
-def _value(kind: AvroType) -> _Read:
+def _value(kind: AvroType) -> _Value:
     name = type_name(kind)
     if name in ("int", "long"):
         return _integer
@@ -255,7 +263,7 @@ def _text(content: bytes, position: int) -> str:
     return content[start : start + length].decode()
 
 
-def _numbers(kind: AvroType) -> _Read:
+def _numbers(kind: AvroType) -> _Value:
     # By the specification no item may be null. Some writers declare items as optional anyway, and Java reads that.
     element, null = nullable(kind["items"])
     if type_name(element) not in ("int", "long"):
@@ -272,7 +280,7 @@ def _numbers(kind: AvroType) -> _Read:
     return read
 
 
-def _pairs(kind: AvroType) -> _Read:
+def _pairs(kind: AvroType) -> _Value:
     fields = kind["items"]["fields"]
     key, value = (type_name(field["type"]) for field in fields) if len(fields) == 2 else ("", "")
     read_value: _Read | None = {"bytes": read_bytes, "long": _integer}.get(value)

@@ -175,16 +175,29 @@ def skipper(kind: AvroType) -> Skip:
     if name in ("bytes", "string"):
         return _skip_bytes
     if name in ("record", "error"):
-        return _skip_record([skipper(field["type"]) for field in kind["fields"]])
+        return in_turn([skipper(field["type"]) for field in kind["fields"]])
     if name == "array":
         return _skip_array(kind["items"])
     if name == "map":
-        return _skip_runs(_one_by_one(_skip_record([_skip_bytes, skipper(kind["values"])])))
+        return _skip_runs(_one_by_one(in_turn([_skip_bytes, skipper(kind["values"])])))
     size = {"null": 0, "boolean": 1, "float": 4, "double": 8}.get(name)
     size = int(kind["size"]) if name == "fixed" else size
     if size is None:
         raise UnknownAvro(f"its schema holds the type {name!r}, which this version does not read")
     return lambda content, position, size=size: position + size  # type: ignore[misc]
+
+
+def in_turn(skips: list[Skip]) -> Skip:
+    """A function that skips several values, one behind the other."""
+    if len(skips) == 1:
+        return skips[0]
+
+    def skip(content: bytes, position: int) -> int:
+        for each in skips:
+            position = each(content, position)
+        return position
+
+    return skip
 
 
 class RecordWalk:
@@ -266,31 +279,27 @@ def _skip_union(kinds: list[AvroType]) -> Skip:
     return skip
 
 
-def _skip_record(skips: list[Skip]) -> Skip:
-    def skip(content: bytes, position: int) -> int:
-        for each in skips:
-            position = each(content, position)
-        return position
-
-    return skip
-
-
 def _skip_array(kind: AvroType) -> Skip:
     inner = [field["type"] for field in kind["fields"]] if type_name(kind) == "record" else [kind]
     names = [type_name(each) for each in inner]
+    # Counts and bounds of columns are most of an entry, so their items are skipped at once.
     if all(name in ("int", "long") for name in names):
-        # Counts of columns are most of an entry, so a run of numbers is skipped at once.
-        return _skip_runs(_skip_integers(len(names)))
+        return _skip_runs(_skip_at_once(_INTEGER * len(names)), _INTEGER * len(names))
     if names == ["int", "bytes"]:
-        return _skip_runs(_skip_bounds)
+        return _skip_runs(_one_by_one(in_turn([_skip_integer, _skip_bytes])), _INTEGER + _SHORT_BYTES)
     return _skip_runs(_one_by_one(skipper(kind)))
 
 
-def _skip_runs(skip_items: SkipItems) -> Skip:
-    """Skip an array or a map. `skip_items` skips the items of a run."""
+def _skip_runs(skip_items: SkipItems, item: bytes | None = None) -> Skip:
+    """Skip an array or a map. `skip_items` skips the items of a run, and `item` is the expression of an item that is not very long."""
 
     def skip(content: bytes, position: int) -> int:
-        # Nearly every array ends with one zero byte, so that byte is not read as a number.
+        # Nearly every array is one run of fewer than 64 items, or has none.
+        first = content[position]
+        if item is not None and 0 < first < 0x80 and not first & 1:
+            found = _items(item, first >> 1, b"\x00")(content, position + 1)
+            if found is not None:
+                return found.end()
         while content[position]:
             count, position = read_long(content, position)
             if count == 0:
@@ -317,30 +326,21 @@ def _one_by_one(one: Skip) -> SkipItems:
     return skip
 
 
-def _skip_bounds(content: bytes, position: int, count: int) -> int:
-    """Skip items that are an integer and bytes each: the bounds of columns."""
-    for _ in range(count):
-        while content[position] > 0x7F:
-            position += 1
-        length = content[position + 1]
-        # Nearly every bound is shorter than 64 bytes, so one byte holds its length.
-        position = position + 2 + (length >> 1) if length < 0x80 and not length & 1 else _skip_bytes(content, position + 1)
-    return position
+_INTEGER = rb"[\x80-\xff]*[\x00-\x7f]"
+_SHORT_BYTES = b"(?:" + b"|".join(b"\\x%02x.{%d}" % (2 * size, size) for size in (8, 4, 16, *{*range(64)} - {8, 4, 16})) + b")"
+"""Bytes that are shorter than 64, so that one byte holds their length. Those of numbers stand first."""
+_AT_ONCE = 4096
 
 
-_INTEGERS_AT_ONCE = 4096
-
-
-def _skip_integers(of_item: int) -> SkipItems:
-    """Skip items that are `of_item` integers each."""
+def _skip_at_once(item: bytes) -> SkipItems:
+    """Skip items that are numbers."""
 
     def skip(content: bytes, position: int, count: int) -> int:
-        count *= of_item
         if count > len(content):
             raise DamagedAvro(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
         while count > 0:
-            step = min(count, _INTEGERS_AT_ONCE)
-            found = _wholes(step)(content, position)
+            step = min(count, _AT_ONCE)
+            found = _items(item, step)(content, position)
             if found is None:
                 raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")
             position = found.end()
@@ -351,5 +351,5 @@ def _skip_integers(of_item: int) -> SkipItems:
 
 
 @lru_cache(maxsize=256)
-def _wholes(count: int) -> Callable[..., re.Match[bytes] | None]:
-    return re.compile(rb"(?:[\x80-\xff]*[\x00-\x7f]){%d}" % count).match
+def _items(item: bytes, count: int, end: bytes = b"") -> Callable[..., re.Match[bytes] | None]:
+    return re.compile(b"(?:" + item + b"){%d}" % count + end, re.DOTALL).match

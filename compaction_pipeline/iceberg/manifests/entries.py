@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -64,8 +64,7 @@ CONTENTS: Mapping[FileContent, DataFileContent] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CarriedFile:
+class CarriedFile(NamedTuple):
     """A `data_file` of another manifest: its bytes, their type, and what a rewrite must know of it."""
 
     content: DataFileContent
@@ -246,17 +245,24 @@ class ManifestWriter:
         return self.write_parts(content, spec_id, entries)[0]
 
     def write_parts(
-        self, content: ManifestContent, spec_id: int, entries: list[ManifestEntry], target_bytes: int = 1, most: int = 1
+        self,
+        content: ManifestContent,
+        spec_id: int,
+        entries: list[ManifestEntry],
+        target_bytes: int = 1,
+        most: int = 1,
+        *,
+        are_read_back: bool = False,
     ) -> list[ManifestFile]:
         """Write manifests of about `target_bytes` each, with the entries in their order, but at most `most` manifests.
 
         All of them are about equally large, because the size of the entries is known before the first file is written. `entries` must not
-        be empty.
+        be empty. `are_read_back` says that the caller compares what storage gives back, by `EntryDigest`.
         """
         if not entries:
             raise ValueError(f"a manifest of {content.name} for spec {spec_id} would have no entries")
         struct = partition_struct(self._metadata, spec_id)
-        writer = EntryWriter(_avro_schema(self._metadata.format_version, struct), struct)
+        writer = EntryWriter(_avro_schema(self._metadata.format_version, struct), struct, are_read_back)
         # When several manifests may come of it, blocks are small enough to cut between them.
         records = _ENTRIES_PER_BLOCK if most == 1 else min(_ENTRIES_PER_BLOCK, len(entries) // (4 * most) + 1)
         blocks = [

@@ -1,21 +1,26 @@
 """Makes the bytes of manifest entries, and proves that they hold what they should.
 
-Entries of new files are encoded. Entries of other manifests keep their bytes. In both cases fastavro then reads the result, because it
-shares no code with the encoder. Its reading is compared with its reading of the source manifest's bytes, or with the values that were to be
-written. A difference ends the commit before anything is written.
+Entries of new files are encoded, and fastavro, which shares no code with the encoder, reads the result. Its reading is compared with the
+values that were to be written. Entries of other manifests keep their bytes. Where these are converted, fastavro's readings of both are
+compared. Where they are copied, the bytes are compared, another decoder must find the same ends, and fastavro reads one entry of each
+schema in each block. A difference ends the commit before anything is written.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import fastavro
+from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.manifest import ManifestEntry
+from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import CompactionError, TableRefused
 from compaction_pipeline.formats.avro.carry import RecordCarrier, encoded
@@ -34,15 +39,22 @@ v2 requires `content`, which v1 lacks: its files are data files. v1 requires `bl
 
 
 class EntryWriter:
-    """Turns the entries of one manifest into blocks. `schema` is the manifest's schema, and `partition` the partition type of its spec."""
+    """Turns the entries of one manifest into blocks. `schema` is the manifest's schema, and `partition` the partition type of its spec.
 
-    def __init__(self, schema: AvroType, partition: StructType) -> None:
-        self._schema = plain_schema(schema)
+    `are_read_back` says that the caller finds the entries in what storage gives back (`EntryDigest`), so that it need not be done here.
+    """
+
+    def __init__(self, schema: AvroType, partition: StructType, are_read_back: bool = False) -> None:
+        plain = plain_schema(schema)
+        *head, file = plain["fields"]
+        assert file["field-id"] == _DATA_FILE
+        self._head: AvroType = {**plain, "fields": head}
+        self._file: AvroType = file["type"]
         self._partition = partition
-        self._file = next(field["type"] for field in self._schema["fields"] if field["field-id"] == _DATA_FILE)
         self._sources: dict[int, _Source] = {}
-        # For fastavro a block is an array of entries, with their number before it and a zero behind it.
-        self._block = fastavro.parse_schema({"type": "array", "items": self._schema})
+        self._heads: dict[tuple[int | None, ...], bytes] = {}
+        self._heads_read, self._files_read = _several(self._head), _several(self._file)
+        self._skip = None if are_read_back else _skip_of(schema)
 
     def partition(self, file: Any) -> Sequence[Any]:
         """The partition values of a new or carried file, in the form of PyIceberg's statistics."""
@@ -58,22 +70,39 @@ class EntryWriter:
             raise
         except Exception as error:
             # A decoder may raise anything for bytes that are not Avro.
-            raise TableRefused(f"manifest entries cannot be written again: {error}; nothing was committed: please report it") from error
+            raise TableRefused(f"manifest entries cannot be written again: {error}; nothing was committed; please report it") from error
 
     def _proved(self, entries: Sequence[ManifestEntry]) -> bytes:
-        parts = []
+        parts: list[bytes] = []
+        groups: dict[_Source | None, list[tuple[Any, bytes]]] = defaultdict(list)
         for entry in entries:
-            source = self._source(entry.data_file)
-            for field in self._schema["fields"]:
-                number = field["field-id"]
-                if number == _DATA_FILE:
-                    file: Any = entry.data_file
-                    parts.append(encoded(self._file, self._plain(file)) if source is None else source.carried(file))
-                else:
-                    parts.append(encoded(field["type"], _of_entry(entry, number)))
-        block = b"".join(parts)
-        self._prove(block, entries)
-        return block
+            file: Any = entry.data_file
+            source = self._source(file)
+            content = encoded(self._file, self._plain(file)) if source is None else source.carried(file)
+            groups[source].append((file, content))
+            parts += (self._head_of(entry), content)
+        for source, files in groups.items():
+            if source is None or source.suffix is None:
+                self._prove(files, source)
+            else:
+                # Files of one schema are copied alike, so the first one shows that their bytes mean the same in both schemas.
+                self._prove(files[:1], source)
+                _prove_copies(files, source.suffix)
+                if self._skip is not None:
+                    _prove_ends(files, self._skip)
+        return b"".join(parts)
+
+    def _head_of(self, entry: ManifestEntry) -> bytes:
+        """The bytes of an entry before its `data_file`. Many entries have the same."""
+        said = (entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
+        head = self._heads.get(said)
+        if head is None:
+            values = dict(zip((0, 1, 3, 4), said, strict=True))
+            head = self._heads[said] = encoded(self._head, values)
+            (read,) = _read(self._heads_read, 1, head)
+            for number, value in _by_id(self._head, read).items():
+                _compare(entry.data_file, number, value, values[number])
+        return head
 
     def _source(self, file: Any) -> _Source | None:
         """How files of the same manifest are carried. None for a new file."""
@@ -99,42 +128,31 @@ class EntryWriter:
             values[number] = value
         return values
 
-    def _prove(self, block: bytes, entries: Sequence[ManifestEntry]) -> None:
-        written = _read(self._block, len(entries), block)
-        expected: list[dict[int, Any]] = []
-        for kind, group in groupby(entries, key=lambda entry: id(getattr(entry.data_file, "type", None))):
-            some = list(group)
-            source = self._sources.get(kind)
-            if source is None:
-                expected += [self._plain(entry.data_file) for entry in some]
-            else:
-                read = _read(source.block, len(some), b"".join(_raw(entry.data_file) for entry in some))
-                # An id that was inherited is written out, because the file is in another manifest now.
-                given = [source.row_id(entry.data_file) for entry in some]
-                expected += [{**_by_id(source.type, each), **ids} for each, ids in zip(read, given, strict=True)]
-        for entry, raw, wanted in zip(entries, written, expected, strict=True):
-            got = _by_id(self._schema, raw)
-            file = _by_id(self._file, got.pop(_DATA_FILE))
-            for number, value in got.items():
-                _compare(entry, number, value, _of_entry(entry, number))
-            for field in self._file["fields"]:
-                number = field["field-id"]
-                default = {134: 0, 105: _BLOCK_SIZE}.get(number)
-                was = wanted.get(number, default)
+    def _prove(self, files: Sequence[tuple[Any, bytes]], source: _Source | None) -> None:
+        """Prove with another decoder that these bytes say what the files of one manifest say, or new files."""
+        if source is None:
+            expected = [self._plain(file) for file, _ in files]
+        else:
+            read = _read(source.read, len(files), b"".join(file.raw for file, _ in files))
+            # An id that was inherited is written out, because the file is in another manifest now.
+            expected = [{**_by_id(source.type, each), **source.row_id(file)} for each, (file, _) in zip(read, files, strict=True)]
+        written = _read(self._files_read, len(files), b"".join(content for _, content in files))
+        for (file, _), raw, wanted in zip(files, written, expected, strict=True):
+            for number, value in _by_id(self._file, raw).items():
+                was = wanted.get(number, {134: 0, 105: _BLOCK_SIZE}.get(number))
                 if number == _PARTITION:
-                    self._compare_partitions(entry, file[number], was)
+                    self._compare_partitions(file, source, value, was)
                 else:
-                    _compare(entry, number, _pairs(file[number]), _pairs(was))
+                    _compare(file, number, _pairs(value), _pairs(was))
 
-    def _compare_partitions(self, entry: ManifestEntry, value: Mapping[str, Any], was: Any) -> None:
+    def _compare_partitions(self, file: Any, source: _Source | None, value: Mapping[str, Any], was: Any) -> None:
         kind = next(field["type"] for field in self._file["fields"] if field["field-id"] == _PARTITION)
-        source = self._source(entry.data_file)
         old = was if source is None else _by_id(source.partition_type, was) if source.partition_type else {}
         for field in kind["fields"]:
             number = field["field-id"]
             inner = nullable(field["type"])[0]
             decimal = isinstance(inner, Mapping) and inner.get("logical") == "decimal"
-            _compare(entry, number, _exact(value[field["name"]], decimal), _exact(old.get(number), decimal))
+            _compare(file, number, _exact(value[field["name"]], decimal), _exact(old.get(number), decimal))
 
 
 class FileCarrier:
@@ -142,10 +160,10 @@ class FileCarrier:
 
     def __init__(self, kind: AvroType, target: AvroType) -> None:
         self._carrier = RecordCarrier(kind, target, DEFAULTS)
-        # Manifests that were just written have this schema, so nothing of their files has to be found and copied.
-        self._same = kind == target
         places = [(place, field["type"]) for place, field in enumerate(target["fields"]) if field["field-id"] == FIRST_ROW_ID]
         self._row_id = places[0] if places else None
+        self.suffix = None if places else self._carrier.suffix
+        """What stands behind the bytes of each file when all of them are copied as they are; None when they are not."""
 
     def row_id(self, file: Any) -> dict[int, int | None]:
         """The first row id of a `CarriedFile` by its field id; nothing when the target has no row ids."""
@@ -153,16 +171,12 @@ class FileCarrier:
 
     def carried(self, file: Any) -> bytes:
         """The bytes of a `CarriedFile` in the target."""
+        if self._row_id is None:
+            return self._carrier(file.raw, 0, len(file.raw))
+        place, kind = self._row_id
         fields = self._carrier.fields(file.raw)
-        if self._row_id is not None:
-            place, kind = self._row_id
-            fields[place] = encoded(kind, file.first_row_id)
+        fields[place] = encoded(kind, file.first_row_id)
         return b"".join(fields)
-
-    def stored(self, file: Any) -> bytes:
-        """The same bytes, with the first row id as it stands in the source."""
-        raw: bytes = file.raw
-        return raw if self._same else b"".join(self._carrier.fields(raw))
 
 
 class _Source(FileCarrier):
@@ -173,7 +187,7 @@ class _Source(FileCarrier):
         self.type = kind
         self.partition_type = partition_type
         self.partitions = PartitionDecoder(partition_type, partition)
-        self.block = fastavro.parse_schema({"type": "array", "items": kind})
+        self.read = _several(kind)
 
 
 _PLACES = (134, 100, 101, 102, 103, 104, 108, 109, 110, 137, 125, 128, 131, 132, 135, 140, 143)
@@ -183,15 +197,16 @@ _KEYS = {108: 117, 109: 119, 110: 121, 137: 138, 125: 126, 128: 129}
 """The field ids of the keys of maps. The id of the values is one higher."""
 
 
-def _raw(file: Any) -> bytes:
-    raw: bytes = file.raw
-    return raw
+def _several(kind: AvroType) -> Any:
+    """For fastavro several values are an array, with their number before it and a zero behind it."""
+    return fastavro.parse_schema({"type": "array", "items": kind})
 
 
-def _of_entry(entry: ManifestEntry, number: int) -> int | None:
-    place = {0: 0, 1: 1, 3: 2, 4: 3}[number]
-    value: int | None = entry[place]
-    return int(value) if value is not None else None
+def _skip_of(schema: AvroType) -> Callable[[BinaryDecoder], None]:
+    """PyIceberg's function that skips the `data_file` of an entry. Its decoder is compiled, and shares no code with ours."""
+    file = AvroSchemaConversion().avro_to_iceberg(schema).find_field(_DATA_FILE).field_type
+    assert isinstance(file, StructType)
+    return construct_reader(Schema(*file.fields)).skip
 
 
 def _read(schema: Any, count: int, content: bytes) -> list[Any]:
@@ -217,9 +232,31 @@ def _exact(value: Any, decimal: bool) -> Any:
     return type(value).__name__, value
 
 
-def _compare(entry: ManifestEntry, number: int, value: Any, was: Any) -> None:
+def _prove_copies(files: Sequence[tuple[Any, bytes]], suffix: bytes) -> None:
+    for file, content in files:
+        if content != file.raw + suffix:
+            raise TableRefused(
+                f"the manifest entry of {file.file_path} would be written with other bytes: nothing was committed; please report it"
+            )
+
+
+def _prove_ends(files: Sequence[tuple[Any, bytes]], skip: Callable[[BinaryDecoder], None]) -> None:
+    """Prove that each of these files, whose bytes were copied, ends where another decoder finds its end."""
+    decoder = new_decoder(b"".join(content for _, content in files))
+    end = 0
+    for file, content in files:
+        end += len(content)
+        skip(decoder)
+        if decoder.tell() != end:
+            raise TableRefused(
+                f"the manifest entry of {file.file_path} would be cut: its {len(content)} bytes end at byte {end}, but another decoder "
+                f"finds their end at byte {decoder.tell()}: nothing was committed; please report it"
+            )
+
+
+def _compare(file: Any, number: int, value: Any, was: Any) -> None:
     if value != was:
         raise TableRefused(
-            f"the manifest entry of {entry.data_file.file_path} would be written with another value of field id {number} "
+            f"the manifest entry of {file.file_path} would be written with another value of field id {number} "
             f"({value!r} for {was!r}): nothing was committed; please report it"
         )

@@ -31,7 +31,7 @@ from compaction_pipeline.core.upkeep.manifests import (
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 from compaction_pipeline.iceberg.head_reader import HeadReader
-from compaction_pipeline.iceberg.manifests.entries import entry_of, read_entries
+from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.manifests.entry_digest import EntryDigest
 from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecoder
 from compaction_pipeline.iceberg.manifests.partition_statistics import partition_order
@@ -147,10 +147,12 @@ class _Made:
         ordered = _ordered(metadata, group.spec_id, [_existing(metadata, entry) for entry in entries])
         self.transaction.on_step("before-manifest")
         content = self.files[group.manifests[0].path].content
-        written = making.writer.write_parts(content, group.spec_id, ordered, self.rules.target_bytes, max(group.parts, 1))
+        written = making.writer.write_parts(
+            content, group.spec_id, ordered, self.rules.target_bytes, max(group.parts, 1), are_read_back=True
+        )
         self.transaction.on_step("after-manifest")
         for manifest in written:
-            after.add(read_entries(io, manifest), are_new=True)
+            after.add_stored(io, manifest)
         if before != after:
             raise TableRefused(
                 f"{before.count} live entries of {len(group.manifests)} manifests of {'.'.join(self.loaded.name())} would become "
@@ -167,13 +169,14 @@ def _refusal_of_format(loaded: Table) -> str | None:
 
 
 def _existing(metadata: TableMetadata, entry: ManifestEntry) -> ManifestEntry:
-    """The same entry as one that an earlier snapshot has added. Nothing of it may be inherited from its new manifest."""
+    """The entry, from now on one that an earlier snapshot has added. Nothing of it may be inherited from its new manifest."""
     if metadata.format_version > 1 and (entry.sequence_number is None or entry.snapshot_id is None):
         raise TableRefused(
             f"the entry of {entry.data_file.file_path} has no sequence number or no snapshot id, and inherits none: its manifest breaks "
             "the Iceberg specification"
         )
-    return entry_of(ManifestEntryStatus.EXISTING, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, entry.data_file)
+    entry.status = ManifestEntryStatus.EXISTING
+    return entry
 
 
 def _ordered(metadata: TableMetadata, spec_id: int, entries: list[ManifestEntry]) -> list[ManifestEntry]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitStateUnknownException
-from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
@@ -414,6 +414,10 @@ FAULTS: dict[str, Callable[[Sequence[ManifestEntry]], list[ManifestEntry]]] = {
         *entries[1:],
     ],
     "a file sequence number is another": lambda entries: [_changed(entries[0], file=99), *entries[1:]],
+    "an entry is called new": lambda entries: [
+        entry_of(ManifestEntryStatus.ADDED, *(entries[0][place] for place in range(1, 5))),
+        *entries[1:],
+    ],
     "a snapshot id is another": lambda entries: [_changed(entries[0], snapshot_id=99), *entries[1:]],
 }
 
@@ -422,18 +426,35 @@ FAULTS: dict[str, Callable[[Sequence[ManifestEntry]], list[ManifestEntry]]] = {
 def test_a_rewrite_that_would_change_an_entry_is_stopped_and_leaves_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    t = filled(lake)
-    t.delete_ids(0)
-    head, files = t.table.refresh().metadata_location, metadata_files(lake)
     real = ManifestWriter.write_parts
 
-    def broken(self: ManifestWriter, content: Any, spec_id: int, entries: list[ManifestEntry], *rest: int) -> list[ManifestFile]:
-        return real(self, content, spec_id, FAULTS[fault](entries), *rest)
+    def broken(self: ManifestWriter, content: Any, spec_id: int, entries: list[ManifestEntry], *rest: int, **others: Any) -> Any:
+        return real(self, content, spec_id, FAULTS[fault](entries), *rest, **others)
 
-    monkeypatch.setattr(ManifestWriter, "write_parts", broken)
+    stopped(filled(lake), lambda: monkeypatch.setattr(ManifestWriter, "write_parts", broken))
+
+
+def test_a_rewrite_of_entries_that_were_cut_wrongly_out_of_old_manifests_is_stopped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = written.CarriedFile
+
+    def cut(*values: Any) -> Any:
+        # The third entry has the last byte of the second one, so all bytes of the files are still there, in their order.
+        file = real(*values)
+        raws = {paths[1]: file.raw[:-1], paths[2]: b"\x00" + file.raw}
+        return file._replace(raw=raws.get(file.file_path, file.raw))
+
+    t = filled(lake)
+    paths = [one.path for one in sorted(t.files(), key=lambda one: one.data_sequence_number)]
+    stopped(t, lambda: monkeypatch.setattr(written, "CarriedFile", cut))
+
+
+def stopped(t: LakeTable, break_it: Callable[[], None]) -> None:
+    t.delete_ids(0)
+    head, files = t.table.refresh().metadata_location, metadata_files(t.lake)
+    break_it()
     with pytest.raises(TableRefused, match="nothing was committed; please report it"):
-        rewriter(lake).rewrite(t.identifier, "rewrite-1")
-    assert (t.table.refresh().metadata_location, metadata_files(lake)) == (head, files)
+        rewriter(t.lake).rewrite(t.identifier, "rewrite-1")
+    assert (t.table.refresh().metadata_location, metadata_files(t.lake)) == (head, files)
     assert t.live_ids() == [1, 2, 3]
 
 
