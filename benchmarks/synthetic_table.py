@@ -7,6 +7,7 @@ bounds of every column.
 from __future__ import annotations
 
 import io
+import json
 import random
 import struct
 import zlib
@@ -29,6 +30,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.keyed.creation import KeyedOptions
+from compaction_pipeline.formats.avro.frames import read_frame, write_frame
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.iceberg.keyed.create import create_stores
 from compaction_pipeline.iceberg.manifests.entries import ManifestWriter, data_file_of, entry_of
@@ -130,6 +132,45 @@ def append(table: Table, files: Iterator[Fake] | Sequence[Fake], *, parent_manif
             )
         )
     return table.refresh()
+
+
+def overwrite_often(catalog: SqlCatalog, table: Table, files: Sequence[Fake], snapshots: int) -> Table:
+    """Give an empty table this many snapshots at once, as if each commit had replaced all files by its own share of `files`.
+
+    Every snapshot has a list of its own, and some follow each other with the same manifest. Writing metadata after each commit would take
+    days.
+    """
+    lists = [_listed(table, manifest) for manifest in _new_manifests(table, files, 1, 1)]
+    said: list[dict[str, Any]] = []
+    for number in range(1, snapshots + 1):
+        header, blocks = lists[(number - 1) * len(lists) // snapshots]
+        path = f"{table.location()}/metadata/snap-{number}-0-{uuid4()}.avro"
+        with table.io.new_output(path).create() as stream:
+            stream.write(write_frame({**header, "snapshot-id": str(number), "sequence-number": str(number)}, blocks))
+        one = {"snapshot-id": number, "sequence-number": number, "timestamp-ms": table.metadata.last_updated_ms + number}
+        one |= {"manifest-list": path, "summary": {"operation": "overwrite"}, "schema-id": 0}
+        said.append(one | ({"parent-snapshot-id": number - 1} if number > 1 else {}))
+    log = [{"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in said]
+    newest = {"last-sequence-number": snapshots, "last-updated-ms": said[-1]["timestamp-ms"], "current-snapshot-id": snapshots}
+    refs = {MAIN_BRANCH: {"snapshot-id": snapshots, "type": "branch"}}
+    metadata = json.loads(table.metadata.model_dump_json()) | newest | {"snapshots": said, "snapshot-log": log, "refs": refs}
+    path = f"{table.location()}/metadata/00001-{uuid4()}.metadata.json"
+    with table.io.new_output(path).create() as stream:
+        stream.write(json.dumps(metadata).encode())
+    catalog.drop_table(table.name())
+    return catalog.register_table(table.name(), path)
+
+
+def _listed(table: Table, manifest: ManifestFile) -> tuple[dict[str, str], list[tuple[int, bytes]]]:
+    """The header and the blocks of a list that names this manifest."""
+    path = f"{table.location()}/metadata/{uuid4()}-template.avro"
+    with write_manifest_list(2, table.io.new_output(path), 1, None, 1, "gzip") as writer:
+        writer.add_manifests([manifest])
+    with table.io.new_input(path).open() as stream:
+        content = stream.read()
+    table.io.delete(path)
+    frame = read_frame(content)
+    return {key: value.decode() for key, value in frame.meta.items()}, list(frame.contents(content))
 
 
 def show_to_java(table: Table, warehouse: Path) -> str:

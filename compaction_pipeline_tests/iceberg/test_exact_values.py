@@ -56,15 +56,23 @@ def test_an_entry_that_would_change_ends_the_commit(lake: Lake, monkeypatch: pyt
     _refused(lake, monkeypatch, lambda patch: patch.setattr(FileCarrier, "carried", changed), said)
 
 
-def test_an_entry_that_was_cut_wrongly_out_of_its_manifest_ends_the_commit(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cut_wrongly(file: CarriedFile, number: int) -> CarriedFile:
     # The third entry has the last byte of the second one, so all bytes are still there, in their order.
+    return file._replace(raw={1: file.raw[:-1], 2: b"\x00" + file.raw}.get(number, file.raw))
+
+
+def _counted_wrongly(file: CarriedFile, number: int) -> CarriedFile:
+    return file._replace(record_count=file.record_count + (number == 1))
+
+
+@pytest.mark.parametrize(
+    ("misread", "said"), [(_cut_wrongly, "cannot be written again"), (_counted_wrongly, "another value of field id 103")]
+)
+def test_an_entry_that_was_misread_ends_the_commit(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, misread: Callable[[CarriedFile, int], CarriedFile], said: str
+) -> None:
     numbers, real = count(), entries.CarriedFile
-
-    def cut(*values: Any) -> CarriedFile:
-        file, number = real(*values), next(numbers)
-        return file._replace(raw={1: file.raw[:-1], 2: b"\x00" + file.raw}.get(number, file.raw))
-
-    _refused(lake, monkeypatch, lambda patch: patch.setattr(entries, "CarriedFile", cut), "would be cut")
+    _refused(lake, monkeypatch, lambda patch: patch.setattr(entries, "CarriedFile", lambda *of: misread(real(*of), next(numbers))), said)
 
 
 def _refused(lake: Lake, monkeypatch: pytest.MonkeyPatch, break_it: Callable[[pytest.MonkeyPatch], None], said: str) -> None:

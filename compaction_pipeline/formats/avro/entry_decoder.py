@@ -283,7 +283,7 @@ def _numbers(kind: AvroType) -> _Value:
 def _pairs(kind: AvroType) -> _Value:
     fields = kind["items"]["fields"]
     key, value = (type_name(field["type"]) for field in fields) if len(fields) == 2 else ("", "")
-    read_value: _Read | None = {"bytes": read_bytes, "long": _integer}.get(value)
+    read_value: _Value | None = {"bytes": read_bytes, "long": _integer}.get(value)
     if key != "int" or read_value is None:
         raise UnknownAvro("its schema has bounds or counts of columns that are no map of numbers, as the Iceberg specification wants them")
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from pyiceberg.io import FileIO
@@ -34,7 +35,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry, ManifestDecoder
-from compaction_pipeline.formats.avro.frames import frame_of, packed
+from compaction_pipeline.formats.avro.frames import frame_of, packed, read_frame
 from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, named_once, plain_schema
 from compaction_pipeline.iceberg.manifests.partition_statistics import PartitionStatistics
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct, schema_of_spec
@@ -218,8 +219,27 @@ class EntryCheck:
         statistics.summaries()
 
 
-_Block = tuple[list[ManifestEntry], bytes]
-"""Entries, and their bytes as they stand in a file."""
+class _Block(NamedTuple):
+    """Entries, their bytes as they stand in a file, and a hash of the bytes that were proved."""
+
+    entries: list[ManifestEntry]
+    packed: bytes
+    digest: bytes
+
+
+def _block(entries: list[ManifestEntry], content: bytes, codec: str) -> _Block:
+    return _Block(entries, packed(content, codec), blake2b(content).digest())
+
+
+@looked_at_twice
+def _check_read_back(io: FileIO, path: str, blocks: Sequence[_Block]) -> None:
+    """Raise StorageUnavailable unless storage gives back these blocks."""
+    with io.new_input(path).open() as stream:
+        content = stream.read()
+    with readable(f"manifest {path}, which was just written,"):
+        found = [(count, blake2b(block).digest()) for count, block in read_frame(content).contents(content)]
+    if found != [(len(block.entries), block.digest) for block in blocks]:
+        raise StorageUnavailable(f"manifest {path} was written, but storage gives back something else: nothing was committed; try again")
 
 
 class ManifestWriter:
@@ -252,35 +272,42 @@ class ManifestWriter:
         target_bytes: int = 1,
         most: int = 1,
         *,
-        are_read_back: bool = False,
+        read_back: Callable[[Sequence[ManifestEntry]], None] | None = None,
     ) -> list[ManifestFile]:
         """Write manifests of about `target_bytes` each, with the entries in their order, but at most `most` manifests.
 
         All of them are about equally large, because the size of the entries is known before the first file is written. `entries` must not
-        be empty. `are_read_back` says that the caller compares what storage gives back, by `EntryDigest`.
+        be empty. With `read_back`, storage must give back what was written, and `read_back` is then told the entries that are there.
         """
         if not entries:
             raise ValueError(f"a manifest of {content.name} for spec {spec_id} would have no entries")
         struct = partition_struct(self._metadata, spec_id)
-        writer = EntryWriter(_avro_schema(self._metadata.format_version, struct), struct, are_read_back)
+        writer = EntryWriter(_avro_schema(self._metadata.format_version, struct), struct)
         # When several manifests may come of it, blocks are small enough to cut between them.
         records = _ENTRIES_PER_BLOCK if most == 1 else min(_ENTRIES_PER_BLOCK, len(entries) // (4 * most) + 1)
         blocks = [
-            (each, packed(writer.block(each), self._compression))
+            _block(each, writer.block(each), self._compression)
             for each in (entries[start : start + records] for start in range(0, len(entries), records))
         ]
-        return [self._stored(content, spec_id, writer, part) for part in _cut(blocks, target_bytes, most)]
+        made = []
+        for part in _cut(blocks, target_bytes, most):
+            made.append(self._stored(content, spec_id, writer, part))
+            if read_back is not None:
+                _check_read_back(self._io, made[-1].manifest_path, part)
+                read_back([entry for block in part for entry in block.entries])
+        return made
 
     def _stored(self, content: ManifestContent, spec_id: int, writer: EntryWriter, blocks: Sequence[_Block]) -> ManifestFile:
         """Write one manifest of these blocks."""
         spec, struct = self._metadata.specs()[spec_id], partition_struct(self._metadata, spec_id)
         schema = json.dumps(_avro_schema(self._metadata.format_version, struct))
         path = self._new_path()
-        file = frame_of({**self._header(content, spec), "avro.schema": schema}, [(len(some), block) for some, block in blocks])
+        packs = [(len(block.entries), block.packed) for block in blocks]
+        file = frame_of({**self._header(content, spec), "avro.schema": schema}, packs)
         output = self._io.new_output(path)
         with output.create(overwrite=True) as stream:
             stream.write(file)
-        entries = [entry for some, _ in blocks for entry in some]
+        entries = [entry for block in blocks for entry in block.entries]
         return self._described(output.location, len(file), content, spec_id, struct, entries, writer)
 
     def _header(self, content: ManifestContent, spec: PartitionSpec) -> dict[str, str]:
@@ -338,15 +365,15 @@ class ManifestWriter:
 
 def _cut(blocks: Sequence[_Block], target_bytes: int, most: int) -> list[list[_Block]]:
     """Cut blocks into parts of about equal bytes. None is empty."""
-    total = sum(len(block) for _, block in blocks)
+    total = sum(len(block.packed) for block in blocks)
     count = max(1, min(most, -(-total // target_bytes)))
     parts: dict[int, list[_Block]] = {}
     before = 0
     for each in blocks:
         # A block belongs to the part in which its middle lies.
-        middle = before + len(each[1]) // 2
+        middle = before + len(each.packed) // 2
         parts.setdefault(middle * count // max(total, 1), []).append(each)
-        before += len(each[1])
+        before += len(each.packed)
     return list(parts.values())
 
 

@@ -2,8 +2,8 @@
 
 Entries of new files are encoded, and fastavro, which shares no code with the encoder, reads the result. Its reading is compared with the
 values that were to be written. Entries of other manifests keep their bytes. Where these are converted, fastavro's readings of both are
-compared. Where they are copied, the bytes are compared, another decoder must find the same ends, and fastavro reads one entry of each
-schema in each block. A difference ends the commit before anything is written.
+compared. Where they are copied, the bytes are compared, fastavro must find each file at the same place, and one entry of each schema in
+each block is compared field by field. A difference ends the commit before anything is written.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ from __future__ import annotations
 import io
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import fastavro
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
-from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.manifest import ManifestEntry
-from pyiceberg.schema import Schema
 from pyiceberg.types import StructType
-from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import CompactionError, TableRefused
 from compaction_pipeline.formats.avro.carry import RecordCarrier, encoded
@@ -30,6 +26,8 @@ from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecod
 _DATA_FILE = 2
 _PARTITION = 102
 FIRST_ROW_ID = 142
+_TOLD = {100: "file_path", 103: "record_count", 104: "file_size_in_bytes"}
+"""What both decoders must tell of a file that is copied, by field id."""
 _BLOCK_SIZE = 64 << 20
 DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
 """Defaults of two fields of a data file, by field id.
@@ -38,13 +36,18 @@ v2 requires `content`, which v1 lacks: its files are data files. v1 requires `bl
 """
 
 
+class _Part(NamedTuple):
+    """One entry that is to be written: its file, the bytes before its `data_file`, and those of its `data_file`."""
+
+    file: Any
+    head: bytes
+    content: bytes
+
+
 class EntryWriter:
-    """Turns the entries of one manifest into blocks. `schema` is the manifest's schema, and `partition` the partition type of its spec.
+    """Turns the entries of one manifest into blocks. `schema` is the manifest's schema, and `partition` the partition type of its spec."""
 
-    `are_read_back` says that the caller finds the entries in what storage gives back (`EntryDigest`), so that it need not be done here.
-    """
-
-    def __init__(self, schema: AvroType, partition: StructType, are_read_back: bool = False) -> None:
+    def __init__(self, schema: AvroType, partition: StructType) -> None:
         plain = plain_schema(schema)
         *head, file = plain["fields"]
         assert file["field-id"] == _DATA_FILE
@@ -54,7 +57,9 @@ class EntryWriter:
         self._sources: dict[int, _Source] = {}
         self._heads: dict[tuple[int | None, ...], bytes] = {}
         self._heads_read, self._files_read = _several(self._head), _several(self._file)
-        self._skip = None if are_read_back else _skip_of(schema)
+        told = {**self._file, "fields": [each for each in self._file["fields"] if each["field-id"] in _TOLD]}
+        self._told: AvroType = {**plain, "fields": [{**file, "type": told}]}
+        self._entries_read, self._told_read = _several(plain), _several(self._told)
 
     def partition(self, file: Any) -> Sequence[Any]:
         """The partition values of a new or carried file, in the form of PyIceberg's statistics."""
@@ -74,22 +79,21 @@ class EntryWriter:
 
     def _proved(self, entries: Sequence[ManifestEntry]) -> bytes:
         parts: list[bytes] = []
-        groups: dict[_Source | None, list[tuple[Any, bytes]]] = defaultdict(list)
+        groups: dict[_Source | None, list[_Part]] = defaultdict(list)
         for entry in entries:
             file: Any = entry.data_file
             source = self._source(file)
             content = encoded(self._file, self._plain(file)) if source is None else source.carried(file)
-            groups[source].append((file, content))
-            parts += (self._head_of(entry), content)
-        for source, files in groups.items():
+            part = _Part(file, self._head_of(entry), content)
+            groups[source].append(part)
+            parts += part[1:]
+        for source, some in groups.items():
             if source is None or source.suffix is None:
-                self._prove(files, source)
+                self._prove(some, source)
             else:
                 # Files of one schema are copied alike, so the first one shows that their bytes mean the same in both schemas.
-                self._prove(files[:1], source)
-                _prove_copies(files, source.suffix)
-                if self._skip is not None:
-                    _prove_ends(files, self._skip)
+                self._prove(some[:1], source)
+                self._prove_copies(some, source.suffix)
         return b"".join(parts)
 
     def _head_of(self, entry: ManifestEntry) -> bytes:
@@ -128,16 +132,30 @@ class EntryWriter:
             values[number] = value
         return values
 
-    def _prove(self, files: Sequence[tuple[Any, bytes]], source: _Source | None) -> None:
+    def _prove_copies(self, parts: Sequence[_Part], suffix: bytes) -> None:
+        """Prove that these files have the bytes of their sources, and that another decoder finds them at the same places."""
+        told = _read(self._entries_read, len(parts), b"".join(part.head + part.content for part in parts), self._told_read)
+        (field,) = self._told["fields"]
+        for (file, _, content), each in zip(parts, told, strict=True):
+            if content != file.raw + suffix:
+                raise TableRefused(
+                    f"the manifest entry of {file.file_path} would be written with other bytes: nothing was committed; please report it"
+                )
+            # An entry ends where the next one begins, and what is told of a file stands near its beginning.
+            for number, value in _by_id(field["type"], each[field["name"]]).items():
+                _compare(file, number, value, getattr(file, _TOLD[number]))
+
+    def _prove(self, parts: Sequence[_Part], source: _Source | None) -> None:
         """Prove with another decoder that these bytes say what the files of one manifest say, or new files."""
+        files = [part.file for part in parts]
         if source is None:
-            expected = [self._plain(file) for file, _ in files]
+            expected = [self._plain(file) for file in files]
         else:
-            read = _read(source.read, len(files), b"".join(file.raw for file, _ in files))
+            read = _read(source.read, len(files), b"".join(file.raw for file in files))
             # An id that was inherited is written out, because the file is in another manifest now.
-            expected = [{**_by_id(source.type, each), **source.row_id(file)} for each, (file, _) in zip(read, files, strict=True)]
-        written = _read(self._files_read, len(files), b"".join(content for _, content in files))
-        for (file, _), raw, wanted in zip(files, written, expected, strict=True):
+            expected = [{**_by_id(source.type, each), **source.row_id(file)} for each, file in zip(read, files, strict=True)]
+        written = _read(self._files_read, len(files), b"".join(part.content for part in parts))
+        for file, raw, wanted in zip(files, written, expected, strict=True):
             for number, value in _by_id(self._file, raw).items():
                 was = wanted.get(number, {134: 0, 105: _BLOCK_SIZE}.get(number))
                 if number == _PARTITION:
@@ -202,15 +220,12 @@ def _several(kind: AvroType) -> Any:
     return fastavro.parse_schema({"type": "array", "items": kind})
 
 
-def _skip_of(schema: AvroType) -> Callable[[BinaryDecoder], None]:
-    """PyIceberg's function that skips the `data_file` of an entry. Its decoder is compiled, and shares no code with ours."""
-    file = AvroSchemaConversion().avro_to_iceberg(schema).find_field(_DATA_FILE).field_type
-    assert isinstance(file, StructType)
-    return construct_reader(Schema(*file.fields)).skip
-
-
-def _read(schema: Any, count: int, content: bytes) -> list[Any]:
-    values: list[Any] = fastavro.schemaless_reader(io.BytesIO(long_bytes(count) + content + b"\x00"), schema, None)
+def _read(schema: Any, count: int, content: bytes, only: Any = None) -> list[Any]:
+    """All these values, or the fields of `only`. Raises ValueError if something stands behind them."""
+    stream = io.BytesIO(long_bytes(count) + content + b"\x00")
+    values: list[Any] = fastavro.schemaless_reader(stream, schema, only)
+    if len(values) != count or stream.read(1):
+        raise ValueError(f"{count} values end before their bytes do")
     return values
 
 
@@ -230,28 +245,6 @@ def _exact(value: Any, decimal: bool) -> Any:
     if decimal and isinstance(value, bytes):
         return int.from_bytes(value, "big", signed=True)
     return type(value).__name__, value
-
-
-def _prove_copies(files: Sequence[tuple[Any, bytes]], suffix: bytes) -> None:
-    for file, content in files:
-        if content != file.raw + suffix:
-            raise TableRefused(
-                f"the manifest entry of {file.file_path} would be written with other bytes: nothing was committed; please report it"
-            )
-
-
-def _prove_ends(files: Sequence[tuple[Any, bytes]], skip: Callable[[BinaryDecoder], None]) -> None:
-    """Prove that each of these files, whose bytes were copied, ends where another decoder finds its end."""
-    decoder = new_decoder(b"".join(content for _, content in files))
-    end = 0
-    for file, content in files:
-        end += len(content)
-        skip(decoder)
-        if decoder.tell() != end:
-            raise TableRefused(
-                f"the manifest entry of {file.file_path} would be cut: its {len(content)} bytes end at byte {end}, but another decoder "
-                f"finds their end at byte {decoder.tell()}: nothing was committed; please report it"
-            )
 
 
 def _compare(file: Any, number: int, value: Any, was: Any) -> None:

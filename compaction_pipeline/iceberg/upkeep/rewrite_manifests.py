@@ -139,20 +139,18 @@ class _Made:
         before, after = EntryDigest(metadata), EntryDigest(metadata)
         entries: list[ManifestEntry] = []
         for one in group.manifests:
-            live = read_entries(io, self.files[one.path])
+            live = [_existing(metadata, entry) for entry in read_entries(io, self.files[one.path])]
             before.add(live)
             entries += live
         if not entries:
             return [], 0
-        ordered = _ordered(metadata, group.spec_id, [_existing(metadata, entry) for entry in entries])
+        ordered = _ordered(metadata, group.spec_id, entries)
         self.transaction.on_step("before-manifest")
         content = self.files[group.manifests[0].path].content
         written = making.writer.write_parts(
-            content, group.spec_id, ordered, self.rules.target_bytes, max(group.parts, 1), are_read_back=True
+            content, group.spec_id, ordered, self.rules.target_bytes, max(group.parts, 1), read_back=after.add
         )
         self.transaction.on_step("after-manifest")
-        for manifest in written:
-            after.add_stored(io, manifest)
         if before != after:
             raise TableRefused(
                 f"{before.count} live entries of {len(group.manifests)} manifests of {'.'.join(self.loaded.name())} would become "

@@ -23,6 +23,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.commit_record import UpkeepOutcome
 from compaction_pipeline.core.upkeep.manifests import ManifestRules, decide_manifests
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.formats.avro.frames import packed
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.manifests import entries as written
@@ -448,11 +449,24 @@ def test_a_rewrite_of_entries_that_were_cut_wrongly_out_of_old_manifests_is_stop
     stopped(t, lambda: monkeypatch.setattr(written, "CarriedFile", cut))
 
 
-def stopped(t: LakeTable, break_it: Callable[[], None]) -> None:
+def test_a_rewrite_whose_manifests_storage_gives_back_otherwise_is_stopped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(content: bytes, codec: str) -> bytes:
+        return packed(content.replace(b".parquet", b".parquez"), codec)
+
+    t = filled(lake)
+    stopped(t, lambda: monkeypatch.setattr(written, "packed", other), StorageUnavailable, "storage gives back something else")
+
+
+def stopped(
+    t: LakeTable,
+    break_it: Callable[[], None],
+    error: type[Exception] = TableRefused,
+    said: str = "nothing was committed; please report it",
+) -> None:
     t.delete_ids(0)
     head, files = t.table.refresh().metadata_location, metadata_files(t.lake)
     break_it()
-    with pytest.raises(TableRefused, match="nothing was committed; please report it"):
+    with pytest.raises(error, match=said):
         rewriter(t.lake).rewrite(t.identifier, "rewrite-1")
     assert (t.table.refresh().metadata_location, metadata_files(t.lake)) == (head, files)
     assert t.live_ids() == [1, 2, 3]
