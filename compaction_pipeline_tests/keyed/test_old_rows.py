@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -182,3 +183,61 @@ def test_the_age_counts_from_the_newest_commit_of_a_writer_to_either_store(aging
     cutoff = aging.drop(now=NOW + timedelta(days=99)).rows.cutoff
     assert cutoff is not None
     assert cutoff.timestamp() * 1000 == pytest.approx(written - 10 * 86_400_000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_row_comes_back_whatever_else_happens_to_the_table(tmp_path: Path, seed: int) -> None:
+    """Writers, compactions whose merges were made before the drop, and drops, in any order."""
+    random, aging = Random(seed), Aging(tmp_path)
+    days = [OLDER, OLD, YOUNG]
+    rows: dict[tuple[int, date], Row] = {}
+    merged: list[Any] = []
+    for step in range(14):
+        act = random.choice(["write", "write", "write", "merge", "commit", "drop"])
+        if act == "write":
+            changes = []
+            for number in random.sample(range(8), 3):
+                day = random.choice(days)
+                known, new = rows.get((number, day)), row(number, day, f"v{step}")
+                if known is None:
+                    changes.append(("INSERT", new))
+                elif random.random() < 0.5:
+                    changes.append(("DELETE", known))
+                    del rows[number, day]
+                    continue
+                else:
+                    changes += [("UPDATE_BEFORE", known), ("UPDATE_AFTER", new)]
+                rows[number, day] = new
+            aging.write(*changes)
+        elif act == "merge":
+            merged = aging.compactions.merge(aging.compactions.plan(random.choice([CompactionType.MAJOR, CompactionType.FULL])))
+        elif act == "commit" and merged:
+            aging.compactions.commit(merged)
+            merged = []
+        elif act == "drop":
+            aging.drop()
+            rows = {key: one for key, one in rows.items() if key[1] == YOUNG}
+        aging.check(rows.values())
+
+
+@pytest.mark.parametrize("step", ["after-load", "after-validation", "after-manifest", "after-manifest-list", "before-swap", "after-swap"])
+def test_a_drop_that_is_killed_has_dropped_all_or_nothing_and_the_next_one_ends_it(aging: Aging, step: str) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(at: str) -> None:
+        if at == step:
+            raise Killed
+
+    rows = [row(1, OLD), row(2, OLDER), row(3, YOUNG)]
+    aging.insert(*rows)
+    aging.compactions.compact()
+    aging.write(("DELETE", rows[0]), ("INSERT", row(4, OLD)))
+    committer = IcebergUpkeepCommitter(aging.catalogs, lambda: NOW, on_step=kill, sleep=lambda seconds: None)
+    (target,) = committer.targets(TableIdentifier("lake", ("db",), "t"), UpkeepWork.OLD_ROWS)
+    with pytest.raises(Killed):
+        committer.commit(target, RecordId("killed"), {})
+    aging.check([row(3, YOUNG)] if step == "after-swap" else [rows[1], rows[2], row(4, OLD)])
+    aging.drop()
+    aging.check([row(3, YOUNG)])
+    assert committer.settle(target, RecordId("killed")).state is (CommitState.COMMITTED if step == "after-swap" else CommitState.NOTHING)
