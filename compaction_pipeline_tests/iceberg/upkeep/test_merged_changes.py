@@ -259,6 +259,19 @@ def test_an_overwrite_of_another_program_that_ends_after_its_timeout_is_refused(
         keyed.scanned()
 
 
+def test_after_a_rollback_of_the_change_store_the_mark_does_not_fall(keyed: Expiring) -> None:
+    keyed.insert(1)
+    first = keyed.change.refresh().current_snapshot()
+    assert first is not None
+    keyed.insert(2)
+    keyed.merge()
+    assert (keyed.expire_changes(), keyed.marks()) == (2, '{"":2}')
+    keyed.roll_back_changes(first.snapshot_id)
+    keyed.check([row(1), row(2)])
+    assert (keyed.expire_changes(), keyed.marks()) == (1, '{"":2}')
+    keyed.check([row(1), row(2)])
+
+
 def test_a_partition_is_the_same_whoever_writes_its_path(make: Callable[..., Expiring]) -> None:
     keyed = make(spec=BY_REGION)
     keyed.insert(1, region="l'été")
