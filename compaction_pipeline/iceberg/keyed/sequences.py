@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
@@ -30,6 +31,9 @@ from compaction_pipeline.formats.puffin import DamagedPuffin, blobs_of
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct, partition_types
 from compaction_pipeline.iceberg.second_look import looked_at_twice
+
+_READS_AT_ONCE = 16
+"""A base store may have thousands of snapshots, each with a small statistics file of its own, and storage answers after milliseconds."""
 
 
 def fields_of_spec(metadata: TableMetadata) -> tuple[PathField, ...]:
@@ -82,19 +86,24 @@ def read_all_sequences(name: str, metadata: TableMetadata, io: FileIO) -> Iterat
     Raises as `read_sequences`.
     """
     says: dict[int, Snapshot] = {}
-    known: set[int | None] = set()
+    first: dict[int | None, tuple[Snapshot, Snapshot | None]] = {}
     # A parent has a lower sequence number than its children.
     for snapshot in sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0):
         flagged = snapshot if _is_flagged(snapshot) else says.get(snapshot.parent_snapshot_id or 0)
         if flagged is not None:
             says[snapshot.snapshot_id] = flagged
-        number = flagged.snapshot_id if flagged is not None else None
-        if number not in known:
-            known.add(number)
-            if flagged is None:
-                yield snapshot, _by_spec(numbers_of_properties(metadata.properties), metadata)
-            else:
-                yield snapshot, numbers_at(name, metadata, flagged, io)
+        first.setdefault(flagged.snapshot_id if flagged is not None else None, (snapshot, flagged))
+
+    def read(snapshot: Snapshot, flagged: Snapshot | None) -> tuple[Snapshot, OptimizedSequences]:
+        if flagged is None:
+            return snapshot, _by_spec(numbers_of_properties(metadata.properties), metadata)
+        return snapshot, numbers_at(name, metadata, flagged, io)
+
+    pairs = list(first.values())
+    with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="sequences") as pool:
+        # The caller may stop, so no more is read than the threads read at once.
+        for start in range(0, len(pairs), _READS_AT_ONCE):
+            yield from pool.map(lambda pair: read(*pair), pairs[start : start + _READS_AT_ONCE])
 
 
 def read_expired(change: TableMetadata, base: TableMetadata) -> OptimizedSequences:

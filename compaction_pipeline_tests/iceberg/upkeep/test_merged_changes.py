@@ -18,6 +18,7 @@ from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.keyed import sequences
 from compaction_pipeline.iceberg.keyed.stores import load_stores
 from compaction_pipeline.iceberg.rewrite_files import CommitStep
 from compaction_pipeline_tests.iceberg.faulty_catalog import Faulty, silence_after
@@ -283,6 +284,24 @@ def test_a_partition_is_the_same_whoever_writes_its_path(make: Callable[..., Exp
     keyed.commit_base(sequences={"region=l'été": 0})
     with pytest.raises(TableRefused, match="changes up to 1 of partition"):
         keyed.scanned()
+
+
+def test_each_number_of_the_base_store_is_read_once_and_no_more_than_is_needed(keyed: Expiring, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed.append_base(0, [row(0)])
+    for number in range(1, 19):
+        keyed.commit_base(sequences={"": number})
+        # It has its numbers from the snapshot before.
+        keyed.commit_base()
+    read: list[str] = []
+    real = sequences.blobs_in
+    monkeypatch.setattr(sequences, "blobs_in", lambda io, path, kind: (read.append(path), real(io, path, kind))[1])
+    metadata = keyed.base.refresh().metadata
+    found = [each.of(()) for _, each in sequences.read_all_sequences("t", metadata, keyed.base.io)]
+    assert found == [None, *range(1, 19)]
+    assert len(read) == 18
+    read.clear()
+    next(sequences.read_all_sequences("t", metadata, keyed.base.io))
+    assert len(read) <= 16
 
 
 def test_a_reader_loads_the_change_store_first(keyed: Expiring) -> None:
