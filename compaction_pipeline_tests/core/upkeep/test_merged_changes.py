@@ -214,5 +214,5 @@ def test_the_reason_names_the_snapshot_that_needs_the_rest() -> None:
 @pytest.mark.parametrize("now", [{}, {EU: 4}, {US: 9}])
 def test_a_base_store_below_what_has_left_is_refused(now: Mapping[Partition, int]) -> None:
     refuse_set_back("t", sequences({EU: 5}), sequences({EU: 5}))
-    with pytest.raises(TableRefused, match=r"changes up to 5 of partition 'region=eu' were in its base store.*Register the newer"):
+    with pytest.raises(TableRefused, match=r"changes up to 5 of partition 'region=eu' were in its base store.*Take the base"):
         refuse_set_back("t", sequences(now), sequences({EU: 5}))

@@ -119,8 +119,8 @@ def refuse_set_back(name: str, sequences: OptimizedSequences, expired: Optimized
                 raise TableRefused(
                     f"table {name}: changes up to {number} of partition {_in_words(key, gone.fields)!r} were in its base store, and have "
                     f"left its change store, but now the base store has those up to {'none' if now is None else now} only: rows would be "
-                    "missing, or come back. Register the newer metadata of the base store again. Or roll the change store back to a "
-                    f"snapshot that still has these changes, and remove its property '{EXPIRED_KEY}'"
+                    "missing, or come back. Take the base store to a snapshot that has them, or register its newer metadata again. Or roll "
+                    f"the change store back to a snapshot that still has them, and remove its property '{EXPIRED_KEY}'"
                 )
 
 
