@@ -52,7 +52,7 @@ def test_a_round_looks_at_a_table_again_when_a_consumer_has_read_on_or_is_gone_o
 
     def left_by_round() -> list[int]:
         house.pass_time(60)
-        services.expire_tables.expire()
+        services.upkeep_tables.run()
         return ids(table)
 
     services.keep_consumers.set(table.identifier, "a", every[0], days=9)
@@ -60,7 +60,7 @@ def test_a_round_looks_at_a_table_again_when_a_consumer_has_read_on_or_is_gone_o
     services.keep_consumers.set(table.identifier, "c", every[2], days=1)
     assert left_by_round() == every
     services.one_table.refresh(table.identifier)
-    assert services.expire_tables.due() == []
+    assert services.upkeep_tables.due() == []
     services.keep_consumers.set(table.identifier, "a", every[2], days=1)
     assert left_by_round() == every[1:]
     services.one_table.refresh(table.identifier)
@@ -150,5 +150,5 @@ def test_a_registration_is_forgotten_a_month_after_its_end(house: House) -> None
     house.services.keep_consumers.set(table.identifier, "etl", every[0], days=1)
     for days, count in ((30, 1), (2, 0)):
         house.pass_time(days * DAY)
-        house.services.expire_tables.expire()
+        house.services.upkeep_tables.run()
         assert len(house.services.keep_consumers.consumers()) == count

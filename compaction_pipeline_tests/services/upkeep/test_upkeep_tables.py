@@ -16,6 +16,7 @@ from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.rest_catalog import RestServer, status
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.upkeep.cleaning import local, roomy, stray
 from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, behind_rest, expire
 
 _ON = {"table_expire__enabled": "true"}
@@ -300,3 +301,25 @@ def test_old_rows_leave_tables_that_ask_for_it_also_when_nobody_writes(house: Ho
         lines.append([one.lines for one in house.services.upkeep_tables.run().done if one.work is UpkeepWork.OLD_ROWS])
     assert [bool(line and line[0]) for line in lines] == [False, False, True]
     assert (asks.live_ids(), other.live_ids()) == ([], [born])
+
+
+# ---- the other works -------------------------------------------------------------------------------------------------
+
+
+def test_orphan_files_go_by_themselves_after_two_looks_a_day_apart(house: House) -> None:
+    table = roomy(house, "t", clean_orphan_file__enabled="true")
+    ids, path = table.live_ids(), stray(table)
+    house.pass_time(9 * DAY)
+    said = []
+    for _ in range(4):
+        read(house, table)
+        said += [one for one in house.services.upkeep_tables.run().done if one.work is UpkeepWork.ORPHAN_FILES]
+        house.pass_time(13 * HOUR)
+    assert [line for one in said for line in one.lines] == ["lake.db.t: 1 orphan file deleted (5 B)"]
+    assert not local(path).exists()
+    assert table.live_ids() == ids
+
+
+def test_the_works_of_one_table_have_their_turns_in_one_round(house: House) -> None:
+    table = scattered(house, **_MANIFESTS, **_ON, clean_orphan_file__enabled="true", data_expire__enabled="true")
+    assert house.services.upkeep_tables.due() == [(table.identifier, work) for work in UpkeepWork if work is not UpkeepWork.CHANGE_FILES]
