@@ -177,7 +177,7 @@ class CleanOrphans:
         if refusal is not None:
             return (refusal,)
         looks = self._stores.look(table)
-        return tuple(why for look in looks for why in (self._why_not.of_store(table, look), look.keeps_files) if why is not None)
+        return tuple(why for look in looks for why in (self._why_not.of_store(table, look, looks), look.keeps_files) if why is not None)
 
     @contextmanager
     def _holding(self, table: TableIdentifier) -> Iterator[Renew]:

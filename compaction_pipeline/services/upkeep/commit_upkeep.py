@@ -31,7 +31,7 @@ from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.core.upkeep.work_done import WorkDone
 from compaction_pipeline.core.upkeep.works import WORK_IN_WORDS, UpkeepWork
-from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
+from compaction_pipeline.services.upkeep.why_not_commit import WhyNotCommit
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class CommitUpkeep:
     def __init__(
         self,
         catalogs: CatalogStore,
-        why_not: WhyNotChange,
+        why_not: WhyNotCommit,
         leases: HeldLeases,
         committer: UpkeepCommitter,
         memory: UpkeepStore,
@@ -105,11 +105,11 @@ class CommitUpkeep:
         return self._memory.commits(table, limit)
 
     def _in_stores(self, table: TableIdentifier, work: UpkeepWork, do: Callable[[UpkeepTarget], StoreDone]) -> Sequence[StoreDone]:
-        refusal = self._why_not.of_table(table)
-        if refusal is not None:
-            return (StoreDone(table, refusal=refusal),)
         done: list[StoreDone] = []
         try:
+            refusal = self._why_not.of_work(table, work)
+            if refusal is not None:
+                return (StoreDone(table, refusal=refusal),)
             targets = self._committer.targets(table, work)
         except TableRefused as error:
             return (StoreDone(table, refusal=str(error)),)
@@ -129,7 +129,7 @@ class CommitUpkeep:
         except CompactionError as error:
             self._end(record, UpkeepOutcome(CommitState.NOTHING, str(error)))
             raise
-        if outcome.is_nothing:
+        if outcome.is_nothing and not outcome.unanswered:
             self._memory.forget_commit(record.record_id)
             return StoreDone(target.store, outcome=outcome)
         return StoreDone(target.store, outcome=outcome, record=self._end(record, outcome))

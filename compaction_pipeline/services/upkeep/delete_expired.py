@@ -69,7 +69,7 @@ class DeleteExpired:
                 if self._others.is_known(record.table_uuid):
                     return record
                 return given_up(record, "another table has its name now", self._clock())
-            refusal = self._why_not.of_store(table, look)
+            refusal = self._why_not.of_store(table, look, looks)
             if refusal is not None:
                 return replace(record, reason=refusal)
             record = self._settled(replace(record, store=look.store), look)
@@ -103,7 +103,8 @@ class DeleteExpired:
     ) -> UpkeepRecord:
         if look.keeps_files is not None:
             return replace(record, status=UpkeepStatus.KEPT, reason=look.keeps_files)
-        stay = self._others.why_files_stay(table, look)
+        # Another registration of a base store needs files of the change store, too.
+        stay = next(filter(None, (self._others.why_files_stay(table, one) for one in looks)), None)
         if stay is not None:
             return replace(record, reason=stay)
         beside = [one for one in looks if one is not look]

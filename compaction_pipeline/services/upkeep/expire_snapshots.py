@@ -135,7 +135,7 @@ class ExpireSnapshots:
         return None if refusal is None else Expired(table, (ExpiredStore(table, refusal=refusal),))
 
     def _decided(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
-        refusal = self._why_not.of_store(table, look)
+        refusal = self._why_not.of_store(table, look, looks)
         if refusal is not None:
             return ExpiredStore(look.store, refusal=refusal)
         history = look.history.with_absences(self._why_not.seen_before(look).absent_at())

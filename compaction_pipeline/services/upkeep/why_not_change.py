@@ -22,8 +22,8 @@ from compaction_pipeline.core.work.merged import by_kind
 
 
 class WhyNotChange:
-    """The verb of_table says why a table may not be changed, of_store why nothing of it may expire. The verb held tells which snapshots
-    somebody needs.
+    """The verb of_table says why a table may not be changed, of_store why nothing of it may expire, and set_back whether its metadata is
+    older than what was seen. The verb held tells which snapshots somebody needs.
 
     They read the retention and what was seen before, and tell these too: retention and seen_before.
     """
@@ -55,16 +55,21 @@ class WhyNotChange:
             return f"commit {unsettled[0].record_id} may still land; the next tick, or `compaction-pipeline compact {table}`, finds out"
         return None
 
-    def of_store(self, table: TableIdentifier, look: StoreLook) -> str | None:
-        """Say why nothing of a store may expire or be deleted, as its metadata says; None when something may.
+    def of_store(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> str | None:
+        """Say why nothing of a store may expire or be deleted, as metadata says; None when something may. `looks` are all stores of the
+        table: when one was set back, it may need what the others have left behind.
 
         Raises ConfigError for a property that breaks its rule.
         """
-        return (
-            look.refusal
-            or why_nothing_expires(self.retention(table, look), look.location)
-            or self.seen_before(look).set_back(look.last_sequence_number, look.last_updated_ms)
-        )
+        return look.refusal or why_nothing_expires(self.retention(table, look), look.location) or self.set_back(looks)
+
+    def set_back(self, looks: Sequence[StoreLook]) -> str | None:
+        """Say which of these stores has older metadata than was seen of it; None when none has."""
+        for look in looks:
+            reason = self.seen_before(look).set_back(look.last_sequence_number, look.last_updated_ms)
+            if reason is not None:
+                return reason if len(looks) == 1 else f"of store {look.store}, {reason}"
+        return None
 
     def held(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> Iterator[tuple[int, Stay]]:
         """The snapshots of a store that somebody outside it needs, each with the reason. `looks` are all stores of the table."""

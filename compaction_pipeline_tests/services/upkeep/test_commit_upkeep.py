@@ -15,6 +15,7 @@ from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
 from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep, StoreDone
+from compaction_pipeline.services.upkeep.why_not_commit import WhyNotCommit
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.keyed.program import CHANGE_STORE, TABLE, Program
 from compaction_pipeline_tests.services.house import House
@@ -32,10 +33,9 @@ def scattered(house: House) -> LakeTable:
 
 def use_case(house: House, on_step: Callable[[str], None] = lambda step: None) -> CommitUpkeep:
     services, stores = house.services, house.services.stores
+    why_not = WhyNotCommit(services._snapshot_stores, services._why_not_change, services._other_tables)
     committer = IcebergUpkeepCommitter(services.catalogs, services.clock, on_step=on_step, sleep=lambda seconds: None)
-    return CommitUpkeep(
-        stores.catalogs, services._why_not_change, services._leases, committer, stores.upkeep, lambda: next(_ids), services.late
-    )
+    return CommitUpkeep(stores.catalogs, why_not, services._leases, committer, stores.upkeep, lambda: next(_ids), services.late)
 
 
 _ids = (f"upkeep-{number}" for number in range(1_000_000))

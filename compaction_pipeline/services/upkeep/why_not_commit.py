@@ -1,0 +1,30 @@
+"""Tells why a work of upkeep may not commit to a table now."""
+
+from __future__ import annotations
+
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
+from compaction_pipeline.core.upkeep.works import UpkeepWork
+from compaction_pipeline.services.upkeep.other_tables import OtherTables
+from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
+
+
+class WhyNotCommit:
+    """One verb: of_work."""
+
+    def __init__(self, stores: SnapshotStores, why_not: WhyNotChange, others: OtherTables) -> None:
+        self._stores = stores
+        self._why_not = why_not
+        self._others = others
+
+    def of_work(self, table: TableIdentifier, work: UpkeepWork) -> str | None:
+        """Say why the work may not be done in a table; None when it may. Raises what a look at the table raises."""
+        refusal = self._why_not.of_table(table)
+        if refusal is not None:
+            return refusal
+        looks = self._stores.look(table)
+        refusal = self._why_not.set_back(looks)
+        if refusal is None and work is UpkeepWork.CHANGE_FILES:
+            # Another registration of the base store has the same change store, and may not have merged as far as this one.
+            refusal = next(filter(None, (self._others.why_files_stay(table, look) for look in looks)), None)
+        return refusal
