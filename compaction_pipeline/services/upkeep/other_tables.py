@@ -110,7 +110,7 @@ class OtherTables:
         if state is not None and state.refusal is None and place is not None and state.metadata_location == place and state.index.loaded:
             return Place(other, state.index.loaded.table_uuid, state.index.loaded.layout.location, metadata_location=place)
         now, asked = self._clock(), self._asked.get(other)
-        if asked is None or now - asked[0] >= _REMEMBERED:
+        if asked is None or now - asked[0] >= _REMEMBERED or not _may_be_at(asked[1], place):
             try:
                 head = self._scan.head(other)
                 asked = now, Place(other, head.table_uuid, head.layout.location, metadata_location=head.metadata_location)
@@ -118,6 +118,10 @@ class OtherTables:
                 asked = now, None
             self._asked[other] = asked
         return asked[1]
+
+
+def _may_be_at(known: Place | None, place: str | None) -> bool:
+    return place is None or (known is not None and known.metadata_location == place)
 
 
 def _is_one_place(one: str, other: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,9 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.core.upkeep.orphan_rules import OtherTable
+from compaction_pipeline.core.upkeep.orphan_rules import OtherTable, Standing
+from compaction_pipeline_tests.builders import task
+from compaction_pipeline_tests.core.upkeep.listings import standing
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.upkeep.cleaning import (
@@ -141,6 +144,20 @@ def test_what_was_read_of_other_tables_is_not_read_again(house: House, table: La
     house.pass_time(DAY)
     house.services.clean_orphans.look(table.identifier)
     assert read[3:] == ["other0"]
+    # Nobody else tells of a change that the index has not seen.
+    append(others[1], 8)
+    house.services.clean_orphans.look(table.identifier)
+    assert read[4:] == ["other1"]
+
+
+def test_a_table_that_imports_a_file_after_it_was_read_keeps_it_by_its_index(house: House, table: LakeTable) -> None:
+    path, other = copied(table), roomy(house, "other")
+    looked_at(house, table)
+    house.services.clean_orphans.look(table.identifier)
+    other.table.refresh()
+    other.table.add_files([path], check_duplicate_files=False)
+    house.services.one_table.refresh(other.identifier)
+    assert f"another table has 1 file(s) below the location, e.g. {path}" in refused(house, table)
 
 
 # ---- tables that lie there -------------------------------------------------------------------------------------------
@@ -151,7 +168,7 @@ def inside(table: LakeTable, name: str = "inside") -> LakeTable:
     location = f"{table.table.metadata.location}/{name}"
     properties = {"write.metadata.path": f"{table.table.metadata.location}-of-{name}"}
     made = table.lake.catalog.create_table(("db", name), table.table.schema(), location=location, properties=properties)
-    return LakeTable(table.lake, table.identifier.__class__("lake", ("db",), name), made)
+    return LakeTable(table.lake, replace(table.identifier, name=name), made)
 
 
 def test_a_table_that_vanished_counts_until_a_person_says_that_it_is_gone(house: House, table: LakeTable) -> None:
@@ -215,9 +232,19 @@ def test_former_names_and_places_of_the_table_itself_do_not_refuse(house: House,
     table.lake.catalog.rename_table(("db", "t"), ("db", "now"))
     house.services.explore_catalogs.explore()
     house.services.maintain_tables.maintain()
-    now = LakeTable(table.lake, table.identifier.__class__("lake", ("db",), "now"), table.lake.catalog.load_table(("db", "now")))
+    now = LakeTable(table.lake, replace(table.identifier, name="now"), table.lake.catalog.load_table(("db", "now")))
     looked_at(house, now)
     assert deleted(delete(house, now)) == [path]
+
+
+def test_files_of_tasks_that_the_table_had_under_a_former_name_stay(house: House, table: LakeTable) -> None:
+    house.services.one_table.refresh(table.identifier)
+    assert house.services._stores.tasks.insert([task("0123456789ab-00001", table=table.identifier)], (), house.now)
+    path = stray(table, name="ba9876543210-0123456789ab-00001-deadbeef-00001.parquet")
+    table.lake.catalog.rename_table(("db", "t"), ("db", "now"))
+    house.pass_time(9 * DAY)
+    found = house.services.clean_orphans.look(replace(table.identifier, name="now"))
+    assert standing(path, found) is Standing.OURS
 
 
 def test_a_table_that_is_dropped_with_its_files_and_made_anew_is_not_refused(house: House, table: LakeTable) -> None:
