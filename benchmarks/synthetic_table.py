@@ -102,7 +102,13 @@ def keyed_fakes(count: int, partitions: int, size_bytes: int, kind: str, seed: i
         yield replace(fake, path=f"data/day={fake.day}/{node}-{kind}-0-00000-{seed}-{number}-00001.parquet")
 
 
-def append(table: Table, files: Iterator[Fake] | Sequence[Fake], *, parent_manifests: bool = True) -> Table:
+def append(
+    table: Table,
+    files: Iterator[Fake] | Sequence[Fake],
+    *,
+    parent_manifests: bool = True,
+    per_manifest: int = ENTRIES_PER_MANIFEST,
+) -> Table:
     """Commit one APPEND snapshot with these files. As in a fast append, they get new manifests, and the old manifests stay.
 
     Without `parent_manifests` the snapshot has only these files, as if it had overwritten the table.
@@ -110,7 +116,8 @@ def append(table: Table, files: Iterator[Fake] | Sequence[Fake], *, parent_manif
     metadata = table.metadata
     parent = metadata.current_snapshot()
     snapshot_id, sequence = random.getrandbits(62), metadata.last_sequence_number + 1
-    manifests = [*_new_manifests(table, files, snapshot_id, sequence), *(parent.manifests(table.io) if parent and parent_manifests else ())]
+    new = _new_manifests(table, files, snapshot_id, sequence, per_manifest)
+    manifests = [*new, *(parent.manifests(table.io) if parent and parent_manifests else ())]
     path = f"{metadata.location}/metadata/snap-{snapshot_id}-0-{uuid4()}.avro"
     parent_id = parent.snapshot_id if parent else None
     with write_manifest_list(2, table.io.new_output(path), snapshot_id, parent_id, sequence, "gzip") as writer:
@@ -134,13 +141,13 @@ def append(table: Table, files: Iterator[Fake] | Sequence[Fake], *, parent_manif
     return table.refresh()
 
 
-def overwrite_often(catalog: SqlCatalog, table: Table, files: Sequence[Fake], snapshots: int) -> Table:
+def overwrite_often(catalog: SqlCatalog, table: Table, files: Sequence[Fake], snapshots: int, per_manifest: int) -> Table:
     """Give an empty table this many snapshots at once, as if each commit had replaced all files by its own share of `files`.
 
     Every snapshot has a list of its own, and some follow each other with the same manifest. Writing metadata after each commit would take
     days.
     """
-    lists = [_listed(table, manifest) for manifest in _new_manifests(table, files, 1, 1)]
+    lists = [_listed(table, manifest) for manifest in _new_manifests(table, files, 1, 1, per_manifest)]
     said: list[dict[str, Any]] = []
     for number in range(1, snapshots + 1):
         header, blocks = lists[(number - 1) * len(lists) // snapshots]
@@ -184,13 +191,15 @@ def show_to_java(table: Table, warehouse: Path) -> str:
     return f"db.{name}"
 
 
-def _new_manifests(table: Table, files: Iterator[Fake] | Sequence[Fake], snapshot_id: int, sequence: int) -> list[ManifestFile]:
+def _new_manifests(
+    table: Table, files: Iterator[Fake] | Sequence[Fake], snapshot_id: int, sequence: int, per_manifest: int
+) -> list[ManifestFile]:
     schema, header, described = _template(table, snapshot_id, sequence)
     manifests: list[ManifestFile] = []
     batch: list[Fake] = []
     for file in files:
         batch.append(file)
-        if len(batch) == ENTRIES_PER_MANIFEST:
+        if len(batch) == per_manifest:
             manifests.append(_written(table, batch, snapshot_id, sequence, schema, header, described))
             batch = []
     if batch:

@@ -2,29 +2,34 @@
 
     python benchmarks/upkeep.py --files 20000 --commits 40     # a first look
     python benchmarks/upkeep.py                                # 100,000 files in 100 commits
+    python benchmarks/upkeep.py --of manifests                 # 100,000 entries in 2,000 manifests, beside `rewrite_manifests`
+    python benchmarks/upkeep.py --absent --files 1000000 --commits 100 --rounds 1 --no-peer
+    python benchmarks/upkeep.py --absent --overwrites --commits 100000 --rounds 1 --no-peer     # 100,000 snapshots
 
 A table gets `--files` small files in `--commits` appends. Then one snapshot replaces nine of ten of these files by a few large ones, as a
 compaction does. All snapshots but the last expire, and the replaced files are deleted; each exists, and has one byte. Both sides begin with
 a copy of the same folder. Ours is one process that removes the snapshots and then deletes the files, imports and start included. The peer's
-Spark session is warm in `warm`, and started anew in `cold`. The last lines are `cold <peer's CPU / ours>` and `ratio <warm peer's CPU /
-ours>`.
+Spark session is warm in `warm`, and started anew in `cold`. With `--of manifests` one snapshot has all files, 50 to a manifest, and both
+sides rewrite the manifests. The last lines are `cold <peer's CPU / ours>` and `ratio <warm peer's CPU / ours>`.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 from measure import CATALOG, MB, Cost, load_average, measured, median, positive, spark_settings
 from opened_services import OpenedServices
-from synthetic_table import Fake, append, fakes, make_catalog, make_table, show_to_java
+from synthetic_table import Fake, append, fakes, make_catalog, make_table, overwrite_often, show_to_java
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.settings import Settings
@@ -40,10 +45,13 @@ def main() -> None:
     parser.add_argument("--commits", type=positive, default=100)
     parser.add_argument("--rounds", type=positive, default=3, help="counted rounds of the warm peer, and of ours")
     parser.add_argument("--no-peer", action="store_true", help="measure only our side")
-    parser.add_argument("--ours", type=Path, default=None, help="expire the table in this folder, and stop (a step of the benchmark)")
+    parser.add_argument("--of", choices=("expiry", "manifests"), default="expiry", help="what is measured")
+    parser.add_argument("--absent", action="store_true", help="no data file exists: millions of them would fill the disk")
+    parser.add_argument("--overwrites", action="store_true", help="each snapshot overwrites the one before, with ten files to a manifest")
+    parser.add_argument("--ours", type=Path, default=None, help="work on the table in this folder, and stop (a step of the benchmark)")
     arguments = parser.parse_args()
     if arguments.ours is not None:
-        _expire(arguments.ours)
+        (_expire if arguments.of == "expiry" else _rewrite)(arguments.ours)
         return
     with tempfile.TemporaryDirectory(prefix="upkeep-benchmark-") as name:
         _compare(Path(name), arguments)
@@ -51,33 +59,50 @@ def main() -> None:
 
 def _compare(folder: Path, arguments: Any) -> None:
     live, start = folder / "live", folder / "start"
-    name = _make(live, arguments.files, arguments.commits)
+    name = _make(live, arguments)
     live.rename(start)
-    print(f"{_count(start):,} files, {arguments.commits + 1} snapshots; {load_average()}", flush=True)
-    ours = median([_ours(live, start) for _ in range(arguments.rounds)])
+    print(f"{_count(start):,} files; {load_average()}", flush=True)
+    ours = median([_ours(live, start, arguments.of) for _ in range(arguments.rounds)])
     left = _count(live)
     print(f"ours: {left:,} files left", flush=True)
     if arguments.no_peer:
         print(f"ours {ours.cpu_seconds:.1f} CPU-s, {ours.peak_rss_bytes / MB:.0f} MB")
         return
-    cold, warm = _theirs(live, start, folder, name, arguments.rounds)
+    cold, warm = _theirs(live, start, _CALLS[arguments.of].format(name), name, arguments.rounds)
     # Their warehouse has the copies of metadata that show the table to Java.
     print(f"peer: {_count(live):,} files left", flush=True)
     print(f"cold {cold.cpu_seconds / ours.cpu_seconds:.2f}")
     print(f"{load_average()}\nratio {warm.cpu_seconds / ours.cpu_seconds:.2f}")
 
 
-def _make(folder: Path, files: int, commits: int) -> str:
+_CALLS = {
+    "expiry": f"CALL {CATALOG}.system.expire_snapshots(table => '{{}}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)",
+    "manifests": f"CALL {CATALOG}.system.rewrite_manifests(table => '{{}}')",
+}
+_PROPERTIES = {
+    "write.metadata.previous-versions-max": "1",
+    "history.expire.max-snapshot-age-ms": "0",
+    "compaction.expire.grace": "0s",
+}
+
+
+def _make(folder: Path, arguments: Any) -> str:
     """Make the table. Return its name in the catalog of the peer."""
-    table = make_table(make_catalog(folder), "t", **{"write.metadata.previous-versions-max": "1"})
-    made = list(fakes(files, _PARTITIONS, 1 << 20))
-    for number in range(commits):
-        append(table, made[number::commits])
-    replaced = len(made) * 9 // 10
-    merged = list(fakes(max(1, files // 1000), _PARTITIONS, 128 << 20, seed=2))
-    append(table, [*made[replaced:], *merged], parent_manifests=False)
-    root = Path(table.location().removeprefix("file://"))
-    _touch(root, [*made, *merged])
+    catalog = make_catalog(folder)
+    table = make_table(catalog, "t", **_PROPERTIES)
+    made = list(fakes(arguments.files, _PARTITIONS, 1 << 20))
+    if arguments.of == "manifests":
+        table = append(table, made, per_manifest=50)
+    elif arguments.overwrites:
+        table = overwrite_often(catalog, table, made, arguments.commits, per_manifest=10)
+    else:
+        for number in range(arguments.commits):
+            append(table, made[number :: arguments.commits])
+        merged = list(fakes(max(1, len(made) // 1000), _PARTITIONS, 128 << 20, seed=2))
+        append(table, [*made[len(made) * 9 // 10 :], *merged], parent_manifests=False)
+        made += merged
+    if not arguments.absent and arguments.of == "expiry":
+        _touch(Path(table.location().removeprefix("file://")), made)
     return show_to_java(table, folder / "warehouse")
 
 
@@ -88,33 +113,42 @@ def _touch(root: Path, files: Sequence[Fake]) -> None:
         (root / file.path).write_bytes(b"x")
 
 
-def _ours(live: Path, start: Path) -> Cost:
+def _ours(live: Path, start: Path, of: str) -> Cost:
     _fresh(live, start)
     with measured() as cost:
-        subprocess.run([sys.executable, __file__, "--ours", str(live)], check=True)
+        subprocess.run([sys.executable, __file__, "--of", of, "--ours", str(live)], check=True)
     _print("ours", cost)
     return cost
 
 
 def _expire(folder: Path) -> None:
     now = [datetime.now(timezone.utc)]
-    services = OpenedServices(Settings(home=folder / "home"), clock=lambda: now[0])
-    catalog = make_catalog(folder)
-    services.stores.catalogs.add(CatalogEntry("bench", dict(catalog.properties)))
-    table = catalog.load_table(("db", "t"))
-    with table.transaction() as transaction:
-        transaction.set_properties({"history.expire.max-snapshot-age-ms": "0", "compaction.expire.grace": "0s"})
+    services = _services(folder, lambda: now[0])
     for _ in range(2):
         now[0] += timedelta(days=1)
+        began = time.process_time()
         expired = services.expire_snapshots.expire(_TABLE)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB
+        print(f"a run took {time.process_time() - began:.1f} CPU-s; peak of its process {peak:.0f} MB", flush=True)
     (record,) = expired.earlier
     print(record.summary, flush=True)
     services.close()
 
 
-def _theirs(live: Path, start: Path, folder: Path, name: str, rounds: int) -> tuple[Cost, Cost]:
+def _rewrite(folder: Path) -> None:
+    services = _services(folder, lambda: datetime.now(timezone.utc))
+    print(services.rewrite_manifests.rewrite(_TABLE), flush=True)
+    services.close()
+
+
+def _services(folder: Path, clock: Callable[[], datetime]) -> OpenedServices:
+    services = OpenedServices(Settings(home=folder / "home"), clock=clock)
+    services.stores.catalogs.add(CatalogEntry("bench", dict(make_catalog(folder).properties)))
+    return services
+
+
+def _theirs(live: Path, start: Path, call: str, name: str, rounds: int) -> tuple[Cost, Cost]:
     costs = []
-    call = f"CALL {CATALOG}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
     _fresh(live, start)
     with measured() as cold:
         sessions = SparkSessions(spark_settings(live))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
@@ -152,13 +153,7 @@ def _decoded(content: bytes) -> list[ManifestFile]:
     frame = read_frame(content)
     if "avro.schema" not in frame.meta:
         raise ValueError("its header holds no schema")
-    schema = plain_schema(json.loads(frame.meta["avro.schema"]))
-    names = _names(schema)
-    missing = [number for number in (500, 501, 502) if number not in names]
-    if missing:
-        raise UnknownAvro(f"its schema lacks the field ids {missing}, which the Iceberg specification requires")
-    summary = _names(_items(schema, _PARTITIONS)) if _PARTITIONS in names else {}
-    block_schema = fastavro.parse_schema({"type": "array", "items": schema})
+    block_schema, names, summary = _schema(frame.meta["avro.schema"])
     manifests = []
     for records, block in frame.contents(content):
         # An empty array is only its final zero.
@@ -168,6 +163,21 @@ def _decoded(content: bytes) -> list[ManifestFile]:
             raise ValueError(f"a block says that it holds {records} manifests, but holds another number")
         manifests += [_manifest(each, names, summary) for each in read]
     return manifests
+
+
+@lru_cache(maxsize=64)
+def _schema(said: bytes) -> tuple[Any, Mapping[int, str], Mapping[int, str]]:
+    """fastavro's schema of a block of lists with this schema, and the names of the fields of a manifest and of a summary by their ids.
+
+    All lists of one writer have the same, and a table may have 100,000 of them.
+    """
+    schema = plain_schema(json.loads(said))
+    names = _names(schema)
+    missing = [number for number in (500, 501, 502) if number not in names]
+    if missing:
+        raise UnknownAvro(f"its schema lacks the field ids {missing}, which the Iceberg specification requires")
+    summary = _names(_items(schema, _PARTITIONS)) if _PARTITIONS in names else {}
+    return fastavro.parse_schema({"type": "array", "items": schema}), names, summary
 
 
 def _manifest(said: Mapping[str, Any], names: Mapping[int, str], summary: Mapping[int, str]) -> ManifestFile:
