@@ -77,7 +77,8 @@ def decide_merged_changes(
     A file whose snapshot has expired is old enough. Raises TableRefused for a name that cannot be.
     """
     before = now - ttl
-    old = [file for file in files.changes if history.committed_at.get(file.added_snapshot_id, before) <= before]
+    # A delete file of Iceberg's own is none of the change store's writers, and may be about files that stay.
+    old = [file for file in files.changes if file.is_data and history.committed_at.get(file.added_snapshot_id, before) <= before]
     copies, keys = Counter(file.path for file in files.changes), _keys(files)
     left: dict[Place, list[tuple[int, str, LiveFile]]] = defaultdict(list)
     for file in old:

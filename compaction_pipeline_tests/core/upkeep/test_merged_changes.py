@@ -190,6 +190,11 @@ def test_a_path_that_is_live_twice_stays() -> None:
     assert decided([change(3), change(3), change(4)], [{EU: 9}]) == {4}
 
 
+def test_a_delete_file_of_iceberg_stays() -> None:
+    foreign = replace(change(3), content=FileContent.POSITION_DELETES, path="other.parquet")
+    assert decided([foreign, change(4)], [{EU: 9}]) == {4}
+
+
 def test_partitions_that_share_a_path_stay() -> None:
     null, text = (PartitionValue("region", "string", None),), (PartitionValue("region", "string", "null"),)
     assert decided([change(3, partition=null)], [{null: 9}]) == {3}
