@@ -11,11 +11,16 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.typedef import Record
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli import render_upkeep
+from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.cli.conftest import SCHEMA, TABLE, Desk
+from compaction_pipeline_tests.reference_reader import reference_rows
 from compaction_pipeline_tests.rest_catalog import RestServer, done_but, rest_server, status
 
 NO_TABLE = "lake.shop.none"
@@ -128,7 +133,7 @@ def test_an_expire_without_an_answer_ends_with_5_and_the_next_run_settles_it(des
     assert record["status"] == "DONE"
 
 
-@pytest.mark.parametrize("command", ["expire", "changes", "rows", "manifests", "orphans"])
+@pytest.mark.parametrize("command", ["expire", "changes", "rows", "deletes", "manifests", "orphans"])
 def test_a_table_that_nobody_knows_ends_with_2(desk: Desk, command: str) -> None:
     desk.add_catalog()
     assert NO_TABLE in desk.json("maintain", command, NO_TABLE, code=2)["error"]
@@ -270,6 +275,48 @@ def test_rows_of_a_table_that_does_not_say_what_is_old_stay_and_the_command_ends
         assert f"{TABLE}: old rows stay: " in said
         assert why in said
     assert len(desk.ids(table)) == 3
+
+
+# ---- maintain deletes ------------------------------------------------------------------------------------------------
+
+
+def test_deletes_of_a_large_file_become_one_and_dangling_ones_go_while_other_partitions_stay(desk: Desk) -> None:
+    # Each data file is a large one.
+    table = desk.table(files=1, buckets=(0, 1), **{"self-optimizing.target-size": "1000"})
+    rows = pa.table({"id": pa.array(range(100, 105), pa.int64()), "bucket": pa.array([0] * 5, pa.int32())})
+    row_delta(table, [write_parquet_file(table, rows, content=FileContent.DATA, partition=Record(0), name="large")])
+    for number in (100, 101, 102):
+        desk.delete(table, 0, number)
+    desk.add_catalog()
+    files, ids = live(table), rows_of(table)
+    said = words(desk, "maintain", "deletes", TABLE, "--dry-run")
+    assert "dry run: nothing is done" in said
+    assert live(table) == files
+    assert desk.json("maintain", "deletes", TABLE)["delete_files_after"] == 1
+    assert rows_of(table) == ids == [0, 1, 103, 104]
+    (new,) = live(table) - files
+    assert files - live(table) == {one for one in files if "delete-" in one}
+    assert new.endswith(".parquet")
+    again = desk.json("maintain", "deletes", TABLE)
+    assert (again["tasks"], again["committed"]) == (0, 0)
+
+
+def test_deletes_of_a_table_without_any_leave_it_alone(desk: Desk) -> None:
+    table = desk.table(files=3)
+    desk.add_catalog()
+    files = live(table)
+    answer = desk.json("maintain", "deletes", TABLE)
+    assert (answer["tasks"], answer["committed"], live(table)) == (0, 0, files)
+
+
+def live(table: Table) -> set[str]:
+    """The names of the live files."""
+    files = table.refresh().inspect.files()["file_path"].to_pylist()
+    return {path.rsplit("/", 1)[-1] for path in files}
+
+
+def rows_of(table: Table) -> list[int]:
+    return sorted(row["id"] for row in reference_rows(table.refresh()))
 
 
 def figures(answer: Any) -> tuple[Any, ...]:

@@ -19,6 +19,8 @@ from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.interop.java import Java, Register
+from compaction_pipeline_tests.reference_reader import bag_difference
+from compaction_pipeline_tests.scenarios.java_reader import frame_rows
 from compaction_pipeline_tests.scenarios.soundness import faults
 
 pytestmark = pytest.mark.interop
@@ -142,13 +144,15 @@ def test_javas_strict_bounds_agree_and_the_rows_of_no_other_file_go(java: Java, 
     doubtful = {row["_file"] for row in before.values() if row["id"] < 30} if case.type in ("BIGINT", "STRING") else set()
     # To what a partition leaves open, NULL is less than every value.
     nulls = {row["_file"] for row in before.values() if row["is_old"] is None}
-    assert gone <= proved - nulls
-    assert proved - gone <= doubtful | nulls
+    # Java's strict metrics do not judge columns in structs.
+    if "." not in case.field:
+        assert gone <= proved - nulls
+        assert proved - gone <= doubtful | nulls, committer.look(target, {}).reason
     assert gone
     after = set(java.ids())
     assert after == {number for number, row in before.items() if row["_file"] not in gone}
     assert all(before[number]["is_old"] for number in before.keys() - after)
     assert faults(t.table.refresh()) == []
-    java.agrees(t)
-    if name == "timestamps by day":
+    assert not bag_difference(frame_rows(java.spark.sql(f"SELECT * FROM {java.name}.db.t")), t.rows())
+    if name == "by hour":
         java.goes_on(t)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 
@@ -112,11 +112,19 @@ def compact(
       compaction-pipeline compact lake.shop.orders --type full --dry-run --json
       compaction-pipeline compact lake.shop.orders --snapshot-property requested-by=nightly
     """
+
+    def request(session: Session, identifier: TableIdentifier) -> PlanRequest:
+        return replace(_request(session, identifier, kind, where), snapshot_properties=snapshot_properties(snapshot_property))
+
+    compact_as(context, table, request, dry_run)
+
+
+def compact_as(context: typer.Context, table: str, request: Callable[[Session, TableIdentifier], PlanRequest], dry_run: bool) -> None:
+    """Do what `request` makes of the table as it is now, or say it, and end with the exit code of what became of it."""
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
         try:
-            properties = snapshot_properties(snapshot_property)
-            answer, rendered = _compacted(session, identifier, kind, where, dry_run, properties)
+            answer, rendered = _compacted(session, identifier, request, dry_run)
         except CompactionError as error:
             if not session.output.as_json:
                 raise
@@ -130,15 +138,10 @@ def compact(
 
 
 def _compacted(
-    session: Session,
-    table: TableIdentifier,
-    kind: TypeChoice | None,
-    where: str | None,
-    dry_run: bool,
-    properties: Mapping[str, str],
+    session: Session, table: TableIdentifier, wish: Callable[[Session, TableIdentifier], PlanRequest], dry_run: bool
 ) -> tuple[CompactionAnswer, list[RenderableType]]:
     session.refresh(table, strict=True)
-    request = replace(_request(session, table, kind, where), snapshot_properties=properties)
+    request = wish(session, table)
     before = _before(session, table)
     if dry_run:
         made = session.services.one_table.explain(table, request)

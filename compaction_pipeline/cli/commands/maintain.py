@@ -1,10 +1,11 @@
-"""`maintain expire | changes | rows | manifests | orphans | list`: what tables no longer need, and what was done to them."""
+"""`maintain expire | changes | rows | deletes | manifests | orphans | list`: what tables no longer need, and what was done to them."""
 
 from __future__ import annotations
 
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.commands.compaction import compact_as
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.render_upkeep import (
     cleaned_lines,
@@ -17,12 +18,14 @@ from compaction_pipeline.cli.render_upkeep import (
 )
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
 from compaction_pipeline.core.upkeep.orphan_looks import Cleaned, OrphanDeletion
 from compaction_pipeline.core.upkeep.orphan_rules import ACCEPTED_SHARE
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.works import UpkeepWork
+from compaction_pipeline.core.work.kinds import CompactionType
 
 maintain = typer.Typer(
     no_args_is_help=True,
@@ -119,6 +122,25 @@ def rows(
 
 
 @maintain.command(epilog=GLOBAL_HELP)
+def deletes(
+    context: typer.Context,
+    table: str = typer.Argument(help=TABLE_HELP),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be done."),
+) -> None:
+    """Merge the delete files of a table, and drop those that apply to no row any more.
+
+    This is `compact --type minor` in those partitions that have delete files. A large data file gets one file of position deletes in place
+    of several, and of equality deletes. Small data files are merged, which applies their deletes.
+
+    Examples:
+
+      compaction-pipeline maintain deletes lake.shop.orders --dry-run
+      compaction-pipeline maintain deletes lake.shop.orders
+    """
+    compact_as(context, table, _of_deletes, dry_run)
+
+
+@maintain.command(epilog=GLOBAL_HELP)
 def manifests(
     context: typer.Context,
     table: str = typer.Argument(help=TABLE_HELP),
@@ -208,6 +230,15 @@ def list_(
             # It raises when nobody knows the table.
             session.services.read_tables.table(identifier)
         session.output.answer([plain(record) for record in found], upkeep_table(found) if found else "no records")
+
+
+def _of_deletes(session: Session, table: TableIdentifier) -> PlanRequest:
+    """The wish for a MINOR of each node with delete files. An equality delete without a partition may reach every node."""
+    detail = session.services.read_tables.table(table)
+    everywhere = detail.layout.unpartitioned_spec_ids if detail.layout is not None else frozenset()
+    found = {one.node: one.metrics for one in detail.nodes if one.metrics.delete_files}
+    is_global = any(metrics.equality_delete_files and node.spec_id in everywhere for node, metrics in found.items())
+    return PlanRequest((CompactionType.MINOR,), None if is_global else frozenset(found), force=True)
 
 
 def _commit(context: typer.Context, table: str, work: UpkeepWork, dry_run: bool) -> None:
