@@ -30,6 +30,13 @@ def _duration(text: str) -> timedelta:
     return int(found[1]) * unit if int(found[1]) <= NEVER / unit else NEVER
 
 
+def _with_unit(text: str) -> timedelta:
+    """Read a duration that has a unit. Amoro takes 90 for milliseconds, and who writes 90 for rows means days."""
+    if text.strip().isdigit():
+        raise ValueError(text)
+    return _duration(text)
+
+
 DURATION_RULE = "a whole number with one of the units ms, s, min, h and d, e.g. 720min"
 _DURATION = Rule(_duration, DURATION_RULE, lambda value: True)
 _MINUTES = Rule(lambda text: _duration(f"{int(text)}min"), "a whole number of minutes, at least 0", lambda value: True)
@@ -225,7 +232,7 @@ ROWS_PROPERTIES: tuple[Property, ...] = (
     Property(
         RETENTION_KEY,
         "retention",
-        Rule(_duration, f"{DURATION_RULE}; more than 0", lambda value: isinstance(value, timedelta) and value > timedelta(0)),
+        Rule(_with_unit, f"{DURATION_RULE}; more than 0", lambda value: isinstance(value, timedelta) and value > timedelta(0)),
         "none",
         "rows with an older time are old; without it no row is",
     ),
@@ -256,7 +263,7 @@ ROWS_PROPERTIES: tuple[Property, ...] = (
         "number_format",
         _one_of("TIMESTAMP_MS", "TIMESTAMP_S"),
         "TIMESTAMP_MS",
-        "whether a long column counts milliseconds or seconds since 1970; a number that would be a time before 1973-03-03 keeps its file",
+        "whether a long column counts milliseconds or seconds since 1970; a number that would be a time before 1980 keeps its file",
     ),
 )
 

@@ -50,3 +50,27 @@ def unit_text(pattern: str, at: datetime) -> bytes:
         else:
             written += f"{at.microsecond:06d}000"[: len(letters)]
     return written.encode()
+
+
+CUT_LENGTH = 16
+"""Iceberg's writers cut bounds of texts to so many letters, unless a property asks for another length."""
+
+
+def has_form(pattern: str, text: str, *, made_larger: bool = False) -> bool:
+    """Whether a text is written as the pattern says: digits where a unit stands, and the letters between them.
+
+    A text of CUT_LENGTH letters or more may be the beginning of one. With `made_larger` the last letter of a beginning may be one larger,
+    as in upper bounds. Raises as `pattern_parts`.
+    """
+    form = [letter for unit, letters in pattern_parts(pattern) for letter in (letters if unit is None else [None] * len(letters))]
+    is_cut = CUT_LENGTH <= len(text) < len(form)
+    if len(text) != len(form) and not is_cut:
+        return False
+    fits = [_fits(letter, wanted) for letter, wanted in zip(text, form, strict=False)]
+    if is_cut and made_larger and not fits[-1]:
+        fits[-1] = _fits(chr(ord(text[-1]) - 1), form[len(text) - 1]) if text[-1] != "\0" else False
+    return all(fits)
+
+
+def _fits(letter: str, wanted: str | None) -> bool:
+    return letter in "0123456789" if wanted is None else letter == wanted

@@ -116,10 +116,10 @@ def age_of(dated: DatedFile, old: OldValues, transforms: Transforms) -> Age:
 
 
 def _age_by_bounds(dated: DatedFile, old: OldValues) -> Age:
-    lower, upper = old.bound(dated.lower), old.bound(dated.upper)
+    lower, upper = old.bound(dated.lower, is_upper=False), old.bound(dated.upper, is_upper=True)
     if dated.nulls:
         return Age.NULLS
-    if any(bound is not None and not old.has(bound) for bound in (lower, upper)):
+    if any(bound is not None and bound >= old.below for bound in (lower, upper)):  # type: ignore[operator]
         return Age.YOUNGER
     if lower is None or upper is None or dated.nulls is None:
         return Age.UNTOLD

@@ -1,8 +1,9 @@
 """Tells which values of a column are old: which times lie so far back that their rows expire.
 
 A value is old only when its whole unit is over: a date when the day is over, a text like `2026-01` when the month is. Times without a zone,
-and texts, are in UTC. What is no time is never old: NULL, a text that does not sort among the texts of the pattern, and a whole number that
-means a time before 1973, because 0 often stands for "unknown", and seconds that are read as milliseconds would all lie in January 1970.
+and texts, are in UTC. What is no time is never old: NULL, a text that is not written as the pattern says, and anything that means a time
+before 1980. There, 0 and 1970-01-01 often stand for "unknown", and seconds that are read as milliseconds, and milliseconds as microseconds,
+all lie in the years before: Iceberg's `add_files` writes such bounds for Parquet files whose times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from datetime import datetime, timedelta, timezone
 from compaction_pipeline.core.tables.calendar import days_of, micros_of_moment
 from compaction_pipeline.core.tables.columns import BoundValue, Column, bound_value
 from compaction_pipeline.core.tables.node import PartitionValue
-from compaction_pipeline.core.tables.time_pattern import unit_text
+from compaction_pipeline.core.tables.time_pattern import has_form, unit_text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICRO, _DAY = timedelta(microseconds=1), timedelta(days=1)
 _MICROS_OF: Mapping[str, int] = {"TIMESTAMP_S": 1_000_000, "TIMESTAMP_MS": 1_000}
-_LEAST_MICROS = 10**14
-"""1973-03-03 09:46:40 UTC."""
+_FIRST = datetime(1980, 1, 1, tzinfo=timezone.utc)
+"""What means an earlier time means none. Twelve digits of a calendar, such as 202403311100, are milliseconds of the years before, too."""
 _TIMES = ("timestamp", "timestamptz")
 KINDS = ("date", *_TIMES, "long", "string")
 """The types that the column may have. Amoro has no dates, because Java's `Literal` has no number for them."""
@@ -28,24 +29,40 @@ KINDS = ("date", *_TIMES, "long", "string")
 
 @dataclass(frozen=True, slots=True)
 class OldValues:
-    """The old values of one column: those from `least` on (None: from the lowest) that are below `below`.
+    """The old values of one column: those from `least` on that are below `below`.
 
-    Values are as bounds hold them (`bound_value`): microseconds, days, whole numbers, and the bytes of texts. `by_transform` has, of each
-    transform of partitions that keeps the order of times, the value of the first moment that is not old.
+    Values are as bounds hold them (`bound_value`): microseconds, days, whole numbers, and the bytes of texts. Texts are written in the
+    `pattern`. `by_transform` has, of each transform of partitions that keeps the order of times, the value of the first moment that is not
+    old.
     """
 
     column: Column
     below: BoundValue
-    least: BoundValue | None = None
+    least: BoundValue
+    pattern: str | None = None
     by_transform: Mapping[str, int] = field(default_factory=dict)
 
     def has(self, value: BoundValue | None) -> bool:
         """Whether a value is old; None stands for NULL."""
         # Values of one column compare with each other. mypy cannot know that.
-        return value is not None and (self.least is None or value >= self.least) and value < self.below  # type: ignore[operator]
+        return value is not None and self._is_time(value, made_larger=False) and value < self.below  # type: ignore[operator]
 
-    def bound(self, data: bytes | None) -> BoundValue | None:
-        """The value of a bound of the column; None when there is none, or when its bytes are no value."""
+    def bound(self, data: bytes | None, *, is_upper: bool) -> BoundValue | None:
+        """The value of a bound of the column; None when there is none, or when its bytes mean no time: it proves nothing then."""
+        value = self._bound(data)
+        return value if value is not None and self._is_time(value, made_larger=is_upper) else None
+
+    def _is_time(self, value: BoundValue, *, made_larger: bool) -> bool:
+        if self.pattern is not None and isinstance(value, bytes):
+            try:
+                text = value.decode()
+            except UnicodeDecodeError:
+                return False
+            if not has_form(self.pattern, text, made_larger=made_larger):
+                return False
+        return value >= self.least  # type: ignore[operator]
+
+    def _bound(self, data: bytes | None) -> BoundValue | None:
         if data is None:
             return None
         # Files from before an int became a long have bounds of four bytes.
@@ -91,12 +108,11 @@ def old_values(column: Column, cutoff: datetime, string_pattern: str, number_for
     micros, days = (at - _EPOCH) // _MICRO, (at - _EPOCH) // _DAY
     calendar = {"day": days, "month": (at.year - 1970) * 12 + at.month - 1, "year": at.year - 1970}
     if column.type == "string":
-        first = datetime.min.replace(tzinfo=timezone.utc)
-        return OldValues(column, unit_text(string_pattern, at), unit_text(string_pattern, first))
+        return OldValues(column, unit_text(string_pattern, at), unit_text(string_pattern, _FIRST), string_pattern)
     if column.type == "long":
         unit = _MICROS_OF[number_format]
         # The first number that is not before the cutoff.
-        return OldValues(column, -(-micros // unit), _LEAST_MICROS // unit)
+        return OldValues(column, -(-micros // unit), (_FIRST - _EPOCH) // _MICRO // unit)
     if column.type == "date":
-        return OldValues(column, days, by_transform=calendar)
-    return OldValues(column, micros, by_transform={**calendar, "hour": (at - _EPOCH) // timedelta(hours=1)})
+        return OldValues(column, days, (_FIRST - _EPOCH) // _DAY, by_transform=calendar)
+    return OldValues(column, micros, (_FIRST - _EPOCH) // _MICRO, by_transform={**calendar, "hour": (at - _EPOCH) // timedelta(hours=1)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -26,7 +27,22 @@ from compaction_pipeline.merging.single_values import single_value
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 CUTOFF = datetime(2024, 3, 15, 12, 30, 30, 500_000, tzinfo=timezone.utc)
 MICRO = timedelta(microseconds=1)
-NO_TIMES = ["", "-", "N/A", "null", "0000-00-00", "２０２３", "unknown"]
+FIRST = datetime(1980, 1, 1, tzinfo=timezone.utc)
+NO_TIMES = [
+    "",
+    "-",
+    "N/A",
+    "null",
+    "0000-00-00",
+    "２０２３",
+    "unknown",
+    "03/31/2024",
+    "1711882800000",
+    "12345",
+    "2024",
+    "2024-03-1",
+    "1999-12-31 x",
+]
 
 
 @dataclass(frozen=True)
@@ -53,9 +69,9 @@ class Kind:
             return False
         if self.strftime:
             start = datetime.strptime(value, self.strftime).replace(tzinfo=timezone.utc)
-            return start + self.unit <= cutoff
+            return start >= FIRST and start + self.unit <= cutoff
         start = EPOCH + value * self.unit
-        is_time = not isinstance(self.type, LongType) or start >= datetime(1973, 3, 3, 9, 46, 40, tzinfo=timezone.utc)
+        is_time = not isinstance(self.type, LongType) or start >= FIRST
         return is_time and (start + self.unit <= cutoff if isinstance(self.type, DateType) else start < cutoff)
 
     def old(self, cutoff: datetime) -> OldValues:
@@ -157,8 +173,9 @@ def test_a_file_goes_when_each_row_is_old_and_its_entry_says_everything(data: st
     dated, rows, fields = data.draw(dated_files(kind, whole=True))
     is_old = all(kind.is_old(row, cutoff) for row in rows)
     # A bound that was cut may lie in the time after the cutoff, or among texts that are no times.
-    bounds = [kind.old(cutoff).bound(one) for one in (dated.lower, dated.upper)]
-    if is_old and all(kind.old(cutoff).has(bound) for bound in bounds):
+    old = kind.old(cutoff)
+    bounds = [old.bound(dated.lower, is_upper=False), old.bound(dated.upper, is_upper=True)]
+    if is_old and all(bound is not None and bound < old.below for bound in bounds):  # type: ignore[operator]
         assert age_of(dated, kind.old(cutoff), {0: fields}) is Age.OLD
 
 
@@ -168,8 +185,10 @@ def test_a_value_is_old_when_everything_that_it_may_stand_for_lies_before_the_cu
 ) -> None:
     kind = KINDS[name]
     for value in data.draw(rows_of(kind)):
-        bound = None if value is None else kind.old(cutoff).bound(to_bytes(kind.type, value))
-        assert kind.old(cutoff).has(bound) is kind.is_old(value, cutoff)
+        bound = None if value is None else kind.old(cutoff).bound(to_bytes(kind.type, value), is_upper=False)
+        # What means a time before 1980 is no time, also when it may be one.
+        is_early = value is not None and not kind.strftime and EPOCH + value * kind.unit < FIRST
+        assert kind.old(cutoff).has(bound) is (kind.is_old(value, cutoff) and not is_early)
 
 
 @given(st.sampled_from(["timestamp", "timestamptz", "date"]), moments, moments, st.data())
@@ -186,7 +205,42 @@ def test_a_partition_is_old_when_it_ends_before_that_of_the_cutoff(name: str, at
 def test_a_text_that_is_no_time_keeps_its_file(first: str) -> None:
     lower, upper = sorted((first.encode(), b"2020-01-01"))
     file = DatedFile(LiveFile("a", FileContent.DATA, 0, (), 10, 2, 1), 2, 0, lower, upper)
-    assert age_of(file, KINDS["day"].old(CUTOFF), {}) is Age.YOUNGER
+    assert age_of(file, KINDS["day"].old(CUTOFF), {}) is Age.UNTOLD
+    identity = {0: {"text": "identity"}}
+    part = DatedFile(LiveFile("a", FileContent.DATA, 0, (PartitionValue("text", "string", first),), 10, 2, 1))
+    assert age_of(part, KINDS["day"].old(CUTOFF), identity) is Age.YOUNGER
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_upper", "is_time"),
+    [
+        ("yyyy-MM-dd", "2020-01-31", False, True),
+        ("yyyyMMdd", "2020-01-31", False, False),
+        ("yyyyMMdd", "20200131", True, True),
+        ("yyyy-MM-dd HH:mm:ss", "2020-01-31 10:59", False, True),
+        ("yyyy-MM-dd HH:mm:ss", "2020-01-31 10:5:", True, True),
+        ("yyyy-MM-dd HH:mm:ss", "2020-01-31 10:5:", False, False),
+        ("yyyy-MM-dd HH:mm:ss", "2020-01-31", False, False),
+        ("yyyy-MM-dd HH:mm:ss", "2020-01-31 10:59:00.5", False, False),
+        ("yyyy-MM-dd'T'HH:mm:ss", "2020-01-31T10;5", True, False),
+        ("yyyy-MM-dd", "1979-12-31", False, False),
+    ],
+)
+def test_a_bound_of_texts_proves_something_only_in_the_form_of_the_pattern(pattern: str, text: str, is_upper: bool, is_time: bool) -> None:
+    old = old_values(Column(1, "string"), CUTOFF, pattern, "")
+    assert (old.bound(text.encode(), is_upper=is_upper) is not None) is is_time
+
+
+@pytest.mark.parametrize("type_name", ["timestamp", "timestamptz"])
+def test_milliseconds_that_a_writer_took_for_microseconds_prove_nothing(type_name: str) -> None:
+    """Java's `add_files` writes such bounds for Parquet files with TIMESTAMP_MILLIS. The partition may tell how old the rows are."""
+    millis = [struct.pack("<q", (datetime(2024, 3, day, tzinfo=timezone.utc) - EPOCH) // timedelta(milliseconds=1)) for day in (13, 14)]
+    old = KINDS[type_name].old(CUTOFF)
+    file = DatedFile(LiveFile("a", FileContent.DATA, 0, (), 10, 2, 1), 2, 0, *millis)
+    assert age_of(file, old, {}) is Age.UNTOLD
+    for day, age in (("2024-03-13", Age.OLD), ("2024-03-16", Age.YOUNGER)):
+        dated_file = DatedFile(LiveFile("a", FileContent.DATA, 0, (PartitionValue("day", "date", day),), 10, 2, 1), 2, 0, *millis)
+        assert age_of(dated_file, old, {0: {"day": "day"}}) is age
 
 
 def dated(
@@ -291,14 +345,14 @@ def test_files_of_another_store_hold_back_their_partition_and_are_not_removed() 
 
 def test_a_bound_of_before_its_column_became_a_long_is_read() -> None:
     seconds = KINDS["s"].old(CUTOFF)
-    assert seconds.bound((1_600_000_000).to_bytes(4, "little")) == 1_600_000_000
-    assert seconds.bound(b"\1\2\3") is None
+    assert seconds.bound((1_600_000_000).to_bytes(4, "little"), is_upper=False) == 1_600_000_000
+    assert seconds.bound(b"\1\2\3", is_upper=False) is None
 
 
 @pytest.mark.parametrize("edge", [-(2**63), 2**63 - 1])
 def test_values_at_the_ends_of_their_type_are_judged(edge: int) -> None:
     for name in ("timestamp", "ms", "s"):
-        assert KINDS[name].old(CUTOFF).has(edge) is (edge < 0 and name == "timestamp")
+        assert not KINDS[name].old(CUTOFF).has(edge)
     assert KINDS["date"].old(CUTOFF).of_partition("year", PartitionValue("p", "int", edge >> 32)) is (edge < 0)
 
 
@@ -313,10 +367,10 @@ def test_a_pattern_whose_texts_do_not_sort_by_time_is_refused(pattern: str) -> N
 @pytest.mark.parametrize(
     ("pattern", "below", "least"),
     [
-        ("yyyy-MM-dd", "2024-03-15", "0001-01-01"),
-        ("uuuuMMddHHmmssSSS", "20240315123030500", "00010101000000000"),
-        ("yyyy-MM-dd'T'HH:mm:ss.SSSSSSSSS'Z'", "2024-03-15T12:30:30.500000000Z", "0001-01-01T00:00:00.000000000Z"),
-        ("'at ''o''' yyyy''", "at 'o' 2024'", "at 'o' 0001'"),
+        ("yyyy-MM-dd", "2024-03-15", "1980-01-01"),
+        ("uuuuMMddHHmmssSSS", "20240315123030500", "19800101000000000"),
+        ("yyyy-MM-dd'T'HH:mm:ss.SSSSSSSSS'Z'", "2024-03-15T12:30:30.500000000Z", "1980-01-01T00:00:00.000000000Z"),
+        ("'at ''o''' yyyy''", "at 'o' 2024'", "at 'o' 1980'"),
     ],
 )
 def test_the_texts_of_a_pattern_are_those_of_java(pattern: str, below: str, least: str) -> None:
@@ -382,3 +436,9 @@ def test_amoros_values_are_read_in_any_case_and_bad_ones_are_refused() -> None:
     for key, value in [("level", "row"), ("retention-time", "0d"), ("retention-time", "soon"), ("datetime-number-format", "NANOS")]:
         with pytest.raises(ConfigError, match=f"data-expire.{key}"):
             resolve_row_rules({f"data-expire.{key}": value}, {})
+
+
+@pytest.mark.parametrize("text", ["90", "0", "-1d", "90 weeks"])
+def test_a_retention_of_rows_needs_a_unit(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"'data-expire.retention-time' is .* but must be a whole number with one of the units"):
+        resolve_row_rules({"data-expire.retention-time": text}, {})
