@@ -11,7 +11,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.tables.property_rules import NEVER
 from compaction_pipeline.core.upkeep.history import MAIN, History, Ref, Snapshot
-from compaction_pipeline.core.upkeep.keepers import Stay, newest_marks, newest_of_writers, stronger
+from compaction_pipeline.core.upkeep.keepers import Stay, down_to_numbers, newest_marks, newest_of_writers, stronger
 from compaction_pipeline.core.upkeep.retention import Retention
 from compaction_pipeline.core.words import duration_text
 
@@ -59,6 +59,8 @@ def decide_expiry(history: History, retention: Retention, holds: Iterable[tuple[
         if snapshot.snapshot_id not in on_refs and until >= now:
             stay = Stay("no ref reaches it, but it is younger than snapshots on no ref must be: it may be staged, or rolled back", until)
             kept[snapshot.snapshot_id] = stronger(kept.get(snapshot.snapshot_id), stay)
+    for snapshot_id, stay in [*down_to_numbers(history, kept)]:
+        kept[snapshot_id] = stronger(kept.get(snapshot_id), stay)
     gone = [snapshot for snapshot in history.snapshots.values() if snapshot.snapshot_id not in kept]
     looks += [stay.until for stay in kept.values() if stay.until is not None]
     removed = sorted(gone, key=lambda snapshot: (snapshot.made_at, snapshot.snapshot_id))

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY
-from compaction_pipeline.core.upkeep.history import Snapshot
+from compaction_pipeline.core.upkeep.history import History, Snapshot
 
 _WRITERS: tuple[tuple[str, ...], ...] = (("flink.job-id", "flink.operator-id"), ("flink.job-id",), ("spark.sql.streaming.queryId",))
 """Snapshot properties whose values name a streaming writer. A job of Flink may have no operator id. Sources: Iceberg 1.10, `SinkUtil`
@@ -84,6 +84,22 @@ def newest_marks(ancestry: Sequence[Snapshot], rows_expire: bool) -> Mapping[int
         if rows_expire and not is_of_upkeep(snapshot):
             found.setdefault("it is the newest that is no compaction and no upkeep, and the age of rows counts from it", place)
     return {place: reason for reason, place in found.items()}
+
+
+def down_to_numbers(history: History, kept: Mapping[int, Stay]) -> Iterator[tuple[int, Stay]]:
+    """In a base store, what a reader of a snapshot that stays walks through until it finds what is merged: the snapshots below it, down to
+    the nearest with `optimized-sequence.exist`. Without that one it would read merged changes twice.
+    """
+    if not any(_KEYED_MARK in one.summary for one in history.snapshots.values()):
+        return
+    for snapshot_id, stay in kept.items():
+        walked: list[Snapshot] = []
+        for snapshot in history.ancestry(snapshot_id):
+            walked.append(snapshot)
+            if _KEYED_MARK in snapshot.summary:
+                reason = f"readers of snapshot {snapshot_id} find through it what is merged into the base store"
+                yield from ((one.snapshot_id, Stay(reason, stay.until)) for one in walked[1:])
+                break
 
 
 def _marks(snapshot: Snapshot) -> Iterator[str]:

@@ -141,7 +141,7 @@ class ExpireSnapshots:
         history = look.history.with_absences(self._why_not.seen_before(look).absent_at())
         held, now = self._why_not.held(table, look, looks), self._leases.clock()
         gone = tuple(lost(self._memory.consumers(), look.store, look.table_uuid, history, now))
-        return ExpiredStore(look.store, decide_expiry(history, self._why_not.retention(table, look), held, now), lost_consumers=gone)
+        return ExpiredStore(look.store, decide_expiry(history, self._why_not.retention(table, look, looks), held, now), lost_consumers=gone)
 
     def _expire_store(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
         decided, before = self._decided(table, look, looks), self._why_not.seen_before(look)

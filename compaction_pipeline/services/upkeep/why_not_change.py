@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import NotFoundError
@@ -81,9 +82,17 @@ class WhyNotChange:
         yield from open_transactions(look.history.snapshots.values(), transaction_timeout(looks[0].properties))
         yield from held_by_consumers(self._memory.consumers(), look.table_uuid)
 
-    def retention(self, table: TableIdentifier, look: StoreLook) -> Retention:
-        """What the properties of a store ask for. Raises ConfigError for one that breaks its rule."""
-        return resolve_retention(look.properties, self._catalogs.entry(table.catalog).properties, table)
+    def retention(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook] = ()) -> Retention:
+        """What the properties of a store ask for. Raises ConfigError for one that breaks its rule.
+
+        With all stores of a keyed table, snapshots of the change store stay for `change.data.ttl.minutes` of the base store, as in Amoro:
+        change files stay as long as the snapshots that added them.
+        """
+        catalog = self._catalogs.entry(table.catalog).properties
+        retention = resolve_retention(look.properties, catalog, table)
+        if not looks or look is looks[0]:
+            return retention
+        return replace(retention, amoro_age=max(retention.amoro_age, resolve_retention(looks[0].properties, catalog, table).change_ttl))
 
     def seen_before(self, look: StoreLook) -> Sightings:
         """What was seen of a store until now. A look at a time that has not come yet was taken by a wrong clock, and does not count."""

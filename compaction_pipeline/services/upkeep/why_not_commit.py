@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
+from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores, StoreLook, UpkeepStore
+from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.services.upkeep.other_tables import OtherTables
 from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
@@ -12,8 +13,9 @@ from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 class WhyNotCommit:
     """One verb: of_work."""
 
-    def __init__(self, stores: SnapshotStores, why_not: WhyNotChange, others: OtherTables) -> None:
+    def __init__(self, stores: SnapshotStores, memory: UpkeepStore, why_not: WhyNotChange, others: OtherTables) -> None:
         self._stores = stores
+        self._memory = memory
         self._why_not = why_not
         self._others = others
 
@@ -27,4 +29,11 @@ class WhyNotCommit:
         if refusal is None and work is UpkeepWork.CHANGE_FILES:
             # Another registration of the base store has the same change store, and may not have merged as far as this one.
             refusal = next(filter(None, (self._others.why_files_stay(table, look) for look in looks)), None)
-        return refusal
+        return refusal or (self._open_question(looks[0]) if work is UpkeepWork.CHANGE_FILES else None)
+
+    def _open_question(self, base: StoreLook) -> str | None:
+        """Which expiry of the base store may still bring a snapshot back, which needs changes above its own number."""
+        for record in self._memory.records(under_way=True):
+            if record.table_uuid == base.table_uuid and (record.status is not UpkeepStatus.REMOVED or not record.base_known):
+                return f"snapshots that expiry {record.record_id} removed may come back, and need change files: {record.summary}"
+        return None

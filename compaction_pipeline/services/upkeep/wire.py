@@ -70,7 +70,7 @@ class UpkeepServices(Wiring):
         from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
         from compaction_pipeline.services.upkeep.why_not_commit import WhyNotCommit
 
-        stores, why_not = self._stores, WhyNotCommit(self._snapshot_stores, self._why_not_change, self._other_tables)
+        stores, why_not = self._stores, WhyNotCommit(self._snapshot_stores, self._stores.upkeep, self._why_not_change, self._other_tables)
         return CommitUpkeep(stores.catalogs, why_not, self._leases, self._upkeep_committer, stores.upkeep, self._new_id, self.late)
 
     @cached_property

@@ -33,7 +33,7 @@ def scattered(house: House) -> LakeTable:
 
 def use_case(house: House, on_step: Callable[[str], None] = lambda step: None) -> CommitUpkeep:
     services, stores = house.services, house.services.stores
-    why_not = WhyNotCommit(services._snapshot_stores, services._why_not_change, services._other_tables)
+    why_not = WhyNotCommit(services._snapshot_stores, stores.upkeep, services._why_not_change, services._other_tables)
     committer = IcebergUpkeepCommitter(services.catalogs, services.clock, on_step=on_step, sleep=lambda seconds: None)
     return CommitUpkeep(stores.catalogs, why_not, services._leases, committer, stores.upkeep, lambda: next(_ids), services.late)
 
