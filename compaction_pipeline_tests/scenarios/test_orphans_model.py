@@ -274,8 +274,12 @@ class Machine(ExpiryMachine):
     # ---- other tables --------------------------------------------------------------------------------------------------------
 
     def import_stray(self, rng: Random) -> None:
-        """A table elsewhere takes a file that no snapshot of this table names."""
-        named = reached(self.table.table)
+        """A table elsewhere takes a file that no snapshot of this table names.
+
+        It is none of a snapshot that an expiry has removed: expiry knows only of imports that the index has, as its contract says.
+        """
+        under_way = self.house.services.stores.upkeep.records(under_way=True)
+        named = reached(self.table.table).union(*(self.promised.get(record.record_id, set()) for record in under_way))
         paths = [file for file in self.table_files() - named if file.endswith("-00001.parquet")]
         if paths:
             self.names += 1
