@@ -170,3 +170,14 @@ def test_attempts_of_an_older_state_go_on_after_the_upgrade(state_url: str) -> N
     pending = tasks.poll(None, "me", later, timedelta(minutes=1), ["pending"])
     assert pending is not None
     assert (pending.attempt, pending.failures) == (4, 2)
+
+
+def test_the_places_of_all_loaded_tables_are_known_after_the_upgrade(state_url: str) -> None:
+    make_old_state(state_url)
+    stores = open_stores(state_url, upgrade=True)
+    loaded = {table: state.index.loaded for table in map(named, MEANT) if (state := stores.tables.state(table)).index.loaded is not None}
+    assert len(loaded) > 5
+    assert {(one.table, one.table_uuid, one.location) for one in stores.orphans.places()} >= {
+        (table, each.table_uuid, each.layout.location) for table, each in loaded.items() if each is not None
+    }
+    stores.close()
