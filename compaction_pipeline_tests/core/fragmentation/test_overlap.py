@@ -48,6 +48,13 @@ def test_of_very_many_files_the_depth_is_never_too_low(drawn: tuple[Files, tuple
     assert exact <= fast <= len(files)
 
 
+def test_of_very_many_files_that_share_a_value_of_the_first_column_the_others_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: Files = [{1: (7, 7), 2: (number, number)} for number in range(3)]
+    for most, depth in ((3, 1), (2, 3)):
+        monkeypatch.setattr(overlap, "_MOST_COMPARED", most)
+        assert overlap_depth(files, (1, 2)) == depth
+
+
 def test_sorted_files_that_follow_each_other_are_opened_one_by_one_and_an_append_lies_over_all() -> None:
     run: list[Mapping[int, Bounds | None]] = [{1: (10 * number, 10 * number + 9)} for number in range(50)]
     assert overlap_depth(run, (1,)) == 1
