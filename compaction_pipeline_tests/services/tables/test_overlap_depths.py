@@ -91,7 +91,7 @@ def bounds_of(house: House, table: TableIdentifier) -> list[SortBounds]:
         (IntegerType(), [-2, -1, 3]),
         (LongType(), [-(2**40), 0, 2**62]),
         (DoubleType(), [-1.5, 0.0, 1e300]),
-        (DecimalType(9, 2), [Decimal("-1.10"), Decimal("0.09"), Decimal("10.00")]),
+        (DecimalType(9, 2), [Decimal("-1.10"), Decimal("2.09"), Decimal("10.00")]),
         (DateType(), [date(1969, 12, 31), date(1970, 1, 1), date(2026, 1, 1)]),
         (TimestamptzType(), [datetime(year, 1, 1, tzinfo=timezone.utc) for year in (1960, 1999, 2026)]),
         (StringType(), ["a", "é", "\N{BANK}"]),
