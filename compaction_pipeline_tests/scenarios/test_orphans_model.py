@@ -134,17 +134,21 @@ class Machine(ExpiryMachine):
         for task in self.house.services.stores.tasks.tasks(self.table.identifier):
             if not task.is_final and task.result is not None:
                 found |= {_local(output.path) for output in task.result.outputs}
-        for record in self.house.services.stores.upkeep.records():
-            found |= self.kept_by(record)
-        return found
+        return found | self.kept_by_expiries()
 
-    def kept_by(self, record: UpkeepRecord) -> set[str]:
-        """What the removed snapshots of an expiry named when its record was first seen, as long as its files must wait."""
-        if record.record_id not in self.promised:
-            self.promised[record.record_id] = {path for path in self.named_by(record) if Path(path).exists()}
-        due = files_due_at(record, timedelta(hours=1))
-        waits = record.status not in ENDED and (due is None or due > self.house.now)
-        return self.promised[record.record_id] if waits else set()
+    def kept_by_expiries(self) -> set[str]:
+        """What the removed snapshots of expiries named when their records were first seen, as long as the files must wait.
+
+        A file that another expiry may delete by now need not wait: both have removed its snapshot, and one request never landed.
+        """
+        waiting, free = set[str](), set[str]()
+        for record in self.house.services.stores.upkeep.records():
+            if record.record_id not in self.promised:
+                self.promised[record.record_id] = {path for path in self.named_by(record) if Path(path).exists()}
+            due = files_due_at(record, timedelta(hours=1))
+            waits = record.status not in ENDED and (due is None or due > self.house.now)
+            (waiting if waits else free).update(self.promised[record.record_id])
+        return waiting - free
 
     def named_by(self, record: UpkeepRecord) -> Iterator[str]:
         for one in record.removed:

@@ -63,11 +63,15 @@ def test_looks_older_than_a_week_confirm_nothing(house: House, table: LakeTable)
 
 
 def test_looks_of_a_clock_that_ran_ahead_confirm_nothing(house: House, table: LakeTable) -> None:
-    stray(table)
-    house.pass_time(40 * DAY)
+    path = stray(table)
+    house.pass_time(4 * DAY)
     house.services.clean_orphans.look(table.identifier)
-    house.pass_time(-36 * DAY)
+    house.pass_time(2 * DAY)
+    house.services.clean_orphans.look(table.identifier)
+    house.pass_time(HOUR - 2 * DAY)
     assert deleted(delete(house, table)) == []
+    house.pass_time(DAY)
+    assert deleted(delete(house, table)) == [path]
 
 
 @pytest.mark.parametrize("when", ["before the second look", "before the third look"])
