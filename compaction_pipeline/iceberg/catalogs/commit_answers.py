@@ -17,6 +17,9 @@ from compaction_pipeline.iceberg.failures import is_readonly_database
 _ASKED_OF_GLUE = frozenset({"GetTable", "UpdateTable"})
 """What a commit asks Glue."""
 
+_NUMBER_WAS_USED = "Cannot add snapshot with sequence number"
+"""How PyIceberg's `update_table_metadata` refuses a snapshot whose sequence number another snapshot has got meanwhile."""
+
 _CLIENTS_OF_AWS = frozenset({"botocore", "aiobotocore", "boto3"})
 
 
@@ -27,6 +30,9 @@ def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]
     """
     if isinstance(catalog, BoundedRestCatalog):
         return of_http(statuses)
+    if isinstance(error, ValueError) and str(error).startswith(_NUMBER_WAS_USED):
+        # These catalogs apply the updates in this process, before they ask anybody: another writer has committed to a branch.
+        return Answer.LOST_RACE
     if isinstance(error, CommitFailedException) or is_lock_timeout(error):
         # PyIceberg makes it of an answer of Glue too. Glue may still carry out a request that its client has sent again.
         return Answer.UNKNOWN if _resent(error.__cause__) else Answer.LOST_RACE

@@ -275,7 +275,7 @@ def listed_files(t: LakeTable) -> set[str]:
     return {path.rsplit("/", 1)[-1] for path in found}
 
 
-@pytest.mark.parametrize("what", ["append", "delete", "merge"])
+@pytest.mark.parametrize("what", ["append", "delete", "merge", "branch"])
 def test_a_lost_race_is_tried_again_and_keeps_what_the_other_writer_did(lake: Lake, what: str) -> None:
     t = filled(lake)
     merge = t.merge()
@@ -284,14 +284,27 @@ def test_a_lost_race_is_tried_again_and_keeps_what_the_other_writer_did(lake: La
     def other(step: str) -> None:
         if step == "before-swap" and not raced:
             raced.append(step)
-            {"append": lambda: t.ids(50), "delete": lambda: t.delete_ids(1), "merge": lambda: t.commit(merge)}[what]()
+            {
+                "append": lambda: t.ids(50),
+                "delete": lambda: t.delete_ids(1),
+                "merge": lambda: t.commit(merge),
+                "branch": lambda: branch_off(t),
+            }[what]()
 
     outcome = rewriter(lake, other).rewrite(t.identifier, "rewrite-1")
-    assert t.live_ids() == {"append": [0, 1, 2, 3, 50], "delete": [0, 2, 3], "merge": [0, 1, 2, 3]}[what]
+    assert t.live_ids() == {"append": [0, 1, 2, 3, 50], "delete": [0, 2, 3]}.get(what, [0, 1, 2, 3])
     # After the merge one manifest is left, so nothing is due any more.
     assert outcome.state is (CommitState.NOTHING if what == "merge" else CommitState.COMMITTED)
     assert outcome.attempts == 2
     assert metadata_files(lake) == listed_files(t), "the lost attempt left files behind"
+
+
+def branch_off(t: LakeTable) -> None:
+    """Commit to another branch than main. Main does not move, but the sequence number is used."""
+    head = t.table.refresh().metadata.current_snapshot_id
+    assert head is not None
+    t.table.manage_snapshots().create_branch(head, "audit").commit()
+    t.table.refresh().add_files([t.data_file([{"id": 60, "name": "b"}]).path], branch="audit", check_duplicate_files=False)
 
 
 def test_losing_every_race_changes_nothing_and_leaves_nothing(lake: Lake) -> None:
