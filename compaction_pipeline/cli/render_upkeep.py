@@ -102,7 +102,8 @@ def done_lines(done: Sequence[StoreDone], work: UpkeepWork) -> Iterator[str]:
         elif one.plan is not None:
             yield f"{one.store}: {'would be done' if one.plan.is_due else 'nothing to do'}: {one.plan.reason}"
         elif one.outcome is not None:
-            yield f"{one.store}: {'nothing to do: ' if one.outcome.is_nothing else ''}{one.outcome.reason}"
+            became = "nothing to do: " if one.outcome.is_nothing else "" if one.outcome.is_unknown else "done: "
+            yield f"{one.store}: {became}{one.outcome.reason}"
             if one.outcome.unanswered:
                 yield _UNANSWERED
 

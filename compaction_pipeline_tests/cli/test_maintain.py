@@ -162,7 +162,7 @@ def test_small_manifests_are_rewritten_once_and_every_row_stays(desk: Desk) -> N
     desk.add_catalog()
     ids, head = desk.ids(table), table.refresh().metadata.current_snapshot_id
     said = words(desk, "maintain", "manifests", TABLE)
-    assert f"{TABLE}: 4 small manifests → 1; manifests that a reader of one partition opens: 2 → 1" in said
+    assert f"{TABLE}: done: 4 small manifests → 1; manifests that a reader of one partition opens: 2 → 1" in said
     assert (manifests(table), desk.ids(table)) == (1, ids)
     assert table.metadata.current_snapshot_id != head
     again = words(desk, "maintain", "manifests", TABLE)
@@ -228,9 +228,9 @@ AGING = {"data-expire.field": "id", "data-expire.datetime-number-format": "TIMES
 
 
 def aging(desk: Desk, **properties: str) -> Table:
-    """A table of which the ids are seconds since 1970: two rows of 1973 in bucket 0, and one of now in bucket 1."""
+    """A table of which the ids are seconds since 1970: two rows of 1982 in bucket 0, and one of now in bucket 1."""
     table = desk.table(files=0, **properties)
-    desk.append(table, 2, (0,), first=10_000_000 + 1)
+    desk.append(table, 2, (0,), first=40_000_000 + 1)
     desk.append(table, 1, (1,), first=int(datetime.now(timezone.utc).timestamp()) // 10)
     desk.add_catalog()
     return table

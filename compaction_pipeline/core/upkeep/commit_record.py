@@ -12,7 +12,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.record import ENDED, UpkeepStatus
 from compaction_pipeline.core.upkeep.works import WORK_IN_WORDS, UpkeepWork
 
-Figures = Mapping[str, float]
+Figures = Mapping[str, int | float]
 """What a work counts, by the names that the JSON of the command line has."""
 
 
