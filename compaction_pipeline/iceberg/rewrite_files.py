@@ -159,6 +159,7 @@ class Transaction:
         self._reader = reader or HeadReader(table.io)
         self.on_step = on_step
         self._updates: tuple[TableUpdate, ...] = ()
+        self._requirements: tuple[TableRequirement, ...] = ()
         self._statistics: dict[str, None] = {}
         self._numbers = iter(range(1_000_000))
         # The live files of manifests that this transaction wrote, by path. An earlier snapshot of this transaction may have moved a file.
@@ -218,6 +219,10 @@ class Transaction:
             self._statistics[file.statistics_path] = None
             self._updates += (SetStatisticsUpdate(statistics=file),)
 
+    def require(self, requirements: Iterable[TableRequirement]) -> None:
+        """Demand more of the table than that its head is still the same."""
+        self._requirements += tuple(requirements)
+
     def commit(self) -> None:
         """Swap the catalog's pointer.
 
@@ -227,6 +232,7 @@ class Transaction:
         requirements: tuple[TableRequirement, ...] = (
             AssertTableUUID(uuid=self._table.metadata.table_uuid),
             AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=head.snapshot_id if head else None),
+            *self._requirements,
         )
         self.on_step("before-swap")
         # `Transaction.commit_transaction` of PyIceberg retries without validating, so it is not used. `_do_commit` also follows

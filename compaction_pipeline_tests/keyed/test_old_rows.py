@@ -14,6 +14,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
 from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.works import UpkeepWork
@@ -43,9 +44,9 @@ class Aging(Overwritten):
         properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
         self.catalogs = Catalogs(lambda name: CatalogEntry(name, properties))
 
-    def drop(self, act: Callable[[], object] = lambda: None, now: datetime = NOW) -> PlannedRows:
+    def drop(self, act: Callable[[], object] = lambda: None, later: timedelta = timedelta()) -> PlannedRows:
         """Drop old rows. `act` happens between the plan and the commit of the first attempt. Returns the first plan."""
-        acts = iter([act])
+        acts, now = iter([act]), datetime.now(timezone.utc) + later
 
         def on_step(step: str) -> None:
             if step == "before-manifest-list":
@@ -126,14 +127,56 @@ def test_nothing_goes_while_a_transaction_has_begun(aging: Aging) -> None:
     assert "transaction 2 began" in plan.rows.reason
     assert plan.next_look is not None
     assert timedelta(minutes=50) < plan.next_look - NOW < timedelta(minutes=70)
-    later = NOW + timedelta(hours=2)
-    assert aging.drop(now=later).rows.is_due
+    assert aging.drop(later=timedelta(hours=2)).rows.is_due
 
 
 def test_partitions_of_one_path_stay(tmp_path: Path) -> None:
     regions = Aging(tmp_path, BY_REGION, ("id", "region"))
     regions.insert(*({**row(1, OLD), "region": region} for region in (None, "null", "eu")))
     assert [str(place).partition(" (")[0] for place in regions.drop().rows.places] == ["region=eu"]
+
+
+@pytest.mark.parametrize("text", ["null", "__HIVE_DEFAULT_PARTITION__"])
+@pytest.mark.parametrize("act", ["drop", "merge", "overwrite"])
+def test_no_number_stands_under_a_text_that_other_readers_take_for_null(tmp_path: Path, act: str, text: str) -> None:
+    """Amoro would not find the number, and would read the changes for ever: dropped rows again, and merged rows twice."""
+    regions = Aging(tmp_path, BY_REGION, ("id", "region"))
+    old = {**row(1, OLD), "region": text}
+    regions.insert(old)
+    if act == "drop":
+        assert not regions.drop().rows.is_due
+    elif act == "merge":
+        regions.compactions.compact()
+    else:
+        with pytest.raises(TableRefused, match="is the path of two partitions, NULL and a text"):
+            regions.overwrite(old)
+    assert regions.sequences() == {}
+    regions.check([old])
+
+
+def test_a_table_whose_changes_cannot_be_told_apart_is_refused(aging: Aging) -> None:
+    aging.insert(row(1, OLD))
+    aging.compactions.compact()
+    paths = aging.base_paths()
+    for store in aging.stores():
+        with store.update_spec() as spec:
+            spec.add_field("v", IdentityTransform(), "v")
+    with pytest.raises(TableRefused, match="has the partition specs 0, 1"):
+        aging.drop()
+    assert aging.base_paths() == paths
+
+
+def test_the_head_that_was_loaded_is_judged_and_not_a_newer_one(aging: Aging) -> None:
+    aging.insert(row(1, OLD))
+    aging.compactions.compact()
+    committer = IcebergUpkeepCommitter(aging.catalogs, lambda: datetime.now(timezone.utc))
+    (target,) = committer.targets(TableIdentifier("lake", ("db",), "t"), UpkeepWork.OLD_ROWS)
+    loaded, paths = aging.catalogs.load(target.store), aging.base_paths()
+    aging.insert(row(2, OLD))
+    aging.compactions.compact(CompactionType.FULL)
+    assert aging.base_paths() != paths
+    plan = DropOldRows(aging.catalogs, target, {}, lambda: datetime.now(timezone.utc)).plan(loaded, HeadReader(loaded.io))
+    assert [file.path for file in plan.rows.removed] == paths
 
 
 def test_all_of_a_table_without_partitions_goes_when_all_of_it_is_old(tmp_path: Path) -> None:
@@ -180,7 +223,7 @@ def test_the_age_counts_from_the_newest_commit_of_a_writer_to_either_store(aging
     aging.insert(row(1, date(1999, 1, 1)))
     written = max(one.timestamp_ms for one in aging.stores()[1].snapshots())
     aging.compactions.compact()
-    cutoff = aging.drop(now=NOW + timedelta(days=99)).rows.cutoff
+    cutoff = aging.drop(later=timedelta(days=99)).rows.cutoff
     assert cutoff is not None
     assert cutoff.timestamp() * 1000 == pytest.approx(written - 10 * 86_400_000)
 
@@ -233,7 +276,7 @@ def test_a_drop_that_is_killed_has_dropped_all_or_nothing_and_the_next_one_ends_
     aging.insert(*rows)
     aging.compactions.compact()
     aging.write(("DELETE", rows[0]), ("INSERT", row(4, OLD)))
-    committer = IcebergUpkeepCommitter(aging.catalogs, lambda: NOW, on_step=kill, sleep=lambda seconds: None)
+    committer = IcebergUpkeepCommitter(aging.catalogs, lambda: datetime.now(timezone.utc), on_step=kill, sleep=lambda seconds: None)
     (target,) = committer.targets(TableIdentifier("lake", ("db",), "t"), UpkeepWork.OLD_ROWS)
     with pytest.raises(Killed):
         committer.commit(target, RecordId("killed"), {})

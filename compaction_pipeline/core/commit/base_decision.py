@@ -19,7 +19,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileType, base_file, change_file
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
-from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, path_of
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, looks_like_null, path_of
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.work.merged import MergedWork, by_kind
 from compaction_pipeline.core.work.work import ChangeSpan, ToBase, Work
@@ -205,10 +205,11 @@ class _GroupRules:
         return changes.up_to > (-1 if changes.above is None else changes.above)
 
     def _shared_number(self, group: TaskGroup) -> str | None:
-        """One number stands for all partitions with this path. When there are several, no reader could tell which one it is about."""
+        """One number stands for all partitions with this path. When there are several, no reader could tell which one it is about. Amoro
+        takes it for that of NULL."""
         key, partition, fields = self._key(group), group[0].work.node.partition, self._keyed.sequences.fields
         others = {*self._live, *self._keyed.change_partitions} - {partition} if None in key else set()
-        if all(key_of(other, fields) != key for other in others):
+        if not looks_like_null(partition, key) and all(key_of(other, fields) != key for other in others):
             return None
         return (
             f"{path_of(partition, fields)!r} is the path of two partitions, NULL and a text, and one optimized sequence would stand for "

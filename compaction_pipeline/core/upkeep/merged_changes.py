@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.file_names import change_file, is_delete_file
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
-from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, looks_like_null
 from compaction_pipeline.core.tables.node import Partition, Place
 from compaction_pipeline.core.upkeep.commit_record import UpkeepPlan
 from compaction_pipeline.core.upkeep.turns import AGAIN
@@ -30,13 +30,14 @@ MOST_FILES = 50_000
 class ChangeHistory:
     """What the stores tell beside their files.
 
-    `readers` has the optimized sequences of every snapshot of the base store, with its id. They are read only as far as they are needed.
+    `readers` has the optimized sequences of every snapshot of the base store, with its id and its time. They are read only as far as they
+    are needed. There are none while nobody has merged anything into main.
     `committed_at` has the time of each snapshot of the change store, by its id. `first_open` is the lowest transaction that began within
     `compaction.transaction.timeout`; None when there is none. It holds back also when it has ended: whoever looks for its end looks for its
     files. `expired` has the highest numbers that left the change store before.
     """
 
-    readers: Iterable[tuple[int, OptimizedSequences]]
+    readers: Iterable[tuple[int, datetime, OptimizedSequences]]
     committed_at: Mapping[int, datetime]
     first_open: int | None
     expired: OptimizedSequences
@@ -85,7 +86,7 @@ def decide_merged_changes(
         last, place = _last(file, files), (file.spec_id, file.partition)
         if copies[file.path] == 1 and place in keys and (history.first_open is None or last < history.first_open):
             left[place].append((last, file.path, file))
-    why = _without_unmerged(left, keys, history.readers)
+    why = _without_unmerged(left, keys, history)
     gone = [file for _, _, file in sorted(each for changes in left.values() for each in changes)[:most_files]]
     numbers: dict[Partition, int] = {}
     for file in gone:
@@ -100,11 +101,11 @@ def decide_merged_changes(
 
 def _keys(files: KeyedFiles) -> Mapping[Place, PartitionKey]:
     """What tells each partition in the optimized sequences. NULL and the text `null` share a number, which may be about either of them, so
-    both are left out."""
+    both are left out. So is that text alone: Amoro takes its number for that of NULL."""
     places = {(file.spec_id, file.partition) for file in (*files.base, *files.changes)}
     keys = {(spec_id, partition): key_of(partition, files.sequences.of_spec(spec_id).fields) for spec_id, partition in places}
     counts = Counter((place[0], key) for place, key in keys.items())
-    return {place: key for place, key in keys.items() if counts[place[0], key] == 1}
+    return {place: key for place, key in keys.items() if counts[place[0], key] == 1 and not looks_like_null(place[1], key)}
 
 
 def _last(file: LiveFile, files: KeyedFiles) -> int:
@@ -117,26 +118,46 @@ def _last(file: LiveFile, files: KeyedFiles) -> int:
 def _without_unmerged(
     left: Mapping[Place, list[tuple[int, str, LiveFile]]],
     keys: Mapping[Place, PartitionKey],
-    readers: Iterable[tuple[int, OptimizedSequences]],
+    history: ChangeHistory,
 ) -> str:
-    """Take out of `left` the files that a reader does not have in the base store. Return why the last of them stay; "" when none does."""
+    """Take out of `left` the files that a reader does not have in the base store. Return why the last of them stay; "" when none does.
+
+    A file that landed after a snapshot of the base store is not in it, whatever its number says: a change store that was set back, or made
+    anew, gives away numbers a second time.
+    """
     if not left:
         return ""
     for changes in left.values():
         changes.sort()
-    why, snapshot_id = "", None
-    for snapshot_id, sequences in readers:
+    why, snapshot_id, until = "", None, datetime.max.replace(tzinfo=timezone.utc)
+    for snapshot_id, at, sequences in history.readers:
         for place, changes in left.items():
             merged = sequences.of_spec(place[0]).by_partition.get(keys[place], -1)
             while changes and changes[-1][0] > merged:
                 changes.pop()
                 why = f"readers of snapshot {snapshot_id} of the base store, which has not expired, need others"
+        if at < until:
+            until, why = at, _without_later(left, history, snapshot_id, at) or why
         if not any(left.values()):
             break
     if snapshot_id is None:
         for changes in left.values():
             changes.clear()
-        why = "the base store has no snapshot"
+        why = "main of the base store has no snapshot"
+    return why
+
+
+def _without_later(left: Mapping[Place, list[tuple[int, str, LiveFile]]], history: ChangeHistory, snapshot_id: int, at: datetime) -> str:
+    """Take out of `left` the files that landed after a snapshot of the base store. Return why they stay; "" when there is none."""
+    why = ""
+    for changes in left.values():
+        earlier = [change for change in changes if history.committed_at.get(change[-1].added_snapshot_id, at) <= at]
+        if len(earlier) < len(changes):
+            changes[:] = earlier
+            why = (
+                f"others landed after snapshot {snapshot_id} of the base store, whose numbers say that it has them: look whether the "
+                "change store was set back or made anew, or the clock of a writer is fast"
+            )
     return why
 
 

@@ -49,13 +49,13 @@ class RowRules:
         """The time before which rows are old. `histories` are those of the table's stores. None when there is nothing to count from.
 
         The newest commit of a writer counts (Amoro: LAST_COMMIT_TIME), so a table that nobody writes keeps its rows, or the time now
-        (CURRENT_TIME). A writer whose clock is fast makes no row older than it is.
+        (CURRENT_TIME). A commit at a time to come is one of a fast clock, and does not count.
         """
         assert self.retention is not None, "`missing` tells when it is not set"
         base: datetime | None = now
         if self.base_on == BY_COMMIT:
-            base = max((at for history in histories if (at := _last_commit(history)) is not None), default=None)
-        return None if base is None else min(base, now) - self.retention
+            base = max((at for history in histories if (at := _last_commit(history, now)) is not None), default=None)
+        return None if base is None else base - self.retention
 
 
 def resolve_row_rules(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None = None) -> RowRules:
@@ -67,10 +67,10 @@ def resolve_row_rules(table: Mapping[str, str], catalog: Mapping[str, str], of: 
     return RowRules(**values)
 
 
-def _last_commit(history: History) -> datetime | None:
+def _last_commit(history: History, now: datetime) -> datetime | None:
     main = history.refs.get(MAIN)
     ancestry = history.ancestry(main.snapshot_id) if main is not None else ()
-    return next((one.made_at for one in ancestry if not is_of_upkeep(one)), None)
+    return next((one.made_at for one in ancestry if not is_of_upkeep(one) and one.made_at <= now), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile, OutputFile
 from compaction_pipeline.core.tables.keyed.changes import Batch
 from compaction_pipeline.core.tables.keyed.file_names import change_file
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
-from compaction_pipeline.core.tables.keyed.partition_paths import key_of, path_of
+from compaction_pipeline.core.tables.keyed.partition_paths import key_of, looks_like_null, path_of
 from compaction_pipeline.core.tables.keyed.transactions import OVERWRITE_KEY, TRANSACTION_TIMEOUT_KEY, transaction_timeout
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.words import time_text
@@ -139,7 +139,8 @@ def _check_partitions(stores: KeyedStores, overwrite: Overwrite, sequences: Opti
     all_partitions = {*overwrite.partitions, *(file.partition for file in live)}
     for partition in overwrite.partitions:
         key = key_of(partition, fields)
-        if None in key and any(key_of(other, fields) == key for other in all_partitions - {partition}):
+        is_shared = None in key and any(key_of(other, fields) == key for other in all_partitions - {partition})
+        if is_shared or looks_like_null(partition, key):
             raise TableRefused(
                 f"table {stores.name}: {path_of(partition, fields)!r} is the path of two partitions, NULL and a text, and one optimized "
                 "sequence would stand for both; give the rows of one of them another partition value"

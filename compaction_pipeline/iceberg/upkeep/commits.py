@@ -128,6 +128,8 @@ class IcebergUpkeepCommitter:
     def settle(self, target: UpkeepTarget, record_id: RecordId) -> UpkeepOutcome:
         """Find out from the table how an earlier commit ended. Nothing is written."""
         loaded = self._catalogs.load(target.store)
+        if str(loaded.metadata.table_uuid) != target.table_uuid:
+            return UpkeepOutcome(CommitState.UNKNOWN, f"another table has the name {target.store} now, and cannot tell")
         done = _landed_earlier(loaded, record_id)
         if done is not None:
             return done

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import TableRefused
@@ -63,8 +64,11 @@ class ExpireMergedChanges:
         files = read_keyed_files(stores, kept_manifests)
         began = open_transactions(begun_transactions(change), (), now, transaction_timeout(base.properties))
         history = ChangeHistory(
-            readers=((one.snapshot_id, numbers) for one, numbers in read_all_sequences(stores.name, base.metadata, base.io)),
-            committed_at={one.snapshot_id: _EPOCH + timedelta(milliseconds=one.timestamp_ms) for one in change.snapshots},
+            readers=((one.snapshot_id, _time(one), numbers) for one, numbers in read_all_sequences(stores.name, base.metadata, base.io))
+            # A reader of main needs every change then, whatever snapshots of other branches say.
+            if base.metadata.snapshot_by_name(MAIN_BRANCH) is not None
+            else (),
+            committed_at={one.snapshot_id: _time(one) for one in change.snapshots},
             first_open=began[0].transaction_id if began else None,
             expired=read_expired(change, base.metadata),
         )
@@ -77,3 +81,7 @@ class ExpireMergedChanges:
         numbers = numbers_moved(numbers_of_expired(loaded.properties), plan.numbers, fields_of_spec(loaded.metadata))
         transaction.set_properties({EXPIRED_KEY: payload_of(numbers).decode()})
         return plan.said.figures, plan.reason
+
+
+def _time(snapshot: Snapshot) -> datetime:
+    return _EPOCH + timedelta(milliseconds=snapshot.timestamp_ms)

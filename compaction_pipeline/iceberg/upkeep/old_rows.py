@@ -26,7 +26,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.expiry_properties import BY_CLOCK, BY_FILE, FIELD_KEY
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
-from compaction_pipeline.core.tables.keyed.partition_paths import key_of
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, looks_like_null
 from compaction_pipeline.core.tables.keyed.transactions import transaction_timeout
 from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.node import Partition
@@ -46,6 +46,7 @@ from compaction_pipeline.iceberg.plain_tables import refusal_of_part
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.iceberg.scan import manifests_of, refusal_of_contents
 from compaction_pipeline.iceberg.upkeep.history import history_of
+from compaction_pipeline.iceberg.upkeep.remove_snapshots import unchanged
 
 _PRODUCER = {"snapshot.producer": "DATA_EXPIRATION"}
 """Amoro counts the age of rows from the newest snapshot that has no such mark."""
@@ -116,6 +117,8 @@ class DropOldRows:
     def stage(self, loaded: Table, plan: PlannedRows, transaction: Transaction) -> tuple[Figures, str]:
         """Write the manifests of the snapshot without the old files."""
         about = {RECORD_ID_PROPERTY: transaction.name, **_PRODUCER}
+        # The properties say which rows are old, and the schema which column has the times. Neither moves the head.
+        transaction.require(unchanged(loaded))
         if is_keyed(loaded.metadata.properties):
             # Without any base file the snapshot only moves the optimized sequences, so it is no `delete`.
             transaction.stage(SnapshotChange(Operation.OVERWRITE, removed=plan.rows.removed, properties={**about, **STATISTICS_FLAGS}))
@@ -231,8 +234,8 @@ def _planned_keyed(stores: KeyedStores, dated: _Dated, judge: _Judge, now: datet
 
 
 def _of_one_path(files: Iterable[LiveFile], sequences: OptimizedSequences) -> set[Bucket]:
-    """The partitions whose path another one has too, as NULL and the text `null` have. One optimized sequence would stand for both."""
-    by_path: dict[object, set[Bucket]] = defaultdict(set)
+    """The partitions whose path another one may have too, as NULL and the text `null` have. One optimized sequence would stand for both."""
+    by_path: dict[PartitionKey, set[Bucket]] = defaultdict(set)
     for file in files:
         by_path[key_of(file.partition, sequences.of_spec(file.spec_id).fields)].add(bucket_of(file))
-    return {bucket for buckets in by_path.values() if len(buckets) > 1 for bucket in buckets}
+    return {bucket for key, buckets in by_path.items() for bucket in buckets if len(buckets) > 1 or looks_like_null(bucket[1], key)}

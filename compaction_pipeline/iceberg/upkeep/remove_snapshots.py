@@ -18,6 +18,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemovePartitionStatisticsUpdate,
@@ -123,6 +125,17 @@ def remove(table: Table, removal: Removal) -> Removed:
     updates: tuple[TableUpdate, ...] = tuple(_updates(table.metadata, removal)) if remote else (_Removal(removal),)
     answer = table.catalog.commit_table(table, requirements, updates)
     return Removed(_before(table, answer, removal) if remote else table.metadata, answer.metadata)
+
+
+def unchanged(table: Table) -> tuple[TableRequirement, ...]:
+    """What a swap demands when a change of properties or of columns must stop it. A REST catalog can be asked about columns alone."""
+    metadata = table.metadata
+    if not isinstance(table.catalog, BoundedRestCatalog):
+        return (_AsLookedAt(metadata),)
+    return (
+        AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
+        AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
+    )
 
 
 def _known_refs(metadata: TableMetadata) -> tuple[TableRequirement, ...]:

@@ -154,7 +154,7 @@ class CommitUpkeep:
             except CompactionError as error:
                 outcome = UpkeepOutcome(CommitState.UNKNOWN, str(error))
             if outcome.is_unknown and now - record.created_at >= self._late:
-                outcome = replace(outcome, state=CommitState.NOTHING, reason="the request never arrived")
+                outcome = replace(outcome, state=CommitState.NOTHING, reason=f"nothing shows that it landed: {outcome.reason}")
             self._end(record, outcome)
 
     def _properties(self, table: TableIdentifier) -> Mapping[str, str]:

@@ -1,10 +1,11 @@
-"""Which snapshots are the last word of a streaming writer."""
+"""Which snapshots are the last word of a streaming writer, or tell readers of a base store what is merged."""
 
 from __future__ import annotations
 
 import pytest
 
 from compaction_pipeline.core.upkeep.expiry import decide_expiry
+from compaction_pipeline.core.upkeep.keepers import Stay
 from compaction_pipeline.core.upkeep.retention import Retention
 from compaction_pipeline_tests.core.upkeep.histories import DAY, NOW, history, snapshot
 
@@ -30,3 +31,26 @@ def test_two_operators_of_one_job_of_flink_are_two_writers() -> None:
     one, other = ({"flink.job-id": "j", "flink.operator-id": operator} for operator in "ab")
     found = history(snapshot(1, None, 7), snapshot(2, 1, 6, **one), snapshot(3, 2, 5, **other), snapshot(4, 3, 4))
     assert decide_expiry(found, _RETENTION, (), NOW).removed == (1,)
+
+
+NUMBERS = {"optimized-sequence.exist": "true"}
+
+
+@pytest.mark.parametrize("kept_by", ["a tag", "its age", "a hold"])
+def test_what_leads_from_a_snapshot_that_stays_to_its_numbers_stays_too(kept_by: str) -> None:
+    """In a base store: without the numbers a reader of the tag would read merged changes twice."""
+    snapshots = (
+        snapshot(1, None, 9, **NUMBERS),
+        snapshot(2, 1, 8, **NUMBERS),
+        snapshot(3, 2, 7),
+        snapshot(4, 3, 0.5 if kept_by == "its age" else 6),
+        snapshot(5, 2, 5, **NUMBERS),
+    )
+    held = [(4, Stay("a person looks at it", None))] if kept_by == "a hold" else []
+    found = history(*snapshots, **({"release": 4} if kept_by == "a tag" else {}))
+    assert decide_expiry(found, Retention(max_snapshot_age=DAY), held, NOW).removed == (1,)
+
+
+def test_in_a_table_without_numbers_a_tag_keeps_its_snapshot_alone() -> None:
+    found = history(snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 2, 7), release=2)
+    assert decide_expiry(found, Retention(max_snapshot_age=DAY), (), NOW).removed == (1,)

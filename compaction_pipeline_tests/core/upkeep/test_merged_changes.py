@@ -73,7 +73,7 @@ class Table(Writers):
         return [replace(each, changes=dict(self.table.changes)) for each in (*self.kept, self.table)]
 
     def decided(self) -> MergedChanges:
-        readers = list(enumerate(sequences(each.above) for each in self.readers()))
+        readers = [(number, NOW, sequences(each.above)) for number, each in enumerate(self.readers())]
         return decide_merged_changes(self.table.files(), ChangeHistory(readers, {}, min(self.open, default=None), sequences({})), WEEK, NOW)
 
     def expire_changes(self) -> None:
@@ -141,7 +141,7 @@ def decided(
     **of: object,
 ) -> set[int]:
     """The data sequence numbers of the files that go."""
-    numbers = list(enumerate(map(sequences, readers)))
+    numbers = [(number, of.get("at", NOW), sequences(each)) for number, each in enumerate(readers)]
     history = ChangeHistory(numbers, of.get("committed_at", {}), of.get("first_open"), sequences({}))  # type: ignore[arg-type]
     files = KeyedFiles((), tuple(changes), sequences({}), 1, spans or {})
     return {file.data_sequence_number for file in decide_merged_changes(files, history, WEEK, NOW).files}
@@ -180,6 +180,15 @@ def test_a_file_stays_until_its_time_is_over_and_no_longer_than_its_snapshot() -
     assert decided(files, [{EU: 9}], committed_at=committed_at) == {3, 5}
 
 
+@pytest.mark.parametrize(("seconds", "goes"), [(0, {3, 4}), (-1, {3})])
+def test_a_file_that_landed_after_the_snapshot_whose_number_covers_it_was_never_merged(seconds: int, goes: set[int]) -> None:
+    """The change store was set back or made anew, and gives away numbers a second time."""
+    landed = NOW - 2 * WEEK
+    files = [change(3, snapshot=1), change(4, snapshot=2)]
+    committed_at = {1: landed - timedelta(days=1), 2: landed}
+    assert decided(files, [{EU: 9}], committed_at=committed_at, at=landed + timedelta(seconds=seconds)) == goes
+
+
 @pytest.mark.parametrize(("first_open", "goes"), [(4, {3}), (3, set()), (None, {3, 4, 5})])
 def test_what_landed_after_an_open_transaction_began_stays(first_open: int | None, goes: set[int]) -> None:
     """It may be an overwrite, which takes the number back to its own."""
@@ -199,11 +208,12 @@ def test_partitions_that_share_a_path_stay() -> None:
     null, text = (PartitionValue("region", "string", None),), (PartitionValue("region", "string", "null"),)
     assert decided([change(3, partition=null)], [{null: 9}]) == {3}
     assert decided([change(3, partition=null), change(4, partition=text)], [{text: 9}]) == set()
+    assert decided([change(4, partition=text)], [{text: 9}]) == set(), "Amoro takes the number for that of NULL"
 
 
 def test_the_oldest_files_go_first_and_the_number_of_a_partition_never_falls() -> None:
     files = KeyedFiles((), (change(5), change(3), change(4, partition=US)), sequences({}), 1)
-    history = ChangeHistory([(1, sequences({EU: 9, US: 9}))], {}, None, sequences({EU: 8}))
+    history = ChangeHistory([(1, NOW, sequences({EU: 9, US: 9}))], {}, None, sequences({EU: 8}))
     found = decide_merged_changes(files, history, WEEK, NOW, most_files=2)
     assert [file.data_sequence_number for file in found.files] == [3, 4]
     assert (found.numbers, found.kept) == ({EU: 8, US: 4}, 1)
@@ -211,7 +221,7 @@ def test_the_oldest_files_go_first_and_the_number_of_a_partition_never_falls() -
 
 def test_the_reason_names_the_snapshot_that_needs_the_rest() -> None:
     files = KeyedFiles((), (change(5), change(3)), sequences({}), 1)
-    found = decide_merged_changes(files, ChangeHistory([(77, sequences({EU: 4}))], {}, None, sequences({})), WEEK, NOW)
+    found = decide_merged_changes(files, ChangeHistory([(77, NOW, sequences({EU: 4}))], {}, None, sequences({})), WEEK, NOW)
     assert "1 merged change file with 1 row (10 B)" in found.reason
     assert "snapshot 77 of the base store" in found.reason
 

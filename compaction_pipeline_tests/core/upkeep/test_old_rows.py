@@ -407,8 +407,10 @@ def test_the_age_counts_from_the_newest_commit_of_a_writer(ours: dict[str, str])
     assert rules.cutoff([history((1, ours)), history()], NOW) is None
 
 
-def test_a_writer_whose_clock_is_fast_makes_no_row_older() -> None:
-    assert RowRules(retention=timedelta(days=10)).cutoff([history((-5, APPEND))], NOW) == NOW - timedelta(days=10)
+def test_a_commit_at_a_time_to_come_does_not_count() -> None:
+    rules = RowRules(retention=timedelta(days=10))
+    assert rules.cutoff([history((9, APPEND), (-5, APPEND))], NOW) == NOW - timedelta(days=19)
+    assert rules.cutoff([history((-5, APPEND))], NOW) is None
 
 
 def test_the_age_counts_from_now_where_that_is_asked_for() -> None:

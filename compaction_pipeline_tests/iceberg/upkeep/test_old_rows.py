@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, MonthTransform, TruncateTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, IntegerType, ListType, LongType, NestedField, StringType, StructType, TimestampType
@@ -21,12 +22,15 @@ from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.upkeep.commit_record import UpkeepTarget
+from compaction_pipeline.core.upkeep.old_rows import Age
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
 from compaction_pipeline.iceberg.upkeep.commits import IcebergUpkeepCommitter
 from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows, PlannedRows
+from compaction_pipeline.iceberg.upkeep.remove_snapshots import unchanged
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 
 NOW = datetime(2024, 3, 31, 12, tzinfo=timezone.utc)
@@ -262,6 +266,80 @@ def test_files_stay_whose_writer_tells_no_bounds(lake: Lake) -> None:
     for number, inner in enumerate([{"at": datetime(2024, 1, 1)}, None], 1):
         t.insert(*rows([20], number, inner=inner))
     assert drop(t).rows.reason.endswith("1 data file because a row has no time; 1 data file because nothing tells how old the rows are")
+
+
+def test_a_partition_of_another_column_proves_nothing(lake: Lake) -> None:
+    t = table(lake, {**TEN_DAYS, "data-expire.field": "inner.at"})
+    insert(t, [20], inner={"at": NOW.replace(tzinfo=None)})
+    assert drop(t).rows.reason.endswith("1 data file because nothing tells how old the rows are")
+    assert t.live_ids() == [1]
+
+
+def test_a_partition_of_an_older_spec_still_contradicts_bounds(lake: Lake) -> None:
+    t = table(lake)
+    t.insert(*rows([20]), partition=of_day(3))
+    with t.table.update_spec() as update:
+        update.remove_field("at_day")
+    assert Age.CONTRADICTION.value in drop(t).rows.reason
+    assert t.live_ids() == [1]
+
+
+def test_a_delete_file_that_is_live_twice_stays(lake: Lake) -> None:
+    """Its entries cannot be told apart. Nothing needs it any more, so it does no harm."""
+    t = table(lake)
+    old = insert(t, [20, 20.1])
+    position = t.position_file([(old, 0)], partition=of_day(20))
+    for _ in range(2):
+        row_delta(t.table.refresh(), position_deletes=[position])
+    drop(t)
+    assert (t.live_ids(), t.paths(FileContent.DATA)) == ([], set())
+    assert t.paths(FileContent.POSITION_DELETES) == {position.path}
+
+
+def renamed(t: LakeTable) -> None:
+    with t.table.refresh().update_schema() as update:
+        update.rename_column("at", "former")
+        update.rename_column("day", "at")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"gc.enabled": "false"}, "'gc.enabled' is false"),
+        ({"data-expire.retention-time": "9999d"}, "nothing has only times before"),
+        (None, "a row may be younger"),
+    ],
+)
+def test_what_changes_without_a_snapshot_just_before_the_swap_stops_the_drop(lake: Lake, change: dict[str, str] | None, why: str) -> None:
+    t = table(lake, spec=UNPARTITIONED_PARTITION_SPEC)
+    (made,) = rows([20])
+    t.insert({**made, "day": NOW.date()})
+    steps: list[str] = []
+
+    def act(step: str) -> None:
+        if step == "before-swap":
+            steps.append(step)
+            if change is None:
+                renamed(t)
+            else:
+                t.table.refresh().transaction().set_properties(change).commit_transaction()
+
+    found = IcebergUpkeepCommitter(t.lake.catalogs, lambda: NOW, on_step=act, sleep=lambda seconds: None)
+    try:
+        said = found.commit(committer(t)[1], RecordId("drop-1"), {}).reason
+    except TableRefused as refusal:
+        said = str(refusal)
+    assert why in said
+    assert (steps, t.live_ids()) == (["before-swap"], [1])
+
+
+def test_a_rest_catalog_is_asked_for_the_same_columns_and_partitions(lake: Lake) -> None:
+    """It writes the metadata itself, so it cannot be asked for the same properties."""
+    loaded = table(lake).table
+    loaded.catalog = object.__new__(BoundedRestCatalog)
+    demanded = {type(one): one for one in unchanged(loaded)}
+    assert demanded.keys() == {AssertCurrentSchemaId, AssertDefaultSpecId}
+    assert demanded[AssertCurrentSchemaId].current_schema_id == loaded.metadata.current_schema_id  # type: ignore[attr-defined]
 
 
 def test_the_age_counts_from_the_last_commit_of_a_writer_and_not_from_our_own(lake: Lake) -> None:

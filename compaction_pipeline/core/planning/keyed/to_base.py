@@ -23,7 +23,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedFiles
 from compaction_pipeline.core.tables.keyed.merge_on_read import KeyedInput, PartitionRead, partitions_to_read
 from compaction_pipeline.core.tables.keyed.optimized_sequence import OptimizedSequences
-from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, path_of
+from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, key_of, looks_like_null, path_of
 from compaction_pipeline.core.tables.keyed.transactions import BegunTransaction
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.node import Partition, TableNode
@@ -85,9 +85,10 @@ def plan_to_base(files: KeyedFiles, options: ToBaseOptions) -> tuple[PartitionPl
 
 
 def _shared_paths(partitions: Iterable[PartitionRead], sequences: OptimizedSequences) -> frozenset[PartitionKey]:
-    """The keys that several partitions have, because their paths are one text: those of NULL and of the text `null`."""
-    counts = Counter(key_of(read.partition, sequences.fields) for read in partitions)
-    return frozenset(key for key, count in counts.items() if count > 1)
+    """The keys that stand for NULL and for a text: those of a text that looks like NULL, and those that several partitions have."""
+    keys = [(read.partition, key_of(read.partition, sequences.fields)) for read in partitions]
+    counts = Counter(key for _, key in keys)
+    return frozenset(key for partition, key in keys if counts[key] > 1 or looks_like_null(partition, key))
 
 
 _Copies = tuple[frozenset[str], frozenset[str]]

@@ -1,8 +1,8 @@
 """Partitions of a keyed table as texts, as Iceberg's `partitionToPath` writes them and Amoro reads them back.
 
 Amoro keeps a number for each partition under such a text, for example `dt=2026-01-15/region=l%27%C3%A9t%C3%A9`. NULL and the text `null`
-give the same text, so they are one partition here. Texts of several Iceberg versions differ in small things, so two texts are compared by
-the values in them.
+give the same text, so they have one key here (`looks_like_null`). Texts of several Iceberg versions differ in small things, so two texts
+are compared by the values in them.
 """
 
 from __future__ import annotations
@@ -51,6 +51,14 @@ def path_of(partition: Partition, fields: Sequence[PathField]) -> str:
 def key_of(partition: Partition, fields: Sequence[PathField]) -> PartitionKey:
     """What tells the partition from others, as far as its path does."""
     return key_of_path(path_of(partition, fields), fields)
+
+
+def looks_like_null(partition: Partition, key: PartitionKey) -> bool:
+    """Whether a partition has a text that readers of its path take for NULL. `key` is that of the partition.
+
+    A number that stands under such a path is nobody's for Amoro, and its readers would read merged changes again.
+    """
+    return any(part is None and value.value is not None for part, value in zip(key, partition, strict=False))
 
 
 def key_of_path(path: str, fields: Sequence[PathField]) -> PartitionKey:
