@@ -50,6 +50,7 @@ from compaction_pipeline.storage.file_rows import (
     stored_manifests,
     stored_partitions,
 )
+from compaction_pipeline.storage.orphans import note_roots
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _CONTENTS = {content.value: content for content in FileContent}
@@ -93,6 +94,7 @@ class SqlFileStore(SqlStore):
                 for row in chunk:
                     sums[row[PARTITION]] += row[ENTRY_HASH]
             add_sums(connection, sums)
+            note_roots(connection, identifier, (file.path for files in added.values() for file in files))
 
     def files(self, table: TableIdentifier, nodes: Collection[TableNode] | None = None) -> Sequence[LiveFile]:
         identifier = str(table)

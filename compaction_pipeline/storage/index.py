@@ -39,8 +39,7 @@ class SqlIndexStore(SqlStore):
         statement = update(schema.table_state).where(is_table, columns.index_version == version)
         with writing(self._engine) as connection:
             if connection.execute(statement.values({**index_columns(index), "index_version": new})).rowcount:
-                if index.loaded is not None:
-                    note_places(connection, index.table, index.loaded)
+                note_places(connection, index)
                 return new
             if connection.execute(select(columns.identifier).where(is_table)).first() is None:
                 raise unknown(index.table)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
-from compaction_pipeline.core.tables.index import LoadedTable
+from compaction_pipeline.core.tables.index import Complete, Empty, TableIndex
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.foreign_roots import ForeignRoots
 from compaction_pipeline.core.upkeep.orphan_looks import OrphanDeletion, OrphanLook, Place
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import upsert, writing
@@ -74,10 +75,30 @@ def _is(place: Place) -> ColumnElement[bool]:
     return and_(_place.identifier == str(place.table), _place.table_uuid == place.table_uuid, _place.location == place.location)
 
 
-def note_places(connection: Connection, table: TableIdentifier, loaded: LoadedTable) -> None:
-    """Note where a table lies that was loaded. It counts for ever, also when the table is dropped or moved."""
+def note_places(connection: Connection, index: TableIndex) -> None:
+    """Note where a table lies that was loaded. It counts for ever, also when the table is dropped or moved.
+
+    The metadata is noted once the index has all live files of it, because then their roots are noted too. A keyed table has no index.
+    """
+    loaded, key = index.loaded, ["identifier", "table_uuid", "location"]
+    if loaded is None:
+        return
+    metadata = index.state.metadata_location if isinstance(index.state, (Complete, Empty)) and loaded.layout.keyed is None else None
     for store in loaded.layout.stores:
         row = upsert(connection, schema.table_place).values(
-            identifier=str(table), table_uuid=loaded.table_uuid, location=store.location, roots=()
+            identifier=str(index.table), table_uuid=loaded.table_uuid, location=store.location, roots=(), metadata_location=metadata
         )
-        connection.execute(row.on_conflict_do_nothing(index_elements=["identifier", "table_uuid", "location"]))
+        unread = row.on_conflict_do_update(index_elements=key, set_={"metadata_location": metadata}, where=_place.read_at.is_(None))
+        connection.execute(row.on_conflict_do_nothing(index_elements=key) if metadata is None else unread)
+
+
+def note_roots(connection: Connection, identifier: str, paths: Iterable[str]) -> None:
+    """Note the folders outside a table's own in which these live files of it lie. They count for ever, too."""
+    places = connection.execute(select(schema.table_place).where(_place.identifier == identifier)).all()
+    foreign = ForeignRoots(row.location for row in places)
+    for path in paths:
+        foreign.note(path)
+    for row in places if foreign.roots else ():
+        is_row = and_(_place.identifier == identifier, _place.table_uuid == row.table_uuid, _place.location == row.location)
+        roots = tuple(sorted({*row.roots, *foreign.roots}))
+        connection.execute(update(schema.table_place).where(is_row).values(roots=roots))

@@ -16,7 +16,9 @@ _COMMIT = rf"([0-9a-f]{{12}}|[0-9a-f]{{32}}|{_UUID}|shut-out-[0-9a-f]{{32}})"
 _HASH = r"([01]{8}-)?"
 """The end of a hash, with `write.object-storage.enabled` and without the partition in the path."""
 _TRINO_QUERY = r"\d{8}_\d{6}_\d{5}_[a-z0-9]{5}"
-_FLINKS_MANIFEST = r"[0-9a-f]{32}-[0-9a-f]{32}-\d{5,10}-\d+-\d+-\d{5,10}[.]avro"
+# Flink's manifests of files that are not committed yet: job, operator, subtask, attempt, checkpoint, number.
+_FLINKS_MANIFEST = r"[0-9a-f]{32}-[0-9a-f]{32}-\d{5,10}-\d+-\d+-\d{5,10}(-.+)?[.]avro"
+"""With any suffix: the dynamic sink adds a UUID, and a later one may add something else."""
 _OUR_ATTEMPT = r"([0-9a-f]{8,32}-[0-9a-f]{12}-\d{5,10}|a1-sink-[0-9a-f]{16})-[0-9a-f]{8}-\d{5,10}"
 
 _NAMES: tuple[str, ...] = (
@@ -36,7 +38,7 @@ _NAMES: tuple[str, ...] = (
     rf"optimized-m-{_UUID}[.]avro",
     rf"stage-\d+-task-\d+-manifest-{_UUID}[.]avro",
     rf"{_COMMIT}-\d+-[0-9a-f]{{8}}-m\d+[.]avro",
-    # Flink's manifests of files that are not committed yet: job, operator, subtask, attempt, checkpoint, number.
+    # Flink's manifests. Those that are listed are referenced, and with them the files that they list.
     _FLINKS_MANIFEST,
     # Manifest lists.
     rf"snap-\d+-\d+-{_COMMIT}[.]avro",
@@ -89,6 +91,8 @@ def strangeness(below: str, partition_fields: Collection[str]) -> str | None:
     for part in (*folders, name):
         if part[:1] in ("_", ".") and unquote_plus(part.partition("=")[0]) not in _with_value(part, partition_fields):
             return f"{part!r} in its path begins with '_' or '.': such files are other programs'"
+    if is_metadata(name):
+        return "it is metadata that the table's own metadata does not lead to: it may be registered in another catalog"
     return None if is_of_iceberg(name) else "no writer of Iceberg tables that is known makes such a name"
 
 

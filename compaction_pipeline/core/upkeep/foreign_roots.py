@@ -10,7 +10,7 @@ from compaction_pipeline.core.upkeep.paths import folder_path, full_path
 _MOST_FOLDERS = 100
 """Of one store. Where files lie in more folders, the folder above all of them stands for them."""
 
-_FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path", "write.metadata.path")
+_FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path", "write.metadata.path", "flink.manifests.location")
 
 
 class ForeignRoots:

@@ -101,7 +101,7 @@ class Place:
     """Where a table was seen once: it counts for ever, whatever became of the table.
 
     `roots` are folders outside its own in which it ever named files: all that was read until `read_at`, when the newest metadata was that
-    at `metadata_location`. Both are None while no metadata was read for them.
+    at `metadata_location`. Without `read_at`, only live files were indexed, as of that metadata; without both, nothing was read.
     """
 
     table: TableIdentifier
@@ -110,3 +110,8 @@ class Place:
     roots: tuple[str, ...] = ()
     metadata_location: str | None = None
     read_at: datetime | None = None
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether nobody ever read where the table names files."""
+        return self.read_at is None and self.metadata_location is None

@@ -34,7 +34,13 @@ def refusals(
     for store in rules.stores:
         yield from _of_store(store)
     for folder in rules.listed_folders:
-        yield from _of_folder(folder, rules.others)
+        yield from _of_folder(folder, rules)
+    for other in rules.others:
+        if other.unread:
+            yield (
+                f"nobody has read where table {other.name} names files, and its catalog does not list it any more: files that it names "
+                "would look unreferenced; let the catalog list it, or use `--forget-gone-tables` when the table is gone"
+            )
     yield from _of_other_formats(chain.from_iterable(files.values()))
     for file in unreferenced_metadata:
         yield from _of_metadata(file, rules, now)
@@ -56,24 +62,29 @@ def _of_store(store: OwnStore) -> Iterator[str]:
         yield f"'gc.enabled' is false for the table at {store.location}: another table may share its files; set it to true if none does"
 
 
-def _of_folder(folder: str, others: Iterable[OtherTable]) -> Iterator[str]:
+def _of_folder(folder: str, rules: OrphanRules) -> Iterator[str]:
     path = folder_path(folder)
     if not folder.strip() or path.path == "/" or not (path.authority or path.scheme in FOLDERS):
         yield f"the location {folder!r} is empty, relative, or the root of a store, which holds more than one table; move the table"
         return
-    for other in others:
-        if path.overlaps(folder_path(other.location)):
+    for other in rules.others:
+        if _overlap(path, other.location, rules):
             yield (
                 f"the location {folder} and {other.location}, the location of table {other.name}, are the same or lie in each other: "
                 "files of that table would look unreferenced; move one of them"
             )
         if not other.joined:
-            yield from _of_roots(folder, path, other)
+            yield from _of_roots(folder, other, rules)
 
 
-def _of_roots(folder: str, path: FullPath, other: OtherTable) -> Iterator[str]:
+def _overlap(path: FullPath, folder: str, rules: OrphanRules) -> bool:
+    other = folder_path(folder)
+    return path.overlaps(other) and not rules.told.are_different(path, other)
+
+
+def _of_roots(folder: str, other: OtherTable, rules: OrphanRules) -> Iterator[str]:
     for root in other.roots:
-        if path.overlaps(folder_path(root)):
+        if _overlap(folder_path(folder), root, rules):
             yield (
                 f"table {other.name} names files in {root}, below or above the location {folder}: they would look unreferenced; "
                 "look for orphan files with that table's metadata loaded too, or rewrite its files into its own location"

@@ -65,19 +65,23 @@ class OwnStore:
     gc_enabled: bool = True
     partition_fields: frozenset[str] = frozenset()
     metadata_location: str = ""
+    real_location: str | None = None
+    """The location without links, where it is a folder of this host that is reached by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherTable:
     """Another table that is or was known, in any catalog and of any format.
 
-    `roots` are folders outside its location in which it names files. `joined` says that what it names is among the referenced paths.
+    `roots` are folders outside its location in which it names files. `joined` says that what it names is among the referenced paths,
+    `unread` that nobody ever read where it names files, and that nobody can any more.
     """
 
     name: str
     location: str
     roots: tuple[str, ...] = ()
     joined: bool = False
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class OrphanRules:
     @property
     def listed_folders(self) -> tuple[str, ...]:
         """The folders of which the listing tells."""
-        return (*(store.location for store in self.stores), *self.roots)
+        real = (store.real_location for store in self.stores if store.real_location is not None)
+        return (*(store.location for store in self.stores), *real, *self.roots)
 
     @property
     def age(self) -> timedelta:

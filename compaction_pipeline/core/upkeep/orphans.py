@@ -101,8 +101,15 @@ def confirmed(first: OrphanList, second: OrphanList) -> tuple[ListedFile, ...]:
 
 
 def confirmed_by_any(earlier: Iterable[OrphanList], second: OrphanList) -> frozenset[ListedFile]:
-    """The files that the second look and any of the earlier ones confirm."""
-    return frozenset(file for first in earlier for file in confirmed(first, second))
+    """The files that the second look confirms with any of the earlier ones, newest first, when every look in between found them too.
+
+    A look in between may have found a file referenced, or may have been refused.
+    """
+    unbroken, found = frozenset(second.files), frozenset[ListedFile]()
+    for first in earlier:
+        unbroken &= frozenset(first.files)
+        found |= unbroken.intersection(confirmed(first, second))
+    return found
 
 
 def _each_once(listing: Iterable[ListedFile]) -> tuple[ListedFile, ...]:

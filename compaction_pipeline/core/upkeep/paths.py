@@ -26,7 +26,8 @@ _FAMILIES = {
 
 _DEFAULT_PORTS = {"hdfs": frozenset({"8020"}), "abfs": frozenset({"80", "443"}), "oss": frozenset({"80", "443"})}
 _LOCAL = "file"
-FOLDERS = frozenset({_LOCAL, "hdfs", "viewfs"})
+_CLUSTERS = frozenset({"hdfs", "viewfs"})
+FOLDERS = frozenset({_LOCAL, *_CLUSTERS})
 """File systems, in which `.` and `..` are steps, and which a path may leave unnamed. In an object store they are letters of a key."""
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
@@ -68,7 +69,12 @@ class FullPath:
         return _is_one_store(self, folder) and self.path.startswith(f"{folder.path.rstrip('/')}/") and self.path != folder.path
 
     def overlaps(self, other: FullPath) -> bool:
-        """Whether one of two folders is the other one, or lies in it."""
+        """Whether one of two folders may be the other one, or lie in it.
+
+        One cluster of HDFS has several names, and one bucket may be opened by several schemes.
+        """
+        if _may_be_one_store(self, other):
+            other = FullPath(self.scheme, self.authority, other.path)
         return (_is_one_store(self, other) and self.path == other.path) or self.is_below(other) or other.is_below(self)
 
 
@@ -163,6 +169,12 @@ def compared(one: FullPath, other: FullPath, told: ToldStores = ToldStores()) ->
     if told.are_different(one, other):
         return Relation.DIFFERENT
     return Relation.MISMATCH if _last(loose(one.path)) == _last(loose(other.path)) else Relation.DIFFERENT
+
+
+def _may_be_one_store(one: FullPath, other: FullPath) -> bool:
+    if {one.scheme, other.scheme} <= _CLUSTERS:
+        return True
+    return one.authority == other.authority != "" and FOLDERS.isdisjoint((one.scheme, other.scheme))
 
 
 def _is_one_store(one: FullPath, other: FullPath) -> bool:

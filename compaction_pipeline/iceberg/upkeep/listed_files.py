@@ -16,6 +16,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile
+from compaction_pipeline.core.upkeep.paths import folder_path
 from compaction_pipeline.formats.file_io.object_io import listed_objects
 from compaction_pipeline.formats.file_io.s3_stores import SCHEMES, S3Bucket, s3_bucket
 from compaction_pipeline.iceberg.failures import translated
@@ -43,6 +44,13 @@ def listed_files(io: FileIO, location: str) -> Iterator[ListedFile]:
             files = _of_file_system(PyArrowFileIO(io.properties).fs_by_scheme(scheme, netloc), path)
         for below, size, modified_at, version in files:
             yield ListedFile(f"{base}/{below}", size, modified_at, version)
+
+
+def real_folder(location: str) -> str | None:
+    """The same folder of this host without links; None for any other folder, and where there is no link."""
+    folder = folder_path(location)
+    real = os.path.realpath(folder.path) if folder.scheme == "file" else folder.path
+    return None if real == folder.path else f"file://{real}"
 
 
 _Found = tuple[str, int, datetime, str | None]

@@ -17,13 +17,13 @@ from compaction_pipeline.core.upkeep.file_names import is_of_flink
 from compaction_pipeline.core.upkeep.foreign_roots import ForeignRoots
 from compaction_pipeline.core.upkeep.orphan_looks import Place
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile, OtherTable, OwnStore
-from compaction_pipeline.core.upkeep.paths import folder_path
+from compaction_pipeline.core.upkeep.paths import folder_path, loose_name
 from compaction_pipeline.core.upkeep.ports.files import FilesLook
 from compaction_pipeline.core.upkeep.record import UpkeepRecord
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.stores import Stores, open_stores
 from compaction_pipeline.iceberg.upkeep.history import history_of
-from compaction_pipeline.iceberg.upkeep.listed_files import listed_files
+from compaction_pipeline.iceberg.upkeep.listed_files import listed_files, real_folder
 from compaction_pipeline.iceberg.upkeep.metadata_states import ListedMetadata, metadata_state
 from compaction_pipeline.iceberg.upkeep.referenced import Referenced, flinks_files
 from compaction_pipeline.iceberg.upkeep.snapshot_stores import failed_deletes
@@ -49,29 +49,31 @@ class IcebergFilesLooker:
         self._on_step("files-listed")
         stores = self._same(table, before)
         own = tuple(_own_store(store) for store in stores.tables)
-        referenced = Referenced()
+        referenced, metadata = Referenced(), ListedMetadata([store.io for store in stores.tables])
         return FilesLook(
             listing=listing,
             names=stores.names(table),
             stores=own,
             histories=tuple(history_of(store.metadata) for store in stores.tables),
             properties=dict(stores.tables[0].metadata.properties),
-            metadata=ListedMetadata([store.io for store in stores.tables]),
-            referenced=chain(written, referenced.paths(stores.tables, kept)),
+            metadata=metadata,
+            referenced=chain(written, referenced.paths(stores.tables, kept), referenced.of_forks(metadata, listing)),
             newer=lambda: referenced.paths(self._same(table, stores.tables).tables),
             delete=lambda paths: self._deleted(stores.tables, paths),
         )
 
-    def place(self, store: TableIdentifier, noted: Place | None = None) -> Place:
+    def place(self, store: TableIdentifier, noted: Place | None = None, kept: Sequence[UpkeepRecord] = ()) -> Place:
         """Where this Iceberg table lies, and the folders outside in which it names files."""
         loaded = self._catalogs.load(store)
-        if noted is not None and noted.metadata_location == loaded.metadata_location:
+        if noted is not None and noted.read_at is not None and noted.metadata_location == loaded.metadata_location:
             return noted
         foreign = ForeignRoots([loaded.metadata.location])
         foreign.note_folders(loaded.metadata.properties)
-        for path in Referenced().paths([loaded]):
+        for path in Referenced().paths([loaded], kept):
             foreign.note(path)
-        return Place(store, str(loaded.metadata.table_uuid), loaded.metadata.location, foreign.roots, loaded.metadata_location)
+        real = [real_folder(folder) for folder in (loaded.metadata.location, *foreign.roots)]
+        roots = (*foreign.roots, *(folder for folder in real if folder is not None))
+        return Place(store, str(loaded.metadata.table_uuid), loaded.metadata.location, roots, loaded.metadata_location)
 
     def hidden(self, catalog: str) -> Sequence[OtherTable]:
         """The tables of other formats in a catalog of Hive or Glue."""
@@ -101,15 +103,17 @@ def _identity(stores: Sequence[Table]) -> Sequence[tuple[str, str | None]]:
 
 
 def _written_by_flink(stores: Sequence[Table], listing: Sequence[ListedFile]) -> Iterator[str]:
-    """What Flink has written and not committed, as far as its manifests tell."""
+    """Its manifests that were listed, and what they say that it has written and not committed."""
     manifests = {file.path: stores[0] for file in listing if is_of_flink(file.path)}
     locations = [folder_path(store.metadata.location) for store in stores]
     for store in stores:
         for folder in dict.fromkeys(store.metadata.properties.get(key, "") for key in _FLINKS_FOLDERS):
             if folder and not any(folder_path(folder).is_below(location) for location in locations):
                 manifests |= {file.path: store for file in listed_files(store.io, folder) if is_of_flink(file.path)}
+    # Tables may share a folder of manifests. What theirs list says nothing about this one.
+    listed = {loose_name(file.path) for file in listing}
     for path, store in manifests.items():
-        yield from flinks_files(store.io, path)
+        yield from (one for one in (path, *flinks_files(store.io, path)) if loose_name(one) in listed)
 
 
 def _own_store(store: Table) -> OwnStore:
@@ -118,4 +122,4 @@ def _own_store(store: Table) -> OwnStore:
     # Java takes any text but "true" for false.
     gc_enabled = metadata.properties.get("gc.enabled", "true").strip().lower() == "true"
     state = metadata_state(store.io, store.metadata_location)
-    return OwnStore(metadata.location, state, gc_enabled, fields, store.metadata_location)
+    return OwnStore(metadata.location, state, gc_enabled, fields, store.metadata_location, real_folder(metadata.location))

@@ -5,7 +5,7 @@ Paths are told one after the other. Only the names of manifests, lists and metad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +17,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
+from compaction_pipeline.core.upkeep.file_names import is_metadata
+from compaction_pipeline.core.upkeep.orphan_rules import ListedFile, MetadataState
 from compaction_pipeline.core.upkeep.record import UpkeepRecord
 from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
 from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
@@ -53,6 +55,18 @@ class Referenced:
                 if record.table_uuid == table_uuid:
                     yield from reader.of_removed(record)
 
+    def of_forks(self, states: Mapping[str, MetadataState], listing: Iterable[ListedFile]) -> Iterator[str]:
+        """Yield what other listed metadata of the same tables names, but not its own path. It comes after `paths`.
+
+        It may be of another catalog in which the table is registered, and people there may read what it names. `states` says whose it is.
+        """
+        for file in listing:
+            if is_metadata(file.path.rsplit("/", 1)[-1]) and not any(reader.has_read(file.path) for reader in self._readers.values()):
+                state = states.get(file.path)
+                reader = self._readers.get(state.uuid or "") if state is not None else None
+                if reader is not None:
+                    yield from reader.of_fork(file.path)
+
 
 def flinks_files(io: FileIO, manifest: str) -> Sequence[str]:
     """The files that a manifest of Flink lists, and that no snapshot may name yet. None when it is gone: Flink has committed them.
@@ -88,6 +102,14 @@ class _Reader:
         """What the snapshots name that an expiry has removed, or is about to."""
         yield from record.statistics
         yield from self._of_snapshots([as_snapshot(one) for one in record.removed], may_be_gone=True)
+
+    def has_read(self, place: str) -> bool:
+        return place in self._metadata
+
+    def of_fork(self, place: str) -> Iterator[str]:
+        read = self._older(place)
+        if read is not None:
+            yield from self._of_metadata(read)
 
     def _of_older(self, metadata: TableMetadata) -> Iterator[str]:
         """What the metadata in the log names, and the metadata before it, as far as logs tell.

@@ -94,7 +94,8 @@ class CleanOrphans:
             newest, before, cleaned = self._newest(table, accept_share, is_over)
             files = confirmed_by_any((one.found for one in before if one.stores == newest.stores), newest.found)
             if files:
-                fresh = self._find_orphans.find(table, self._leases.clock(), accept_share=accept_share, is_over=is_over)
+                now = self._leases.clock()
+                fresh = self._find_orphans.find(table, now, accept_share=accept_share, is_over=is_over, before_deletion=True)
                 is_same = _stores_of(fresh.look) == newest.stores
                 cleaned = self._delete(table, fresh, files if is_same else frozenset(), lambda: self._why_stop(table, is_over, renew))
             self._memory.save_look(replace(newest, is_done=cleaned.problem != _TIME_IS_OVER))
@@ -126,13 +127,18 @@ class CleanOrphans:
         return look, looks, Cleaned(table, decision, decision.refusals)
 
     def _look(self, table: TableIdentifier, accept_share: float, is_over: Callable[[], bool]) -> tuple[OrphanDecision, OrphanLook]:
-        now = self._leases.clock()
+        now, looks = self._leases.clock(), self._stores.look(table)
         self._memory.expire(now - LOOKS_KEPT, now - DELETIONS_KEPT)
+        set_back = self._why_not.set_back(looks)
+        for one in looks:
+            self._why_not.note(one)
         found = self._find_orphans.find(table, now, accept_share=accept_share, is_over=is_over)
-        oldest = sorted(found.decision.orphans.files, key=lambda file: (file.modified_at, file.path))[:MOST_STORED]
+        decision = found.decision
+        decision = decision if set_back is None else replace(decision, refusals=(*decision.refusals, set_back))
+        oldest = sorted(decision.orphans.files, key=lambda file: (file.modified_at, file.path))[:MOST_STORED]
         look = OrphanLook(table, _stores_of(found.look), OrphanList(now, tuple(oldest)))
         self._memory.save_look(look)
-        return found.decision, look
+        return decision, look
 
     def _delete(self, table: TableIdentifier, found: Found, files: Collection[ListedFile], why_stop: Callable[[], str | None]) -> Cleaned:
         """Delete those of these files that this look found to be orphans, and unchanged."""

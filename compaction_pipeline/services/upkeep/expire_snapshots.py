@@ -29,7 +29,6 @@ from compaction_pipeline.core.upkeep.consumers import Consumer, lost
 from compaction_pipeline.core.upkeep.expiry import Expiry, decide_expiry
 from compaction_pipeline.core.upkeep.ports.snapshots import Removal, RemovalState, SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import ENDED, UpkeepRecord, UpkeepStatus
-from compaction_pipeline.core.upkeep.sightings import Sighting, seen
 from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
 from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
@@ -144,14 +143,11 @@ class ExpireSnapshots:
         return ExpiredStore(look.store, decide_expiry(history, self._why_not.retention(table, look, looks), held, now), lost_consumers=gone)
 
     def _expire_store(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
-        decided, before = self._decided(table, look, looks), self._why_not.seen_before(look)
+        decided = self._decided(table, look, looks)
         for consumer in decided.lost_consumers:
             self._memory.set_consumer(consumer)
             _LOG.warning("table=%s %s", look.store, consumer.problem)
-        if before.set_back(look.last_sequence_number, look.last_updated_ms) is None:
-            sighting = Sighting(self._leases.clock(), look.last_sequence_number, look.last_updated_ms)
-            next_look = decided.expiry.next_look if decided.expiry is not None else None
-            self._memory.note(look.store, seen(before, sighting, look.metadata_location, next_look))
+        self._why_not.note(look, decided.expiry.next_look if decided.expiry is not None else None, is_decided=True)
         if decided.expiry is None or not decided.expiry.is_due:
             return decided
         record = self._opened(table, look, decided.expiry)

@@ -56,11 +56,13 @@ class FindOrphans:
         accept_share: float = ACCEPTED_SHARE,
         told: ToldStores = ToldStores(),
         is_over: Callable[[], bool] = lambda: False,
+        before_deletion: bool = False,
     ) -> Found:
         """Say what each file below the table's locations and below `roots` is. `now` is the time before it: no file looks older than it is.
 
         The caller holds the table's upkeep lease, so that no expiry begins meanwhile. Raises what the looker and the scan raise: a table
-        or a catalog that cannot be read leaves everything unknown. After `is_over()` no other table is read.
+        or a catalog that cannot be read leaves everything unknown. After `is_over()` no other table is read. `before_deletion`
+        lets every other table be read that has changed.
         """
         kept = self._upkeep.records(under_way=True)
         look = self._looker.look(table, roots, kept)
@@ -68,7 +70,7 @@ class FindOrphans:
         rules = OrphanRules(
             stores=look.stores,
             roots=tuple(roots),
-            others=tuple(self._places.others(look, is_over)),
+            others=tuple(self._places.others(look, kept, is_over, fresh=before_deletion)),
             shared=self._places.live_elsewhere(table, [file.path for file in look.listing]),
             ids=self._ids(look),
             metadata=look.metadata,

@@ -17,13 +17,15 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.foreign_roots import ForeignRoots
 from compaction_pipeline.core.upkeep.orphan_looks import Place
 from compaction_pipeline.core.upkeep.orphan_rules import OtherTable, OwnStore
-from compaction_pipeline.core.upkeep.paths import folder_path
+from compaction_pipeline.core.upkeep.paths import folder_path, full_path
 from compaction_pipeline.core.upkeep.ports.files import FilesLook, FilesLooker
 from compaction_pipeline.core.upkeep.ports.orphans import OrphanStore
+from compaction_pipeline.core.upkeep.record import UpkeepRecord
 from compaction_pipeline.services.upkeep.other_tables import OtherTables
 
 _FRESH = timedelta(days=1)
-"""To read all metadata of a table costs as much as a look at it, so it is done once a day at most, while the index follows the table."""
+"""To read all metadata of a table costs as much as a look at it. So, while the index follows the table, it is done once a day at most,
+but for a look that deletes."""
 
 
 class OtherPlaces:
@@ -39,22 +41,24 @@ class OtherPlaces:
         self._memory = memory
         self._clock = clock
 
-    def others(self, look: FilesLook, is_over: Callable[[], bool]) -> Iterator[OtherTable]:
+    def others(self, look: FilesLook, kept: Sequence[UpkeepRecord], is_over: Callable[[], bool], *, fresh: bool) -> Iterator[OtherTable]:
         """Yield every other table that is known, and every place where one was ever seen.
+
+        With `fresh`, every table that has changed is read, however lately it was read. `kept` are expiries whose files may still be there.
 
         A catalog or a table that cannot be read raises: nobody knows then where its files lie. So does the end of the time. What was read
         of tables until then is stored, so the next run goes on there.
         """
         noted, found = self._memory.places(), set[tuple[TableIdentifier, str, str]]()
-        for place in self._living(look.names, noted, is_over):
+        for now, before in self._living(look.names, noted):
+            place = before if before is not None and self._is_known(now, before, fresh) else self._read(now, before, kept, is_over)
             found.add((place.table, place.table_uuid, place.location))
             yield OtherTable(str(place.table), place.location, place.roots)
         for entry in self._catalogs.entries():
             yield from self._looker.hidden(entry.name)
-        names = {entry.name for entry in self._catalogs.entries()}
         for place in noted:
-            if (place.table, place.table_uuid, place.location) not in found and not _is_own(place, look.names, look.stores, names):
-                yield OtherTable(f"{place.table} (as it was seen earlier)", place.location, place.roots)
+            if (place.table, place.table_uuid, place.location) not in found and not _is_own(place, look.names, look.stores):
+                yield OtherTable(f"{place.table} (as it was seen earlier)", place.location, place.roots, unread=place.is_unread)
 
     def live_elsewhere(self, table: TableIdentifier, paths: Sequence[str]) -> frozenset[str]:
         """Return those of these paths that are live files of other tables, as far as their index tells."""
@@ -79,48 +83,56 @@ class OtherPlaces:
     def forget_gone(self, table: TableIdentifier) -> Sequence[Place]:
         """Forget the places that keep the files of a table, and of which no catalog lists the table any more. Return these.
 
-        A person has said that nobody needs files there. Raises what the scan raises.
+        Another table may have its name by now. A person has said that nobody needs files there. Raises what the scan raises.
         """
         listed = {table for entry in self._catalogs.entries() for table in self._scan.list_tables(entry.name)}
         folders = [folder_path(store.location) for store in self._scan.head(table).layout.stores]
         gone = []
         for place in self._memory.places():
             reached = [folder_path(text) for text in (place.location, *place.roots)]
-            if place.table not in listed and any(folder.overlaps(one) for folder in folders for one in reached):
+            now = self._tables.known(place.table, None) if place.table in listed else None
+            is_gone = now is None or now.table_uuid != place.table_uuid
+            if is_gone and (place.is_unread or any(folder.overlaps(one) for folder in folders for one in reached)):
                 self._memory.forget_place(place)
                 gone.append(place)
         return gone
 
-    def _living(self, own: Collection[TableIdentifier], noted: Sequence[Place], is_over: Callable[[], bool]) -> Iterator[Place]:
-        """Where each other table lies that a catalog lists now."""
+    def _living(self, own: Collection[TableIdentifier], noted: Sequence[Place]) -> Iterator[tuple[Place, Place | None]]:
+        """Where each other table lies that a catalog lists now, and what was noted of it."""
         before = {(place.table, place.table_uuid, place.location): place for place in noted}
         for entry in self._catalogs.entries():
             places = self._scan.locations(entry.name)
             for other in self._scan.list_tables(entry.name):
                 now = None if other in own else self._tables.known(other, places.get(other))
                 if now is not None:
-                    yield self._with_roots(now, before.get((other, now.table_uuid, now.location)), is_over)
+                    yield now, before.get((other, now.table_uuid, now.location))
 
-    def _with_roots(self, now: Place, noted: Place | None, is_over: Callable[[], bool]) -> Place:
-        if noted is not None and noted.read_at is not None:
-            unchanged = bool(now.metadata_location) and noted.metadata_location == now.metadata_location
-            if unchanged or (self._clock() - noted.read_at < _FRESH and self._tables.is_indexed(now)):
-                return noted
+    def _is_known(self, now: Place, noted: Place, fresh: bool) -> bool:
+        """Whether what was read of a table is enough: it has not changed, or the index follows it, and nothing is deleted by this look."""
+        if noted.read_at is None:
+            return False
+        unchanged = bool(now.metadata_location) and noted.metadata_location == now.metadata_location
+        return unchanged or (not fresh and self._clock() - noted.read_at < _FRESH and self._tables.is_indexed(now))
+
+    def _read(self, now: Place, noted: Place | None, kept: Sequence[UpkeepRecord], is_over: Callable[[], bool]) -> Place:
         if is_over():
             raise StorageUnavailable(f"the time is over before it was read where table {now.table} names files; the next run goes on")
-        read = self._looker.place(now.table, noted)
+        read = self._looker.place(now.table, noted, kept)
         roots = {*read.roots, *(noted.roots if noted is not None else ())}
         read = replace(read, roots=tuple(sorted(roots)), read_at=self._clock())
         self._memory.save_place(read)
         return read
 
 
-def _is_own(place: Place, names: Collection[TableIdentifier], stores: Sequence[OwnStore], catalogs: Collection[str]) -> bool:
+def _is_own(place: Place, names: Collection[TableIdentifier], stores: Sequence[OwnStore]) -> bool:
     """Whether a place that no catalog lists is an earlier one of the table itself.
 
-    The same uuid under another name is: the table was renamed or moved. But when the catalog of that name is not registered any more, the
-    table may live on there. A former table of the same name at the same location left metadata files that tell of it, unless it was purged.
+    The same uuid under another name of the same catalog is: the table was renamed or moved. In another catalog, the table may live on
+    there, hidden. A former table of the same name at the same location left metadata files that tell of it, unless it was purged, or unless
+    they lie elsewhere.
     """
     if any(store.state.uuid == place.table_uuid for store in stores):
-        return place.table.catalog in catalogs
-    return place.table in names and any(folder_path(store.location) == folder_path(place.location) for store in stores)
+        return any(name.catalog == place.table.catalog for name in names)
+    location, metadata = folder_path(place.location), place.metadata_location
+    is_here = place.table in names and any(folder_path(store.location) == location for store in stores)
+    return is_here and metadata is not None and full_path(metadata).is_below(location)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import NotFoundError
@@ -18,7 +19,7 @@ from compaction_pipeline.core.upkeep.keepers import Stay, open_transactions
 from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
 from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
-from compaction_pipeline.core.upkeep.sightings import Sightings
+from compaction_pipeline.core.upkeep.sightings import Sighting, Sightings, seen
 from compaction_pipeline.core.work.merged import by_kind
 
 
@@ -26,7 +27,7 @@ class WhyNotChange:
     """The verb of_table says why a table may not be changed, of_store why nothing of it may expire, and set_back whether its metadata is
     older than what was seen. The verb held tells which snapshots somebody needs.
 
-    They read the retention and what was seen before, and tell these too: retention and seen_before.
+    They read the retention and what was seen before, and tell these too: retention and seen_before. The verb note remembers what is seen.
     """
 
     def __init__(
@@ -71,6 +72,16 @@ class WhyNotChange:
             if reason is not None:
                 return reason if len(looks) == 1 else f"of store {look.store}, {reason}"
         return None
+
+    def note(self, look: StoreLook, next_look: datetime | None = None, *, is_decided: bool = False) -> None:
+        """Remember what is seen of a store, unless it was set back. `is_decided` says that it was decided what expires, and `next_look`
+        when time alone may change that."""
+        before = self.seen_before(look)
+        if before.set_back(look.last_sequence_number, look.last_updated_ms) is not None:
+            return
+        sighting = Sighting(self._clock(), look.last_sequence_number, look.last_updated_ms)
+        decided = (look.metadata_location, next_look) if is_decided else (before.metadata_location, before.next_look)
+        self._memory.note(look.store, seen(before, sighting, *decided))
 
     def held(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> Iterator[tuple[int, Stay]]:
         """The snapshots of a store that somebody outside it needs, each with the reason. `looks` are all stores of the table."""

@@ -10,7 +10,7 @@ from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.tables.keyed.file_names import KeyedFileNames, KeyedFileType
 from compaction_pipeline.core.tables.keyed.tree import ROOT
 from compaction_pipeline.core.tables.output_names import OutputNames
-from compaction_pipeline.core.upkeep.file_names import carries, is_metadata, is_of_iceberg, strangeness
+from compaction_pipeline.core.upkeep.file_names import carries, is_metadata, is_of_flink, is_of_iceberg, strangeness
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline_tests.builders import LAYOUT, task
 
@@ -43,10 +43,6 @@ _MERGE = MergeInput(TaskId("t"), AttemptId("a"), task().work, LAYOUT, 0, 1)
         f"snap-8109744798576441359-1-{UUID}.avro",
         "snap-8109744798576441359-0-0123456789ab.avro",
         "0123456789abcdef0123456789abcdef-0123456789abcdef0123456789abcdef-00000-0-15-00001.avro",
-        f"00003-{UUID}.metadata.json",
-        f"00003-{UUID}.gz.metadata.json",
-        "v12.metadata.json",
-        "v12.gz.metadata.json",
         f"8109744798576441359-{UUID}.stats",
         "8109744798576441359-0123456789ab.puffin",
         f"partition-stats-8109744798576441359-{UUID}.parquet",
@@ -55,6 +51,20 @@ _MERGE = MergeInput(TaskId("t"), AttemptId("a"), task().work, LAYOUT, 0, 1)
 def test_names_of_writers_of_iceberg_are_known(name: str) -> None:
     assert is_of_iceberg(name)
     assert strangeness(f"data/dt=1/{name}", ()) is None
+
+
+@pytest.mark.parametrize(
+    "name", [f"00003-{UUID}.metadata.json", f"00003-{UUID}.gz.metadata.json", "v12.metadata.json", "v12.gz.metadata.json"]
+)
+def test_metadata_of_writers_is_known_and_is_nobodys_garbage(name: str) -> None:
+    assert is_of_iceberg(name)
+    assert "it may be registered in another catalog" in str(strangeness(f"metadata/{name}", ()))
+
+
+@pytest.mark.parametrize("suffix", ["", f"-{UUID}", "-something-new"])
+def test_manifests_of_flink_are_known_with_any_suffix(suffix: str) -> None:
+    assert is_of_flink(f"s3://b/t/metadata/{'ab' * 16}-{'cd' * 16}-00000-0-15-00001{suffix}.avro")
+    assert not is_of_flink(f"s3://b/t/metadata/{UUID}-m0{suffix}.avro")
 
 
 @pytest.mark.parametrize(

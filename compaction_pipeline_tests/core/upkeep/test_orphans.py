@@ -271,10 +271,10 @@ def test_metadata_of_another_table_below_the_location_is_refused() -> None:
     assert "was not read" in refused([listed(METADATA)])
 
 
-def test_metadata_of_this_table_that_nothing_names_is_an_orphan() -> None:
+def test_metadata_of_this_table_that_nothing_names_is_never_garbage() -> None:
     lost = MetadataState(STATE.uuid, STATE.last_sequence_number, STATE.updated_at)
     decision = decided([listed(METADATA)], (), rules(metadata={METADATA: lost}))
-    assert (decision.refusals, standing(METADATA, decision)) == ((), Standing.ORPHAN)
+    assert (decision.refusals, standing(METADATA, decision)) == ((), Standing.STRANGE)
     named = decided([listed(METADATA)], [METADATA], rules(metadata={METADATA: MetadataState(OTHER_UUID, 1, NOW)}))
     assert (named.refusals, standing(METADATA, named)) == ((), Standing.REFERENCED)
 

@@ -123,9 +123,9 @@ def test_what_was_read_of_other_tables_is_not_read_again(house: House, table: La
     read: list[str] = []
     place = house.services._files_looker.place
 
-    def counted(store: Any, noted: Any = None) -> Any:
+    def counted(store: Any, noted: Any, kept: Any) -> Any:
         read.append(store.name)
-        return place(store, noted)
+        return place(store, noted, kept)
 
     monkeypatch.setattr(house.services._files_looker, "place", counted)
     house.pass_time(4 * DAY)

@@ -47,10 +47,10 @@ class FilesLooker(Protocol):
         storage or the catalog does not tell everything, or when the table became another one, or moved, while it was listed.
         """
 
-    def place(self, store: TableIdentifier, noted: Place | None = None) -> Place:
-        """Read all metadata of one Iceberg table, and tell where it lies and names files. Raises as `look`.
+    def place(self, store: TableIdentifier, noted: Place | None = None, kept: Sequence[UpkeepRecord] = ()) -> Place:
+        """Read all metadata of one Iceberg table, and tell where it lies and names files. `kept` is that of `look`. Raises as `look`.
 
-        Its manifests are not read when its metadata is that of the place that was `noted` earlier.
+        Its manifests are not read when its metadata is that of the place that was `noted` earlier, and read.
         """
 
     def hidden(self, catalog: str) -> Sequence[OtherTable]:
