@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.core.tables.index import TableIndex
+from compaction_pipeline.core.tables.index import Reading, TableIndex
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.orphan_looks import OrphanDeletion, OrphanLook, Place
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile
 from compaction_pipeline.core.upkeep.orphans import OrphanList
-from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, LOADED, NOW, TABLE, indexed
+from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, LOADED, NOW, TABLE, data, indexed
 
 OTHER = TableIdentifier("lake", ("shop",), "others")
 FILE = ListedFile("s3://b/t/data/ä.parquet", 2**40, NOW - timedelta(days=9, microseconds=7), "e1")
@@ -54,8 +54,20 @@ def test_a_place_stays_when_its_table_is_forgotten_moved_or_its_catalog_removed(
     assert stores.index.save(TableIndex(TABLE, moved), stores.tables.state(TABLE).index_version)
     stores.index.forget(TABLE)
     stores.catalogs.remove("lake")
-    places = [Place(TABLE, "uuid", location) for location in ("s3://b", "s3://b/new")]
+    places = [Place(TABLE, "uuid", location, metadata_location="m1") for location in ("s3://b", "s3://b/new")]
     assert list(stores.orphans.places()) == places
+
+
+def test_a_place_is_unread_until_the_index_has_all_files_and_knows_then_where_they_lie(stores: Stores) -> None:
+    indexed(stores, TableIndex(TABLE, Reading(LOADED)))
+    assert [place.is_unread for place in stores.orphans.places()] == [True]
+    files = [data(f"s3://{place}/data/{number}.parquet") for place in ("b", "c/t", "d") for number in range(2)]
+    stores.files.apply(TABLE, (), {"m1": files[:4]})
+    stores.files.apply(TABLE, ("m1",), {"m2": files[4:]})
+    assert stores.index.save(TableIndex(TABLE, COMPLETE), stores.tables.state(TABLE).index_version)
+    place = Place(TABLE, "uuid", "s3://b", ("s3://c/t/data", "s3://d/data"), COMPLETE.metadata_location)
+    assert list(stores.orphans.places()) == [place]
+    assert not place.is_unread
 
 
 def test_what_was_read_of_a_place_stays_when_its_table_is_loaded_again(stores: Stores) -> None:

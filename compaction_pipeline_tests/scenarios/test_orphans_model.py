@@ -35,7 +35,7 @@ from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile
-from compaction_pipeline.core.upkeep.record import ENDED, UpkeepRecord, UpkeepStatus, files_due_at
+from compaction_pipeline.core.upkeep.record import ENDED, RemovedSnapshot, UpkeepRecord, UpkeepStatus, files_due_at
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.upkeep import look_at_files
 from compaction_pipeline.services.upkeep import clean_orphans
@@ -92,7 +92,8 @@ class Machine(ExpiryMachine):
         self.born: dict[str, datetime] = {}
         self.written: list[OutputFile] = []
         self.others: dict[str, LakeTable] = {}
-        self.promised: dict[str, set[str]] = {}
+        self.unread: dict[str, tuple[datetime, set[int]]] = {}
+        self.promised: dict[str, dict[int, set[str]]] = {}
         self.table = self.house.fragmented(
             "t",
             3,
@@ -115,6 +116,7 @@ class Machine(ExpiryMachine):
         rng = Random(f"{self.count}/{number}")
         kind = rng.choice(KINDS)
         note(f"step({number}) is {kind}")
+        self.note_unread()
         getattr(self, kind)(rng)
         self.reached_step = lambda step: None
         self.remember()
@@ -122,6 +124,7 @@ class Machine(ExpiryMachine):
             self.born.setdefault(path, self.house.now)
         missing = sorted(path for path in self.needed() if not Path(path).exists())
         assert missing == [], f"after {kind}: {[self.why(path) for path in missing]}"
+        self.check_unread(kind)
         self.done[kind] += 1
 
     # ---- what must exist ---------------------------------------------------------------------------------------------------
@@ -134,32 +137,41 @@ class Machine(ExpiryMachine):
         for task in self.house.services.stores.tasks.tasks(self.table.identifier):
             if not task.is_final and task.result is not None:
                 found |= {_local(output.path) for output in task.result.outputs}
-        return found | self.kept_by_expiries()
-
-    def kept_by_expiries(self) -> set[str]:
-        """What the removed snapshots of expiries named when their records were first seen, as long as the files must wait.
-
-        A file that another expiry may delete by now need not wait: both have removed its snapshot, and one request never landed.
-        """
-        waiting, free = set[str](), set[str]()
         for record in self.house.services.stores.upkeep.records():
-            if record.record_id not in self.promised:
-                self.promised[record.record_id] = {path for path in self.named_by(record) if Path(path).exists()}
-            due = files_due_at(record, timedelta(hours=1))
-            waits = record.status not in ENDED and (due is None or due > self.house.now)
-            (waiting if waits else free).update(self.promised[record.record_id])
-        return waiting - free
+            found |= self.kept_by(record)
+        return found
 
-    def named_by(self, record: UpkeepRecord) -> Iterator[str]:
-        for one in record.removed:
-            if one.manifest_list is None or not Path(_local(one.manifest_list)).exists():
-                continue
-            yield _local(one.manifest_list)
-            for manifest in avro_records(self.table.table, one.manifest_list):
-                yield _local(manifest["manifest_path"])
-                if Path(_local(manifest["manifest_path"])).exists():
-                    entries = avro_records(self.table.table, manifest["manifest_path"])
-                    yield from (_local(entry["data_file"]["file_path"]) for entry in entries if entry["status"] != 2)
+    def kept_by(self, record: UpkeepRecord) -> set[str]:
+        """What the removed snapshots of an expiry named when its record was first seen, as long as its files must wait.
+
+        A snapshot whose files another record may delete, or has deleted, waits for KEPT alone.
+        """
+        if record.record_id not in self.promised:
+            named = {one.snapshot_id: {path for path in self.named_by(one) if Path(path).exists()} for one in record.removed}
+            self.promised[record.record_id] = named
+        if not self.waits(record):
+            return set()
+        others = [other for other in self.house.services.stores.upkeep.records() if other.record_id != record.record_id]
+        gone = {one.snapshot_id for other in others if self.may_delete(other) for one in other.removed}
+        promised = self.promised[record.record_id]
+        return set().union(*(promised[one] for one in promised if record.status is UpkeepStatus.KEPT or one not in gone))
+
+    def waits(self, record: UpkeepRecord) -> bool:
+        return record.status not in ENDED and not self.may_delete(record)
+
+    def may_delete(self, record: UpkeepRecord) -> bool:
+        due = files_due_at(record, timedelta(hours=1))
+        return record.status is UpkeepStatus.DONE or (due is not None and due <= self.house.now)
+
+    def named_by(self, one: RemovedSnapshot) -> Iterator[str]:
+        if one.manifest_list is None or not Path(_local(one.manifest_list)).exists():
+            return
+        yield _local(one.manifest_list)
+        for manifest in avro_records(self.table.table, one.manifest_list):
+            yield _local(manifest["manifest_path"])
+            if Path(_local(manifest["manifest_path"])).exists():
+                entries = avro_records(self.table.table, manifest["manifest_path"])
+                yield from (_local(entry["data_file"]["file_path"]) for entry in entries if entry["status"] != 2)
 
     def why(self, path: str) -> tuple[str, list[str]]:
         """Who deleted a file."""
@@ -283,7 +295,8 @@ class Machine(ExpiryMachine):
         It is none of a snapshot that an expiry has removed: expiry knows only of imports that the index has, as its contract says.
         """
         under_way = self.house.services.stores.upkeep.records(under_way=True)
-        named = reached(self.table.table).union(*(self.promised.get(record.record_id, set()) for record in under_way))
+        promised = [paths for record in under_way for paths in self.promised.get(record.record_id, {}).values()]
+        named = reached(self.table.table).union(*promised)
         paths = [file for file in self.table_files() - named if file.endswith("-00001.parquet")]
         if paths:
             self.names += 1
@@ -342,7 +355,7 @@ class Machine(ExpiryMachine):
                 self.house.pass_time(25 * _HOUR)
             self.check_rows()
             records = self.house.services.stores.upkeep.records()
-            kept = {path for one in records if one.status is UpkeepStatus.KEPT for path in self.named_by(one)}
+            kept = {path for one in records if one.status is UpkeepStatus.KEPT for each in one.removed for path in self.named_by(each)}
             left = files_on_disk(self.table.table) - reached(self.table.table) - kept - self.named_by_old_metadata()
             said = self.accepting(self.table.identifier)
             assert left == set(), f"nothing needs these, and they are there: {sorted(left)}; {said.refusals} {said.problem}"
@@ -352,11 +365,14 @@ class Machine(ExpiryMachine):
             shutil.rmtree(self.home, ignore_errors=True)
 
     def named_by_old_metadata(self) -> set[str]:
-        """What the metadata log leads to stays, because a reader may have loaded it."""
-        found = set[str]()
-        for path in look_at_files.Referenced().paths([self.reloaded()]):
-            found.add(_local(path))
-        return found
+        """What the metadata log leads to stays, because a reader may have loaded it, and so does metadata of commits that failed with what
+        it names, because it may be a fork."""
+        table, referenced = self.reloaded(), look_at_files.Referenced()
+        found = {_local(path) for path in referenced.paths([table])}
+        metadata = [f"file://{path}" for path in self.table_files() if path.endswith(".metadata.json")]
+        listing = [ListedFile(path, 1, self.house.now) for path in metadata]
+        forks = referenced.of_forks(look_at_files.ListedMetadata([table.io]), listing)
+        return found.union(map(_local, metadata), map(_local, forks))
 
 
 def _killing(last: str, times: int = 1) -> Callable[[str], None]:

@@ -9,16 +9,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus, write_manifest
-from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.orphan_rules import OtherTable, Standing
+from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline_tests.builders import task
 from compaction_pipeline_tests.core.upkeep.listings import standing
-from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.upkeep.cleaning import (
     append,
@@ -31,7 +29,7 @@ from compaction_pipeline_tests.services.upkeep.cleaning import (
     stray,
     table,
 )
-from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, set_properties
+from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, expire, set_properties
 
 __all__ = ["table"]
 
@@ -160,6 +158,112 @@ def test_a_table_that_imports_a_file_after_it_was_read_keeps_it_by_its_index(hou
     assert f"another table has 1 file(s) below the location, e.g. {path}" in refused(house, table)
 
 
+def known(house: House, table: LakeTable) -> None:
+    house.services.explore_catalogs.explore()
+    house.services.one_table.refresh(table.identifier)
+
+
+@pytest.mark.parametrize("how", ["branch", "history", "another spelling"])
+def test_what_a_table_names_that_changed_since_it_was_read_within_a_day_is_read_before_a_deletion(
+    house: House, table: LakeTable, how: str
+) -> None:
+    path, other = copied(table), roomy(house, "importing")
+    known(house, other)
+    house.pass_time(4 * DAY)
+    house.services.clean_orphans.look(table.identifier)
+    house.pass_time(23 * HOUR)
+    house.services.clean_orphans.look(other.identifier)
+    house.pass_time(HOUR)
+    other.table.refresh()
+    if how == "branch":
+        snapshot = other.table.current_snapshot()
+        assert snapshot is not None
+        other.table.manage_snapshots().create_branch(snapshot.snapshot_id, "audit").commit()
+    other.table.refresh()
+    named, branch = str(local(path)) if how == "another spelling" else path, "audit" if how == "branch" else "main"
+    other.table.add_files([named], check_duplicate_files=False, branch=branch)
+    if how == "history":
+        other.table.refresh()
+        other.table.delete("id >= 0")
+    known(house, other)
+    assert "importing names files in" in " ".join(delete(house, table, accept_share=1.0).refusals)
+    assert local(path).exists()
+
+
+def second_lake(house: House, folder: Path) -> Lake:
+    """A second catalog that is registered here."""
+    folder.mkdir()
+    second = Lake(folder)
+    house.services.stores.catalogs.add(CatalogEntry("second", second.properties))
+    return second
+
+
+def in_second(house: House, name: str) -> TableIdentifier:
+    house.services.explore_catalogs.explore()
+    tables = (state.table for state in house.services._stores.tables.states())
+    return next(table for table in tables if (table.catalog, table.name) == ("second", name))
+
+
+@pytest.mark.parametrize("how", ["dropped", "catalog removed"])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_table_that_vanished_before_anybody_read_where_it_names_files_keeps_them(
+    house: House, table: LakeTable, tmp_path: Path, how: str, indexed: bool
+) -> None:
+    path, second = copied(table), second_lake(house, tmp_path / "two")
+    second.table("clone").table.add_files([path], check_duplicate_files=False)
+    clone = in_second(house, "clone")
+    house.services.one_table.refresh(clone)
+    if not indexed:
+        # Its first read was not finished.
+        [place] = (place for place in house.services._stores.orphans.places() if place.table == clone)
+        house.services._stores.orphans.save_place(replace(place, roots=(), metadata_location=None))
+    if how == "dropped":
+        second.catalog.drop_table((*clone.namespace, clone.name))
+        house.services.maintain_tables.maintain()
+    else:
+        house.services.stores.catalogs.remove("second")
+    looked_at(house, table)
+    wanted = "clone (as it was seen earlier) names files in" if indexed else "nobody has read where table second.db.clone"
+    assert wanted in refused(house, table)
+    house.services.other_places.forget_gone(table.identifier)
+    looked_at(house, table)
+    assert path in deleted(delete(house, table, accept_share=1.0))
+
+
+def test_a_table_that_was_made_and_dropped_between_two_looks_does_not_refuse(house: House, table: LakeTable) -> None:
+    path, passing = stray(table), roomy(house, "passing")
+    known(house, passing)
+    house.lake.catalog.drop_table(("db", "passing"))
+    house.services.maintain_tables.maintain()
+    looked_at(house, table)
+    assert deleted(delete(house, table)) == [path]
+
+
+def test_files_that_an_expiry_of_another_table_keeps_for_ever_stay(house: House, table: LakeTable) -> None:
+    path = copied(table)
+    other = imported(house, table, path)
+    set_properties(other, write__metadata__previous_versions_max="1")
+    other.table.refresh()
+    other.table.delete("id >= 0")
+    append(other, 1)
+    known(house, other)
+    house.pass_time(6 * DAY)
+    [record] = (store.record for store in expire(house, other).stores)
+    assert record is not None
+    house.services._stores.upkeep.save(replace(record, status=UpkeepStatus.KEPT))
+    [place] = (place for place in house.services._stores.orphans.places() if place.table == other.identifier)
+    house.services._stores.orphans.save_place(replace(place, roots=()))
+    append(other, 4)
+    append(other, 5)
+    other.table.refresh()
+    for metadata in local(other.table.location()).rglob("*.metadata.json"):
+        if metadata.name not in other.table.metadata_location:
+            metadata.unlink()
+    looked_at(house, table)
+    assert "importing names files in" in refused(house, table)
+    assert local(path).exists()
+
+
 # ---- tables that lie there -------------------------------------------------------------------------------------------
 
 
@@ -217,6 +321,66 @@ def test_a_table_of_a_catalog_that_was_removed_counts(house: House, table: LakeT
     assert deleted(delete(house, table)) == [path]
 
 
+@pytest.mark.parametrize("how", ["imports", "lies there", "reached itself by a link"])
+def test_a_table_that_names_files_of_this_one_through_a_link_keeps_them(house: House, table: LakeTable, tmp_path: Path, how: str) -> None:
+    link, location = tmp_path / "link", local(table.table.metadata.location)
+    link.symlink_to(location)
+    schema, catalog = table.table.schema(), table.lake.catalog
+    if how == "imports":
+        live = copied(table)
+        imported(house, table, f"file://{link}/data/{local(live).name}")
+    elif how == "lies there":
+        properties = {"write.metadata.path": f"file://{tmp_path}/elsewhere"}
+        made = catalog.create_table(("db", "inside"), schema, location=f"file://{link}/inside", properties=properties)
+        append(LakeTable(table.lake, replace(table.identifier, name="inside"), made), 1)
+        [live] = made.refresh().inspect.files()["file_path"].to_pylist()
+    else:
+        made = catalog.create_table(("db", "linked"), schema, location=f"file://{link}/linked")
+        by_link = LakeTable(table.lake, replace(table.identifier, name="linked"), made)
+        append(by_link, *range(4000))
+        real, live = f"{table.table.metadata.location}/linked", copied(by_link)
+        other = roomy(house, "importing")
+        other.table.add_files([f"{real}/data/{local(live).name}"], check_duplicate_files=False)
+        catalog.drop_table(("db", "t"))
+        shutil.rmtree(location / "metadata")
+        table = by_link
+    looked_at(house, table)
+    assert refused(house, table)
+    assert local(live).exists()
+
+
+def test_a_registration_in_another_catalog_counts_when_that_catalog_hides_it(
+    house: House, table: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = second_lake(house, tmp_path / "two")
+    second.catalog.create_namespace_if_not_exists("db")
+    table.table.refresh()
+    second.catalog.register_table(("db", "t"), table.table.metadata_location)
+    in_second(house, "t")
+    append(table, 1000)
+    house.pass_time(4 * DAY)
+    assert "second.db.t" in " ".join(house.services.clean_orphans.look(table.identifier).refusals)
+    listed = house.services._scan.list_tables
+    monkeypatch.setattr(house.services._scan, "list_tables", lambda name: [] if name == "second" else listed(name))
+    assert "second.db.t (as it was seen earlier)" in " ".join(house.services.clean_orphans.look(table.identifier).refusals)
+    house.services.other_places.forget_gone(table.identifier)
+    assert house.services.clean_orphans.look(table.identifier).refusals == ()
+
+
+def test_a_place_is_forgotten_whose_name_another_table_has_now(house: House, table: LakeTable) -> None:
+    other = inside(table)
+    append(other, 1)
+    known(house, other)
+    table.lake.catalog.drop_table(("db", "inside"))
+    known(house, LakeTable(house.lake, other.identifier, house.lake.table("inside").table))
+    looked_at(house, table)
+    assert "lake.db.inside (as it was seen earlier)" in refused(house, table)
+    assert [place.table_uuid for place in house.services.other_places.forget_gone(table.identifier)] == [
+        str(other.table.metadata.table_uuid)
+    ]
+    assert house.services.clean_orphans.look(table.identifier).refusals == ()
+
+
 def test_a_second_registration_since_the_looks_refuses(house: House, table: LakeTable) -> None:
     stray(table)
     looked_at(house, table)
@@ -264,54 +428,3 @@ def test_a_table_beside_it_with_a_longer_name_loses_nothing(house: House, table:
     looked_at(house, table)
     assert deleted(delete(house, table)) == [strays[0]]
     assert local(strays[1]).exists()
-
-
-# ---- Flink -----------------------------------------------------------------------------------------------------------
-
-
-def flinks_manifest(table: LakeTable, folder: str, listed: str) -> str:
-    """Write a manifest as Flink does at a checkpoint, before it commits the files."""
-    path = f"{folder}/{'ab' * 16}-{'cd' * 16}-00000-0-12-00001.avro"
-    local(path).parent.mkdir(parents=True, exist_ok=True)
-    io: FileIO = table.table.io
-    data = DataFile.from_args(
-        content=DataFileContent.DATA,
-        file_path=listed,
-        file_format=FileFormat.PARQUET,
-        partition=Record(),
-        record_count=1,
-        file_size_in_bytes=5,
-    )
-    with write_manifest(2, table.table.spec(), table.table.schema(), io.new_output(path), 1, "null") as writer:
-        writer.add_entry(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=1, data_file=data))
-    return path
-
-
-@pytest.mark.parametrize("where", ["metadata", "elsewhere", "metadata elsewhere"])
-def test_files_of_a_manifest_that_flink_has_not_committed_stay(house: House, table: LakeTable, where: str) -> None:
-    waiting, other = stray(table, 1), stray(table, 2)
-    folder = f"{table.table.metadata.location}/metadata"
-    if where != "metadata":
-        folder = f"{table.table.metadata.location}-of-flink"
-        key = "flink__manifests__location" if where == "elsewhere" else "write__metadata__path"
-        set_properties(table, **{key: folder})
-    manifest = flinks_manifest(table, folder, waiting)
-    looked_at(house, table, 4)
-    # It is a streaming writer, so everything is young for a week.
-    if where == "metadata":
-        assert deleted(delete(house, table)) == []
-        looked_at(house, table, 3)
-    assert other in deleted(delete(house, table))
-    assert local(waiting).exists()
-    # The job has committed or given up: the manifest is gone.
-    local(manifest).unlink(missing_ok=True)
-    looked_at(house, table, 1)
-    assert waiting in deleted(delete(house, table))
-
-
-def test_a_manifest_of_flink_that_cannot_be_read_refuses_the_run(house: House, table: LakeTable) -> None:
-    manifest = flinks_manifest(table, f"{table.table.metadata.location}/metadata", stray(table))
-    local(manifest).write_bytes(local(manifest).read_bytes()[:-20])
-    house.pass_time(9 * DAY)
-    with pytest.raises(Exception, match="manifest"):
-        house.services.clean_orphans.look(table.identifier)
