@@ -50,7 +50,7 @@ class OtherPlaces:
         of tables until then is stored, so the next run goes on there.
         """
         noted, found = self._memory.places(), set[tuple[TableIdentifier, str, str]]()
-        for now, before in self._living(look.names, noted):
+        for now, before in self._living(look.names, noted, fresh=fresh):
             place = before if before is not None and self._is_known(now, before, fresh) else self._read(now, before, kept, is_over)
             found.add((place.table, place.table_uuid, place.location))
             yield OtherTable(str(place.table), place.location, place.roots)
@@ -97,13 +97,13 @@ class OtherPlaces:
                 gone.append(place)
         return gone
 
-    def _living(self, own: Collection[TableIdentifier], noted: Sequence[Place]) -> Iterator[tuple[Place, Place | None]]:
+    def _living(self, own: Collection[TableIdentifier], noted: Sequence[Place], *, fresh: bool) -> Iterator[tuple[Place, Place | None]]:
         """Where each other table lies that a catalog lists now, and what was noted of it."""
         before = {(place.table, place.table_uuid, place.location): place for place in noted}
         for entry in self._catalogs.entries():
             places = self._scan.locations(entry.name)
             for other in self._scan.list_tables(entry.name):
-                now = None if other in own else self._tables.known(other, places.get(other))
+                now = None if other in own else self._tables.known(other, places.get(other), fresh=fresh)
                 if now is not None:
                     yield now, before.get((other, now.table_uuid, now.location))
 

@@ -97,8 +97,10 @@ class OtherTables:
         known = self.known(other, place)
         return known is not None and (known.table_uuid == look.table_uuid or _is_one_place(known.location, look.location))
 
-    def known(self, other: TableIdentifier, place: str | None) -> Place | None:
+    def known(self, other: TableIdentifier, place: str | None, *, fresh: bool = False) -> Place | None:
         """Return where a table lies, without its roots; None when it is gone. `place` is the path of its metadata, if its catalog tells it.
+
+        With `fresh`, a catalog that does not tell it is asked now, however lately it was.
 
         What was read of it is used only when the catalog tells that it has not changed. A name may have got another table since, and a
         table that was refused as a second name is remembered by what it was before.
@@ -110,7 +112,7 @@ class OtherTables:
         if state is not None and state.refusal is None and place is not None and state.metadata_location == place and state.index.loaded:
             return Place(other, state.index.loaded.table_uuid, state.index.loaded.layout.location, metadata_location=place)
         now, asked = self._clock(), self._asked.get(other)
-        if asked is None or now - asked[0] >= _REMEMBERED or not _may_be_at(asked[1], place):
+        if asked is None or (fresh and place is None) or now - asked[0] >= _REMEMBERED or not _may_be_at(asked[1], place):
             try:
                 head = self._scan.head(other)
                 asked = now, Place(other, head.table_uuid, head.layout.location, metadata_location=head.metadata_location)

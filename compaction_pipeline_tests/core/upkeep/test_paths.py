@@ -149,6 +149,19 @@ def test_t2_does_not_lie_in_t() -> None:
     assert not folder_path("s3://b/t").overlaps(folder_path("s3://c/t/u"))
 
 
+@pytest.mark.parametrize("other", ["hdfs://namenode1:8020/wh/t/inner", "viewfs:///wh/t", "viewfs://cluster/wh", "hdfs:///wh/t"])
+def test_folders_of_two_names_of_a_cluster_may_lie_in_each_other(other: str) -> None:
+    assert folder_path("hdfs://nameservice1/wh/t").overlaps(folder_path(other))
+    assert folder_path(other).overlaps(folder_path("hdfs://nameservice1/wh/t"))
+    assert not folder_path("hdfs://nameservice1/wh/t2").overlaps(folder_path(other.replace("/wh", "/wh/t")))
+
+
+def test_folders_of_one_bucket_may_lie_in_each_other_by_any_scheme() -> None:
+    assert folder_path("s3://b/t").overlaps(folder_path("oss://b/t/inner"))
+    assert not folder_path("s3://b/t").overlaps(folder_path("oss://c/t/inner"))
+    assert not folder_path("file:///t").overlaps(folder_path("hdfs:///t"))
+
+
 def test_a_path_says_its_store() -> None:
     assert full_path("s3a://b/k") == FullPath("s3", "b", "/k")
     assert full_path("s3a://b/k").store == "s3://b"

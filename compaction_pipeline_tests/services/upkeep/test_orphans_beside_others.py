@@ -190,6 +190,19 @@ def test_what_a_table_names_that_changed_since_it_was_read_within_a_day_is_read_
     assert local(path).exists()
 
 
+def test_a_table_is_asked_anew_before_a_deletion_when_its_catalog_lists_no_metadata(
+    house: House, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house.services._scan, "locations", lambda catalog: {})
+    path, other = copied(table), roomy(house, "importing")
+    looked_at(house, table)
+    house.services.clean_orphans.look(table.identifier)
+    other.table.refresh()
+    other.table.add_files([path], check_duplicate_files=False)
+    assert "importing names files in" in " ".join(delete(house, table, accept_share=1.0).refusals)
+    assert local(path).exists()
+
+
 def second_lake(house: House, folder: Path) -> Lake:
     """A second catalog that is registered here."""
     folder.mkdir()
