@@ -61,7 +61,7 @@ class Referenced:
         It may be of another catalog in which the table is registered, and people there may read what it names. `states` says whose it is.
         """
         for file in listing:
-            if is_metadata(file.path.rsplit("/", 1)[-1]) and not any(reader.has_read(file.path) for reader in self._readers.values()):
+            if is_metadata(file.path.rsplit("/", 1)[-1]) and not any(reader.leads_to(file.path) for reader in self._readers.values()):
                 state = states.get(file.path)
                 reader = self._readers.get(state.uuid or "") if state is not None else None
                 if reader is not None:
@@ -84,6 +84,7 @@ class _Reader:
         self._lists: set[str] = set()
         self._manifests: set[str] = set()
         self._metadata: set[str] = set()
+        self._logged: set[str] = set()
 
     def paths(self, table: Table) -> Iterator[str]:
         # Credentials of an earlier load may have ended.
@@ -94,7 +95,7 @@ class _Reader:
         yield table.metadata_location
         # Tables of a Hadoop catalog have it, and have no other folder of metadata.
         yield f"{metadata.location.rstrip('/')}/metadata/{_VERSION_HINT}"
-        yield from _named(metadata)
+        yield from self._named(metadata)
         yield from self._of_snapshots(metadata.snapshots, may_be_gone=False)
         yield from self._of_older(metadata)
 
@@ -103,8 +104,9 @@ class _Reader:
         yield from record.statistics
         yield from self._of_snapshots([as_snapshot(one) for one in record.removed], may_be_gone=True)
 
-    def has_read(self, place: str) -> bool:
-        return place in self._metadata
+    def leads_to(self, place: str) -> bool:
+        """Whether a log that was read names this metadata."""
+        return place in self._metadata or place in self._logged
 
     def of_fork(self, place: str) -> Iterator[str]:
         read = self._older(place)
@@ -140,8 +142,16 @@ class _Reader:
         return _content(f"metadata file {place}", partial(read_metadata, self._io, place), may_be_gone=True)
 
     def _of_metadata(self, older: TableMetadata) -> Iterator[str]:
-        yield from _named(older)
+        yield from self._named(older)
         yield from self._of_snapshots(older.snapshots, may_be_gone=True)
+
+    def _named(self, metadata: TableMetadata) -> Iterator[str]:
+        """The paths that stand in the metadata itself, but for those of snapshots."""
+        log = [entry.metadata_file for entry in metadata.metadata_log]
+        self._logged.update(log)
+        yield from log
+        yield from (file.statistics_path for file in metadata.statistics)
+        yield from (file.statistics_path for file in metadata.partition_statistics)
 
     def _of_snapshots(self, snapshots: Sequence[Snapshot], *, may_be_gone: bool) -> Iterator[str]:
         for snapshot in snapshots:
@@ -157,13 +167,6 @@ class _Reader:
                     yield manifest.manifest_path
                     read = partial(_files_of, self._io, manifest)
                     yield from _content(f"manifest {manifest.manifest_path}", read, may_be_gone=may_be_gone) or ()
-
-
-def _named(metadata: TableMetadata) -> Iterator[str]:
-    """The paths that stand in the metadata itself, but for those of snapshots."""
-    yield from (entry.metadata_file for entry in metadata.metadata_log)
-    yield from (file.statistics_path for file in metadata.statistics)
-    yield from (file.statistics_path for file in metadata.partition_statistics)
 
 
 def _files_of(io: FileIO, manifest: ManifestFile) -> list[str]:

@@ -167,8 +167,9 @@ def test_an_expired_snapshots_files_are_found_when_no_metadata_tells_of_them(lak
     old, new = table.table.metadata.snapshots
     remove(lake.catalogs.load(table.identifier), Removal([old.snapshot_id], ()))
     assert find(table).totals[Standing.ORPHAN].files == 0
-    for entry in lake.catalogs.load(table.identifier).metadata.metadata_log:
-        Path(urlsplit(entry.metadata_file).path).unlink()
+    current = Path(urlsplit(lake.catalogs.load(table.identifier).metadata_location).path)
+    for metadata in set(current.parent.glob("*.metadata.json")) - {current}:
+        metadata.unlink()
     found = {file.path for file in find(table, accept_share=1.0).orphans.files}
     assert old.manifest_list in found
     assert new.manifest_list not in found
