@@ -31,6 +31,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 from compaction_pipeline.core.tables.asset_key import asset_key_text
 from compaction_pipeline.core.tables.catalog_properties import nearest_key
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.expiry_properties import UPKEEP_PROPERTIES
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -212,6 +213,9 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
     table = titled_table("properties in force", "property", "value", "meaning")
     for item in PROPERTIES:
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
+    for item in UPKEEP_PROPERTIES:
+        if item.key in properties.upkeep:
+            table.add_row(item.key, escape(properties.upkeep[item.key]), escape(item.meaning))
     for problem in properties.problems:
         table.add_row("", "[yellow]no effect[/]", escape(problem))
     for key, instead in properties.ignored.items():

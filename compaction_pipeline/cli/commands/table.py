@@ -231,6 +231,7 @@ def detail_value(detail: TableDetail, with_files: bool, rate: ChangeRate | str |
     value: dict[str, object] = {
         **table_value(detail.overview),
         "properties": {item.key: plain(getattr(properties, item.attribute)) for item in PROPERTIES} if properties is not None else None,
+        "upkeep_properties": dict(properties.upkeep) if properties is not None else {},
         "property_error": detail.property_error,
         "ignored_properties": dict(properties.ignored) if properties is not None else {},
         "unknown_properties": plain(properties.unknown) if properties is not None else [],

@@ -72,6 +72,8 @@ class TableProperties:
     ignored: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    upkeep: Mapping[str, str] = field(default_factory=dict)
+    """The properties of upkeep that are set, as texts. The works of upkeep read them."""
 
     @property
     def enabled(self) -> bool:
@@ -119,6 +121,7 @@ class TableProperties:
 # The code of keyed tables reads these: `core/tables/keyed/` has `creation.py`, `transactions.py` and `changes.py`.
 OF_KEYED_TABLES = ("compaction.upsert", "compaction.transaction.timeout", "compaction.sink.")
 PREFIXES = ("self-optimizing.", "compaction.")
+UPKEEP_PREFIXES = ("table-expire.", "clean-orphan-file.", "data-expire.", "snapshot.keep.", "change.data.")
 CATALOG_PREFIX = "table."
 WRITE_TARGET_KEY = "write.target-file-size-bytes"
 _ONLY_KEYED = "`KeyedTable.create` sets it for a keyed table (`docs/keyed.md`)"
@@ -171,11 +174,22 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     without_effect = {DELTA_REWRITE_KEY: _ONLY_KEYED} if asked and not values["delta_rewrite"] else {}
     if values["delta_rewrite"] and values.get("amoros_switch", True):
         raise ConfigError(_amoro_may_compact(of))
+    problems += tuple(each for item in UPKEEP_PROPERTIES if item.key in merged for each in _problem_of(item, table, catalog, of))
     known = {item.key for item in (*PROPERTIES, *UPKEEP_PROPERTIES)}
-    ours = [key for key in merged if key.startswith(PREFIXES) and key not in known and not key.startswith(OF_KEYED_TABLES)]
+    prefixes = (*PREFIXES, *UPKEEP_PREFIXES)
+    ours = [key for key in merged if key.startswith(prefixes) and key not in known and not key.startswith(OF_KEYED_TABLES)]
     ignored = {key: AMORO_KEYS_NOT_HONOURED[key] for key in ours if key in AMORO_KEYS_NOT_HONOURED} | without_effect
     unknown = tuple(sorted(key for key in ours if key not in AMORO_KEYS_NOT_HONOURED))
-    return TableProperties(**values, ignored=dict(sorted(ignored.items())), unknown=unknown, problems=problems)
+    upkeep = {item.key: merged[item.key] for item in UPKEEP_PROPERTIES if item.key in merged}
+    return TableProperties(**values, ignored=dict(sorted(ignored.items())), unknown=unknown, problems=problems, upkeep=upkeep)
+
+
+def _problem_of(item: Property, table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None) -> tuple[str, ...]:
+    """A sentence when a property of upkeep breaks its rule. It stops the works of upkeep that ask for it, and no compaction."""
+    try:
+        return values_of((item,), table, catalog, of)[1]
+    except ConfigError as error:
+        return (str(error),)
 
 
 def _amoro_may_compact(of: TableIdentifier | None) -> str:

@@ -184,6 +184,15 @@ def test_a_very_long_interval_counts_as_a_hundred_years(value: str) -> None:
     assert found.minor_interval == found.full_interval == timedelta(days=36_500)
 
 
+def test_properties_of_upkeep_are_shown_and_what_is_wrong_with_them_stops_no_compaction() -> None:
+    table = {"table-expire.enabled": "true", "data-expire.level": "X", "table-expire.enabeld": "true", "clean-orphan-file.enable": "true"}
+    found = resolve_properties(table, {})
+    assert found.upkeep == {"table-expire.enabled": "true", "data-expire.level": "X"}
+    assert found.unknown == ("clean-orphan-file.enable", "table-expire.enabeld")
+    (problem,) = found.problems
+    assert "'data-expire.level' is X but must be PARTITION or FILE" in problem
+
+
 def test_known_keys_without_a_meaning_here_are_ignored_and_typos_unknown() -> None:
     found = resolve_properties(
         {"self-optimizing.execute.timeout": "1", "self-optimizing.prio": "1", "compaction.delta-rewrite.enabled": "true"}, {}
