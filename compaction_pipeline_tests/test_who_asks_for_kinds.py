@@ -28,6 +28,7 @@ _TABLES = {
     "core/tables/properties.py: resolve_properties",
     "core/tables/table.py: TableLayout.kind",
     "iceberg/stores.py: stores_of",
+    "iceberg/upkeep/old_rows.py: DropOldRows._way",
     "services/insight/read_files.py: ReadFiles.read",
     "services/planning/decide_plan.py: DecidePlan._decide_by",
     "services/tables/refresh_files.py: RefreshFiles._anew_if_recreated",

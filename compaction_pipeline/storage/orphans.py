@@ -83,7 +83,7 @@ def note_places(connection: Connection, index: TableIndex) -> None:
     loaded, key = index.loaded, ["identifier", "table_uuid", "location"]
     if loaded is None:
         return
-    metadata = index.state.metadata_location if isinstance(index.state, (Complete, Empty)) and loaded.layout.keyed is None else None
+    metadata = index.state.metadata_location if isinstance(index.state, (Complete, Empty)) and not loaded.layout.kind.beside else None
     for store in loaded.layout.stores:
         row = upsert(connection, schema.table_place).values(
             identifier=str(index.table), table_uuid=loaded.table_uuid, location=store.location, roots=(), metadata_location=metadata

@@ -126,7 +126,7 @@ def test_nothing_goes_while_a_transaction_has_begun(aging: Aging) -> None:
     assert not plan.rows.is_due
     assert "transaction 2 began" in plan.rows.reason
     assert plan.next_look is not None
-    assert timedelta(minutes=50) < plan.next_look - NOW < timedelta(minutes=70)
+    assert timedelta(minutes=50) < plan.next_look - datetime.now(timezone.utc) < timedelta(minutes=70)
     assert aging.drop(later=timedelta(hours=2)).rows.is_due
 
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -30,6 +31,7 @@ from compaction_pipeline.core.tables.keyed.partition_paths import PartitionKey, 
 from compaction_pipeline.core.tables.keyed.transactions import transaction_timeout
 from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.node import Partition
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.commit_record import Figures, UpkeepPlan, UpkeepTarget
 from compaction_pipeline.core.upkeep.old_rows import DatedFile, OldRowsPlan, RowRules, Transforms, decide_old_rows, resolve_row_rules
 from compaction_pipeline.core.upkeep.old_values import KINDS, OldValues, old_values
@@ -45,6 +47,7 @@ from compaction_pipeline.iceberg.manifests.live_files import read_live_entries
 from compaction_pipeline.iceberg.plain_tables import refusal_of_part
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.iceberg.scan import manifests_of, refusal_of_contents
+from compaction_pipeline.iceberg.stores import PlainStores
 from compaction_pipeline.iceberg.upkeep.history import history_of
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import unchanged
 
@@ -86,31 +89,25 @@ class DropOldRows:
 
     def refusal(self, loaded: Table) -> str | None:
         """Why no row of the table may go; None when some may. Raises ConfigError."""
-        refusal = refusal_of_contents(loaded.metadata) or self._rules(loaded).missing
-        if refusal is None and not is_keyed(loaded.metadata.properties):
-            refusal = refusal_of_part(self._catalogs, self._table, loaded)
-        return refusal
+        return (
+            refusal_of_contents(loaded.metadata)
+            or self._rules(loaded).missing
+            or self._way(loaded).refusal(self._catalogs, self._table, loaded)
+        )
 
     def plan(self, loaded: Table, reader: HeadReader) -> PlannedRows:
         """Decide what goes from the head of the table. Raises TableRefused and ConfigError."""
         metadata, rules = loaded.metadata, self._rules(loaded)
         column = _column(metadata, rules)
-        stores: KeyedStores | None = None
-        if is_keyed(metadata.properties):
-            # The base store was loaded first here. Nothing is lost by that: the commit lands only while its head is still the same, so no
-            # change has been merged, or has left the change store unmerged, in between.
-            stores = replace(load_known_stores(self._catalogs, self._table), base=loaded)
+        way = self._way(loaded)
+        opened: Any = way.opened(self._catalogs, self._table, loaded)
         now = self._clock()
-        cutoff = rules.cutoff([history_of(store.metadata) for store in (stores.tables if stores is not None else (loaded,))], now)
+        cutoff = rules.cutoff([history_of(store.metadata) for store in opened.tables], now)
         if cutoff is None:
             return PlannedRows(OldRowsPlan(None, reason="no snapshot is left that a writer made, so nothing tells from when age counts"))
         dated = _Dated(column)
         judge = _Judge(old_values(column, cutoff, rules.string_pattern, rules.number_format), _transforms(metadata, column), cutoff)
-        if stores is None:
-            files = list(dated.read(loaded, metadata.snapshot_by_name(MAIN_BRANCH)))
-            planned = PlannedRows(_with_deletes(judge.decide(dated.of(files), by_file=rules.level == BY_FILE), metadata, files))
-        else:
-            planned = _planned_keyed(stores, dated, judge, now)
+        planned = way.planned(opened, dated, judge, now, by_file=rules.level == BY_FILE)
         again = now + min(_AGAIN, rules.retention or _AGAIN) if rules.base_on == BY_CLOCK else None
         return replace(planned, next_look=min((at for at in (planned.next_look, again) if at is not None), default=None))
 
@@ -119,17 +116,63 @@ class DropOldRows:
         about = {RECORD_ID_PROPERTY: transaction.name, **_PRODUCER}
         # The properties say which rows are old, and the schema which column has the times. Neither moves the head.
         transaction.require(unchanged(loaded))
-        if is_keyed(loaded.metadata.properties):
-            # Without any base file the snapshot only moves the optimized sequences, so it is no `delete`.
-            transaction.stage(SnapshotChange(Operation.OVERWRITE, removed=plan.rows.removed, properties={**about, **STATISTICS_FLAGS}))
-            with transaction.dropped_on_failure():
-                attach_statistics(str(self._table), loaded, transaction, transaction.name, plan.moved)
-        else:
-            transaction.stage(SnapshotChange(Operation.DELETE, removed=plan.rows.removed, properties=about))
+        self._way(loaded).stage(loaded, plan, transaction, about)
         return plan.rows.figures, plan.rows.reason
+
+    def _way(self, loaded: Table) -> type[_PlainRows] | type[_KeyedRows]:
+        """How rows leave this kind of table."""
+        return _KeyedRows if is_keyed(loaded.metadata.properties) else _PlainRows
 
     def _rules(self, loaded: Table) -> RowRules:
         return resolve_row_rules(loaded.metadata.properties, self._catalog, self._table)
+
+
+class _PlainRows:
+    """How rows leave a plain table: files leave its head."""
+
+    @staticmethod
+    def refusal(catalogs: Catalogs, table: TableIdentifier, loaded: Table) -> str | None:
+        return refusal_of_part(catalogs, table, loaded)
+
+    @staticmethod
+    def opened(catalogs: Catalogs, table: TableIdentifier, loaded: Table) -> PlainStores:
+        return PlainStores(loaded, catalogs)
+
+    @staticmethod
+    def planned(stores: PlainStores, dated: _Dated, judge: _Judge, now: datetime, *, by_file: bool) -> PlannedRows:
+        metadata = stores.table.metadata
+        files = list(dated.read(stores.table, metadata.snapshot_by_name(MAIN_BRANCH)))
+        return PlannedRows(_with_deletes(judge.decide(dated.of(files), by_file=by_file), metadata, files))
+
+    @staticmethod
+    def stage(loaded: Table, plan: PlannedRows, transaction: Transaction, about: Mapping[str, str]) -> None:
+        transaction.stage(SnapshotChange(Operation.DELETE, removed=plan.rows.removed, properties=about))
+
+
+class _KeyedRows:
+    """How rows leave a keyed table: base files leave, and the partition's changes count as merged from then on."""
+
+    @staticmethod
+    def refusal(catalogs: Catalogs, table: TableIdentifier, loaded: Table) -> str | None:
+        return None
+
+    @staticmethod
+    def opened(catalogs: Catalogs, table: TableIdentifier, loaded: Table) -> KeyedStores:
+        # The base store was loaded first here. Nothing is lost by that: the commit lands only while its head is still the same, so no
+        # change has been merged, or has left the change store unmerged, in between.
+        return replace(load_known_stores(catalogs, table), base=loaded)
+
+    @staticmethod
+    def planned(stores: KeyedStores, dated: _Dated, judge: _Judge, now: datetime, *, by_file: bool) -> PlannedRows:
+        # Whole partitions only, whatever the level.
+        return _planned_keyed(stores, dated, judge, now)
+
+    @staticmethod
+    def stage(loaded: Table, plan: PlannedRows, transaction: Transaction, about: Mapping[str, str]) -> None:
+        # Without any base file the snapshot only moves the optimized sequences, so it is no `delete`.
+        transaction.stage(SnapshotChange(Operation.OVERWRITE, removed=plan.rows.removed, properties={**about, **STATISTICS_FLAGS}))
+        with transaction.dropped_on_failure():
+            attach_statistics(".".join(loaded.name()), loaded, transaction, transaction.name, plan.moved)
 
 
 def _column(metadata: TableMetadata, rules: RowRules) -> Column:

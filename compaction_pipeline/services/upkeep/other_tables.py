@@ -79,7 +79,7 @@ class OtherTables:
             state = self._tables.state(place.table)
         except NotFoundError:
             return False
-        is_plain = state.layout is not None and state.layout.keyed is None
+        is_plain = state.layout is not None and not state.layout.kind.beside
         return is_plain and state.whole is not None and state.whole.metadata_location == place.metadata_location
 
     def live_elsewhere(self, table: TableIdentifier, paths: Sequence[str]) -> frozenset[str]:
