@@ -158,4 +158,4 @@ def test_a_table_that_an_sql_catalog_holds_is_refused(tmp_path: Path, spark_cata
     java.sql("CREATE TABLE {t} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='3')")
     java.sql("INSERT INTO {t} VALUES (1)")
     with pytest.raises(TableRefused, match="format version is 3, and only REST catalogs"):
-        ManifestWork(java.lake.catalogs).rewrite(TableIdentifier("lake", ("db",), "t"), "rewrite-1", {})
+        ManifestWork(java.lake.catalogs).rewrite(TableIdentifier("lake", ("db",), "t"))
