@@ -72,7 +72,7 @@ class UpkeepStrategy(Protocol[P]):
     def stage(self, loaded: Table, plan: P, transaction: Transaction) -> tuple[Figures, str]:
         """Write the manifests of the snapshot. Returns what was done, in figures and in words.
 
-        The summary of the snapshot has `properties_of(transaction)`.
+        The summary of the snapshot has the name of the transaction, which is the id of the record, as RECORD_ID_PROPERTY.
         """
         ...
 

@@ -56,9 +56,12 @@ class OtherPlaces:
             yield OtherTable(str(place.table), place.location, place.roots)
         for entry in self._catalogs.entries():
             yield from self._looker.hidden(entry.name)
+        listed = {(name, table_uuid) for name, table_uuid, _ in found}
         for place in noted:
             if (place.table, place.table_uuid, place.location) not in found and not _is_own(place, look.names, look.stores):
-                yield OtherTable(f"{place.table} (as it was seen earlier)", place.location, place.roots, unread=place.is_unread)
+                # A table that is listed has been read by now, wherever it lay before. Of a keyed one, the change store is listed by itself.
+                unread = place.is_unread and (place.table, place.table_uuid) not in listed
+                yield OtherTable(f"{place.table} (as it was seen earlier)", place.location, place.roots, unread=unread)
 
     def live_elsewhere(self, table: TableIdentifier, paths: Sequence[str]) -> frozenset[str]:
         """Return those of these paths that are live files of other tables, as far as their index tells."""
