@@ -408,30 +408,24 @@ token = _table(
     Index("compaction_token_parent", "parent_id"),
 )
 
-upkeep_record = _table(
-    "compaction_upkeep_record",
-    Column("record_id", String, primary_key=True),
-    Column("identifier", String, nullable=False),
-    Column("status", Member(UpkeepStatus), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("ended_at", Moment),
-    Column("value", Json(UpkeepRecord), nullable=False),
-    Index("compaction_upkeep_record_identifier", "identifier", "created_at"),
-    Index("compaction_upkeep_record_status", "status", "ended_at"),
-)
 
+def _upkeep_records(name: str, record: type) -> Table:
+    return _table(
+        name,
+        Column("record_id", String, primary_key=True),
+        Column("identifier", String, nullable=False),
+        Column("status", Member(UpkeepStatus), nullable=False),
+        Column("created_at", Moment, nullable=False),
+        Column("ended_at", Moment),
+        Column("value", Json(record), nullable=False),
+        Index(f"{name}_identifier", "identifier", "created_at"),
+        Index(f"{name}_status", "status", "ended_at"),
+    )
+
+
+upkeep_record = _upkeep_records("compaction_upkeep_record", UpkeepRecord)
 # Works of upkeep that commit.
-upkeep_commit = _table(
-    "compaction_upkeep_commit",
-    Column("record_id", String, primary_key=True),
-    Column("identifier", String, nullable=False),
-    Column("status", Member(UpkeepStatus), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("ended_at", Moment),
-    Column("value", Json(UpkeepCommit), nullable=False),
-    Index("compaction_upkeep_commit_identifier", "identifier", "created_at"),
-    Index("compaction_upkeep_commit_status", "status", "ended_at"),
-)
+upkeep_commit = _upkeep_records("compaction_upkeep_commit", UpkeepCommit)
 
 # When each work of upkeep looked at each table the last time.
 upkeep_turn = _table(

@@ -28,34 +28,13 @@ class SqlUpkeepStore(SqlStore):
     """Records, sightings, turns and consumers in the state database."""
 
     def save(self, record: UpkeepRecord) -> None:
-        values = {
-            "identifier": str(record.table),
-            "status": record.status,
-            "created_at": record.created_at,
-            "ended_at": record.ended_at,
-            "value": record,
-        }
-        with writing(self._engine) as connection:
-            connection.execute(
-                upsert(connection, schema.upkeep_record)
-                .values(record_id=record.record_id, **values)
-                .on_conflict_do_update(index_elements=["record_id"], set_=values)
-            )
+        self._save(schema.upkeep_record, record)
 
     def records(self, table: TableIdentifier | None = None, limit: int | None = None, under_way: bool = False) -> Sequence[UpkeepRecord]:
         return tuple(self._values(_newest(schema.upkeep_record, table, limit, under_way)))
 
     def save_commit(self, record: UpkeepCommit) -> None:
-        values = {
-            "identifier": str(record.target.table),
-            "status": record.status,
-            "created_at": record.created_at,
-            "ended_at": record.ended_at,
-            "value": record,
-        }
-        with writing(self._engine) as connection:
-            row = upsert(connection, schema.upkeep_commit).values(record_id=record.record_id, **values)
-            connection.execute(row.on_conflict_do_update(index_elements=["record_id"], set_=values))
+        self._save(schema.upkeep_commit, record)
 
     def commits(self, table: TableIdentifier | None = None, limit: int | None = None, under_way: bool = False) -> Sequence[UpkeepCommit]:
         return tuple(self._values(_newest(schema.upkeep_commit, table, limit, under_way)))
@@ -107,6 +86,18 @@ class SqlUpkeepStore(SqlStore):
 
     def remove_consumer(self, table: TableIdentifier, name: str) -> None:
         self._write(delete(schema.consumer).where(_consumer.identifier == str(table), _consumer.name == name))
+
+    def _save(self, records: Table, record: UpkeepRecord | UpkeepCommit) -> None:
+        values = {
+            "identifier": str(record.table),
+            "status": record.status,
+            "created_at": record.created_at,
+            "ended_at": record.ended_at,
+            "value": record,
+        }
+        with writing(self._engine) as connection:
+            row = upsert(connection, records).values(record_id=record.record_id, **values)
+            connection.execute(row.on_conflict_do_update(index_elements=["record_id"], set_=values))
 
 
 def _newest(records: Table, table: TableIdentifier | None, limit: int | None, under_way: bool) -> Select[Any]:

@@ -192,7 +192,8 @@ def java_table(warehouse: Warehouse) -> Any:
     return spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"{warehouse.name}.db.t")
 
 
-def test_a_cherry_pick_that_began_before_an_expiry_lands_with_all_its_rows(warehouse: Warehouse, compactions: Compactions) -> None:
+def staged_between(warehouse: Warehouse) -> int:
+    """A table with the rows 1 and 3. The row 2 is staged, in the snapshot that is returned."""
     create(warehouse, "'write.wap.enabled'='true'")
     warehouse.sql("INSERT INTO {t} VALUES (1)")
     warehouse.spark.conf.set("spark.wap.id", "audit")
@@ -202,7 +203,12 @@ def test_a_cherry_pick_that_began_before_an_expiry_lands_with_all_its_rows(wareh
         warehouse.spark.conf.unset("spark.wap.id")
     staged = snapshots(warehouse)[-1]
     warehouse.sql("INSERT INTO {t} VALUES (3)")
-    warehouse.sql("ALTER TABLE {t} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms'='60000')")
+    return staged
+
+
+def test_a_cherry_pick_that_began_before_an_expiry_lands_with_all_its_rows(warehouse: Warehouse, compactions: Compactions) -> None:
+    staged = staged_between(warehouse)
+    warehouse.sql("ALTER TABLE {t} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms'='3600000')")
     table = java_table(warehouse)
     picking = table.manageSnapshots().cherrypick(staged)
     before = snapshots(warehouse)
@@ -215,15 +221,7 @@ def test_a_cherry_pick_that_began_before_an_expiry_lands_with_all_its_rows(wareh
 def test_a_cherry_pick_of_a_snapshot_that_expired_meanwhile_is_refused_and_leaves_a_sound_table(
     warehouse: Warehouse, compactions: Compactions
 ) -> None:
-    create(warehouse, "'write.wap.enabled'='true'")
-    warehouse.sql("INSERT INTO {t} VALUES (1)")
-    warehouse.spark.conf.set("spark.wap.id", "audit")
-    try:
-        warehouse.sql("INSERT INTO {t} VALUES (2)")
-    finally:
-        warehouse.spark.conf.unset("spark.wap.id")
-    staged = snapshots(warehouse)[-1]
-    warehouse.sql("INSERT INTO {t} VALUES (3)")
+    staged = staged_between(warehouse)
     table = java_table(warehouse)
     picking = table.manageSnapshots().cherrypick(staged)
     compactions.services.clock = lambda: datetime.now(timezone.utc) + timedelta(days=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.ids import RecordId
@@ -75,8 +75,11 @@ class UpkeepCommit:
     snapshot_id: int | None = None
     figures: Figures = field(default_factory=dict)
     reason: str | None = None
-    unanswered: bool = False
-    """Whether a request of it got no answer. It may arrive until `late` is over, and must find the files that it names."""
+
+    @property
+    def table(self) -> TableIdentifier:
+        """The name that users give."""
+        return self.target.table
 
     @property
     def store(self) -> TableIdentifier:
@@ -107,12 +110,7 @@ class UpkeepCommit:
             snapshot_id=outcome.snapshot_after,
             figures=outcome.figures or self.figures,
             reason=outcome.reason,
-            unanswered=self.unanswered or outcome.unanswered or outcome.is_unknown,
         )
-
-    def may_land(self, now: datetime, late: timedelta) -> bool:
-        """Whether a request of it may still arrive, so that the files that it has written must stay."""
-        return (self.status not in ENDED or self.unanswered) and now - self.created_at < late
 
 
 _STATUS: Mapping[CommitState, UpkeepStatus] = {
