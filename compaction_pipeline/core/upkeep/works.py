@@ -44,5 +44,6 @@ _KEYS: Mapping[UpkeepWork, str] = {
 
 
 def asks_for(work: UpkeepWork, table: Mapping[str, str], catalog: Mapping[str, str]) -> bool:
-    """Whether the properties of a table, or of its catalog, ask for a work. A value that breaks its rule asks too: the work says so."""
-    return in_force(table, catalog).get(_KEYS[work], "").strip().lower() not in ("", "false")
+    """Whether the properties of a table, or of its catalog, ask for a work. Who writes "no" or "off" asks for nothing; `table show` says
+    that the value breaks its rule."""
+    return in_force(table, catalog).get(_KEYS[work], "").strip().lower() == "true"

@@ -323,3 +323,12 @@ def test_orphan_files_go_by_themselves_after_two_looks_a_day_apart(house: House)
 def test_the_works_of_one_table_have_their_turns_in_one_round(house: House) -> None:
     table = scattered(house, **_MANIFESTS, **_ON, clean_orphan_file__enabled="true", data_expire__enabled="true")
     assert house.services.upkeep_tables.due() == [(table.identifier, work) for work in UpkeepWork if work is not UpkeepWork.CHANGE_FILES]
+
+
+@pytest.mark.parametrize("value", ["no", "off", "0", "yes", "1"])
+def test_no_work_is_done_where_its_switch_has_another_value_than_true(house: House, value: str) -> None:
+    switches = ("table_expire__enabled", "data_expire__enabled", "clean_orphan_file__enabled", "compaction__rewrite-manifests__enabled")
+    table = house.fragmented("t", 2, **dict.fromkeys(switches, value))
+    read(house, table)
+    house.pass_time(30 * DAY)
+    assert house.services.upkeep_tables.due() == []
