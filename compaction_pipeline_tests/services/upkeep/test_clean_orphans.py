@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.leases.names import upkeep_lease
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.services.upkeep import clean_orphans
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -180,14 +182,24 @@ def test_a_daily_round_looks_once_a_day_and_costs_nothing_until_the_next(house: 
 def test_files_that_cannot_be_deleted_are_named_and_tried_again(house: House, table: LakeTable) -> None:
     path = stray(table)
     looked_at(house, table)
-    local(path).parent.chmod(0o500)
-    try:
-        cleaned = delete(house, table)
-    finally:
-        local(path).parent.chmod(0o700)
-    if os.geteuid() != 0:
-        assert (deleted(cleaned), list(cleaned.deletions[0].failed)) == ([], [path])
-        assert deleted(delete(house, table)) == [path]
+    catalogs: Any = house.services.catalogs
+    load = catalogs.load
+
+    def denied(path: str) -> None:
+        raise PermissionError(f"[AccessDenied] {path}")
+
+    def load_without_rights(identifier: TableIdentifier) -> Any:
+        loaded = load(identifier)
+        loaded.io.delete = denied
+        return loaded
+
+    catalogs.load = load_without_rights
+    cleaned = delete(house, table)
+    assert (deleted(cleaned), cleaned.deletions[0].failed) == ([], {path: f"[AccessDenied] {path}"})
+    assert local(path).exists()
+    catalogs.load = load
+    assert deleted(delete(house, table)) == [path]
+    assert not local(path).exists()
 
 
 # ---- every refusal is asked again ------------------------------------------------------------------------------------
