@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,6 +16,8 @@ from pyiceberg.table.update import SetPartitionStatisticsUpdate
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.keyed.stores import load_stores
+from compaction_pipeline.iceberg.upkeep.listed_files import listed_files
+from compaction_pipeline.iceberg.upkeep.metadata_states import ListedMetadata
 from compaction_pipeline.iceberg.upkeep.referenced import Referenced
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal, remove
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
@@ -246,3 +249,21 @@ def test_each_manifest_is_read_once(table: LakeTable, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_files_of", lambda io, manifest: read.append(manifest.manifest_path) or files_of(io, manifest))
     assert on_disk(store) - referenced(store) == set()
     assert len(read) == len(set(read)) >= 6
+
+
+def test_metadata_that_a_log_names_is_no_fork_and_other_metadata_of_the_table_is(lake: Lake) -> None:
+    """Of older logs only the oldest metadata is read, so logs tell of metadata that nobody has read."""
+    table = lake.table(properties={"write.metadata.previous-versions-max": "3"})
+    for number in range(8):
+        table.ids(number)
+    store, told = loaded(table), Referenced()
+    deque(told.paths([store]), maxlen=0)
+    files = listed_files(store.io, store.metadata.location)
+    states = ListedMetadata([store.io])
+    assert list(told.of_forks(states, files)) == []
+    # Another catalog went on from this metadata, and no log of this table names what it wrote.
+    fork = local(store.metadata_location).with_name("00099-ce13f4d2-9c1c-4d51-9f0a-2d3f6c1f7a01.metadata.json")
+    shutil.copy(local(store.metadata_location), fork)
+    again = listed_files(store.io, store.metadata.location)
+    named = {urlsplit(path).path for path in told.of_forks(states, again)}
+    assert named >= {urlsplit(one.metadata_file).path for one in store.metadata.metadata_log}
