@@ -161,6 +161,8 @@ def cleaned_lines(cleaned: Cleaned, delete: bool) -> Iterator[Table | str]:
         yield f"{cleaned.table}: these will not be deleted: {found.excess} (--accept-share)"
     if cleaned.problem is not None:
         yield f"{cleaned.table}: the deletion is not finished: {cleaned.problem}"
+    elif delete and found is not None and found.excess is None and not found.orphans.files and not cleaned.refusals:
+        yield f"{cleaned.table}: there are no orphan files"
     elif delete and not cleaned.deletions and not cleaned.refusals:
         yield (
             f"{cleaned.table}: nothing is deleted: no two looks at least 24 hours apart found the same orphan files; run this again a day "

@@ -448,6 +448,7 @@ def test_a_table_without_orphan_files_shows_no_list_of_them(desk: Desk) -> None:
     desk.add_catalog()
     days_later(desk, 4)
     assert "orphan files" not in words(desk, "maintain", "orphans", TABLE)
+    assert f"{TABLE}: there are no orphan files" in words(desk, "maintain", "orphans", TABLE, "--delete")
 
 
 def test_files_of_a_table_that_is_registered_twice_are_not_listed_and_the_command_ends_with_4(desk: Desk) -> None:
