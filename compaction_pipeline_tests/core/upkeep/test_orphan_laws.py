@@ -83,12 +83,17 @@ def test_only_what_two_looks_a_day_apart_saw_alike_is_deleted(first: list[Listed
 
 
 @given(st.lists(st.tuples(files, st.integers(-80, 80)), max_size=3), files)
-def test_the_newest_look_is_confirmed_by_any_that_is_a_day_older_and_by_no_other(
+def test_the_newest_look_is_confirmed_by_one_that_is_a_day_older_when_all_looks_in_between_agree(
     earlier: list[tuple[list[ListedFile], int]], newest: list[ListedFile]
 ) -> None:
-    looks = [OrphanList(NOW - hours * HOUR, tuple(some)) for some, hours in earlier]
+    newest_first = sorted(earlier, key=lambda one: one[1])
+    looks = [OrphanList(NOW - hours * HOUR, tuple(some)) for some, hours in newest_first]
     found = confirmed_by_any(looks, OrphanList(NOW, tuple(newest)))
-    assert found == {file for file in newest if any(file in some for some, hours in earlier if hours >= 24)}
+    assert found == {
+        file
+        for file in newest
+        if any(hours >= 24 and all(file in some for some, _ in newest_first[: place + 1]) for place, (_, hours) in enumerate(newest_first))
+    }
 
 
 def test_a_file_that_changed_between_two_looks_is_not_deleted() -> None:
