@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestFile
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.snapshots import Snapshot
 
 from compaction_pipeline.core.commit.head import HeadLayout
@@ -71,6 +71,7 @@ def head_layout(metadata: TableMetadata) -> HeadLayout:
     return HeadLayout(
         unpartitioned_spec_ids=unpartitioned_spec_ids(metadata),
         field_ids={schema.schema_id: frozenset(schema.field_ids) for schema in metadata.schemas},
+        last_sequence_number=0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number,
     )
 
 

@@ -50,6 +50,26 @@ def test_a_merged_file_gets_the_sequence_number_of_its_plan(lake: Lake) -> None:
     assert (entry.sequence_number, entry.file_sequence_number) == (2, 4)
 
 
+def test_a_merge_whose_plan_has_a_number_that_the_table_no_longer_had_is_refused(lake: Lake) -> None:
+    """A catalog's database was restored. With the number of its plan, the merged file would be newer than the next deletes."""
+    t = lake.table()
+    for one in range(3):
+        t.ids(one)
+    restored = t.table.refresh().metadata_location
+    for _ in range(3):
+        transaction = Transaction(t.table.refresh())
+        transaction.stage(SnapshotChange(Operation.REPLACE, [], []))
+        transaction.commit()
+    merge = t.merge()
+    lake.catalog.drop_table(t.table.name())
+    t.table = lake.catalog.register_table(t.table.name(), restored)
+    outcome = t.commit(merge)
+    assert outcome.state is CommitState.NOTHING
+    assert "snapshots were rolled back since" in outcome.conflicts[merge.task_id]
+    t.delete_ids(1)
+    assert t.live_ids() == [0, 2]
+
+
 def test_a_merge_is_one_replace_snapshot_that_carries_the_record(lake: Lake) -> None:
     t = lake.table()
     t.ids(1, 2)

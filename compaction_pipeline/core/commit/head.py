@@ -26,10 +26,14 @@ def bucket_of(file: LiveFile) -> Bucket:
 
 @dataclass(frozen=True, slots=True)
 class HeadLayout:
-    """What the rules need of the head's metadata. `field_ids` maps a schema id to its field ids, nested ones included."""
+    """What the rules need of the head's metadata. `field_ids` maps a schema id to its field ids, nested ones included.
+
+    `last_sequence_number` is the highest number that a snapshot of the table has had, as the metadata says.
+    """
 
     unpartitioned_spec_ids: frozenset[int]
     field_ids: Mapping[int, frozenset[int]]
+    last_sequence_number: int
 
 
 def is_global(delete: LiveFile, layout: HeadLayout) -> bool:

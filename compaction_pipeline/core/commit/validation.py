@@ -60,7 +60,13 @@ def _reason(task: MergedWork[Work], head: HeadFiles, outputs_of: OutputsOf, path
 
 def _unfit(task: MergedWork[Work], head: HeadFiles, paths_in: PathsIn) -> str | None:
     """Return why the result, the inputs or the deletes of a task do not fit the head; None when they do."""
-    return _unfit_result(task) or _moved_input(task, head) or _duplicate_delete(task, head) or _lost_delete(task, head, paths_in)
+    return (
+        _unfit_result(task)
+        or _number_of_the_future(task, head)
+        or _moved_input(task, head)
+        or _duplicate_delete(task, head)
+        or _lost_delete(task, head, paths_in)
+    )
 
 
 def _unfit_result(task: MergedWork[Work]) -> str | None:
@@ -83,6 +89,20 @@ def _unfit_result(task: MergedWork[Work]) -> str | None:
         if output.spec_id != data.spec_id:
             return f"its output {output.path} has partition spec {output.spec_id} but its input {data.path} has {data.spec_id}"
     return None
+
+
+def _number_of_the_future(task: MergedWork[Work], head: HeadFiles) -> str | None:
+    """Rule 6: the table has had the sequence number of the plan.
+
+    A catalog that rolls snapshots back, and a person who restores one, sets the numbers back. With the number of its plan, an output would
+    then be newer than the deletes that other writers commit next, and these would miss its rows.
+    """
+    if task.sequence_number <= head.layout.last_sequence_number:
+        return None
+    return (
+        f"the plan was made at sequence number {task.sequence_number}, but the table's last one is {head.layout.last_sequence_number}: "
+        "snapshots were rolled back since"
+    )
 
 
 def _moved_input(task: MergedWork[Work], head: HeadFiles) -> str | None:

@@ -21,7 +21,7 @@ from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.works import task_work
 
 GLOBAL_SPEC, PARTITIONED_SPEC = 1, 0
-LAYOUT = HeadLayout(frozenset({GLOBAL_SPEC}), {0: frozenset({1, 2})})
+LAYOUT = HeadLayout(frozenset({GLOBAL_SPEC}), {0: frozenset({1, 2})}, 0)
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 Position = tuple[str, int]
@@ -123,7 +123,7 @@ class World:
         return None if held is None else frozenset(path for path, _ in held)
 
     def head(self) -> HeadFiles:
-        return HeadFiles(self.live.values(), LAYOUT)
+        return HeadFiles(self.live.values(), replace(LAYOUT, last_sequence_number=self.sequence))
 
     # ---- compaction
 
