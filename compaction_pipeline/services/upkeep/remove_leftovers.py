@@ -7,7 +7,8 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 - It is not an output of a committed task.
 - No record of the table is open or unknown.
 - No snapshot lists it. The committer loads the metadata again to check this.
-- No expiry of the table is under way, KEPT ones included. While one is, the metadata files of commits that landed are left to it.
+- It is no metadata file of a commit that landed. A snapshot has them, which only newer metadata or another registration may name: the
+  table may have been set back. Expiries and the removal of orphan files look at these.
 - No late request needs it. A commit's request without an answer may still land: for a day in any case, and after that for as long as main
   is at the snapshot on which the commit was built. The files of such a commit stay.
 """
@@ -28,7 +29,6 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.file_names import carries
-from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 
@@ -44,7 +44,6 @@ class RemoveLeftovers:
         records: RecordStore,
         scan: TableScan,
         committer: Committer,
-        upkeep: UpkeepStore,
         leases: HeldLeases,
         late: timedelta = LATE_REQUEST,
     ) -> None:
@@ -53,7 +52,6 @@ class RemoveLeftovers:
         self._records = records
         self._scan = scan
         self._committer = committer
-        self._upkeep = upkeep
         self._leases = leases
         self._clock = leases.clock
         self._late = late
@@ -85,11 +83,10 @@ class RemoveLeftovers:
         uuid = self._scan.head(table).table_uuid
         ours = {task.task_id: task for task in tasks if task.table_uuid == uuid}
         ended = {task_id: task for task_id, task in ours.items() if task.is_final}
-        expiring = bool(self._upkeep.records(table, limit=1, under_way=True))
         commits = {
             record.record_id: record
             for record in records
-            if not ours.keys().isdisjoint(record.task_ids) and not (expiring and record.status is RecordStatus.COMMITTED)
+            if not ours.keys().isdisjoint(record.task_ids) and record.status is not RecordStatus.COMMITTED
         }
         found = self._committer.leftovers(table, list(ended), list(commits)) if ended or commits else ()
         if not found:

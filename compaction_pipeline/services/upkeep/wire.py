@@ -31,7 +31,7 @@ class UpkeepServices(Wiring):
 
         stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, self._scan)
-        leftovers = RemoveLeftovers(stores.tasks, stores.records, self._scan, self._committer, stores.upkeep, self._leases, self.late)
+        leftovers = RemoveLeftovers(stores.tasks, stores.records, self._scan, self._committer, self._leases, self.late)
         return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, self.clock, ttl)
 
     @cached_property

@@ -258,3 +258,14 @@ def test_amazon_s3_tables_look_after_themselves(house: House) -> None:
     assert why_the_catalog_decides(table) is None
     table.metadata = table.metadata.model_copy(update={"location": "s3://63a8e430-6e0b-46f5-k833abtwr6s8tmtsycedn8s4yc3xhuse1b--table-s3"})
     assert "Amazon S3 Tables" in str(why_the_catalog_decides(table))
+
+
+def test_files_of_a_merge_that_landed_stay_for_newer_metadata_when_the_pointer_was_set_back(house: House) -> None:
+    table = compacted(house)
+    newest = table.table.refresh()
+    needed = reached(newest)
+    set_pointer(table, newest.metadata.metadata_log[-1].metadata_file)
+    house.pass_time(2 * DAY)
+    house.services.one_table.refresh(table.identifier)
+    house.services.maintain_tables.maintain()
+    assert needed <= files_on_disk(newest)

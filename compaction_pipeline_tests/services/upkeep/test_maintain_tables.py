@@ -76,7 +76,7 @@ class Upkeep:
         stores, world = self.stores, cast(Any, self.world)
         leases = Leases(stores.leases, lambda: NOW, lambda renew: nullcontext(), lambda: "test#1")
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, world)
-        leftovers = RemoveLeftovers(stores.tasks, stores.records, world, world, stores.upkeep, leases)
+        leftovers = RemoveLeftovers(stores.tasks, stores.records, world, world, leases)
         return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, lambda: NOW, ttl)
 
     def add_table(self, table: TableIdentifier) -> None:
