@@ -50,7 +50,7 @@ def test_a_merged_file_gets_the_sequence_number_of_its_plan(lake: Lake) -> None:
     assert (entry.sequence_number, entry.file_sequence_number) == (2, 4)
 
 
-def test_a_merge_whose_plan_has_a_number_that_the_table_no_longer_had_is_refused(lake: Lake) -> None:
+def test_a_merge_that_was_planned_at_a_sequence_number_above_the_table_s_last_one_is_refused(lake: Lake) -> None:
     """A catalog's database was restored. With the number of its plan, the merged file would be newer than the next deletes."""
     t = lake.table()
     for one in range(3):

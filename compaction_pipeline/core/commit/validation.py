@@ -94,8 +94,8 @@ def _unfit_result(task: MergedWork[Work]) -> str | None:
 def _number_of_the_future(task: MergedWork[Work], head: HeadFiles) -> str | None:
     """Rule 6: the table has had the sequence number of the plan.
 
-    A catalog that rolls snapshots back, and a person who restores one, sets the numbers back. With the number of its plan, an output would
-    then be newer than the deletes that other writers commit next, and these would miss its rows.
+    When a catalog rolls snapshots back, or a person restores older metadata, the table counts on from a lower number. With the number of
+    its plan, an output would then be newer than the deletes that other writers commit next, and these would miss its rows.
     """
     if task.sequence_number <= head.layout.last_sequence_number:
         return None

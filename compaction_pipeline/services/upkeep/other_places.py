@@ -59,7 +59,7 @@ class OtherPlaces:
         listed = {(name, table_uuid) for name, table_uuid, _ in found}
         for place in noted:
             if (place.table, place.table_uuid, place.location) not in found and not _is_own(place, look.names, look.stores):
-                # A table that is listed has been read by now, wherever it lay before. Of a keyed one, the change store is listed by itself.
+                # A table that is listed has been read by now, wherever it lay before. Change stores are listed, too.
                 unread = place.is_unread and (place.table, place.table_uuid) not in listed
                 yield OtherTable(f"{place.table} (as it was seen earlier)", place.location, place.roots, unread=unread)
 

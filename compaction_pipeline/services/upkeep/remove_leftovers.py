@@ -7,8 +7,8 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 - It is not an output of a committed task.
 - No record of the table is open or unknown.
 - No snapshot lists it. The committer loads the metadata again to check this.
-- It is no metadata file of a commit that landed. A snapshot has them, which only newer metadata or another registration may name: the
-  table may have been set back. Expiries and the removal of orphan files look at these.
+- It is no manifest and no manifest list of a commit that landed. After a table was set back, only newer metadata or another registration
+  names the snapshot of that commit. Expiries and the removal of orphan files look there before they delete such a file.
 - No late request needs it. A commit's request without an answer may still land: for a day in any case, and after that for as long as main
   is at the snapshot on which the commit was built. The files of such a commit stay.
 """
@@ -83,16 +83,14 @@ class RemoveLeftovers:
         uuid = self._scan.head(table).table_uuid
         ours = {task.task_id: task for task in tasks if task.table_uuid == uuid}
         ended = {task_id: task for task_id, task in ours.items() if task.is_final}
-        commits = {
-            record.record_id: record
-            for record in records
-            if not ours.keys().isdisjoint(record.task_ids) and record.status is not RecordStatus.COMMITTED
-        }
+        own = [record for record in records if not ours.keys().isdisjoint(record.task_ids)]
+        commits = {record.record_id for record in own if record.status is not RecordStatus.COMMITTED}
         found = self._committer.leftovers(table, list(ended), list(commits)) if ended or commits else ()
         if not found:
             return ()
-        kept = self._needed_by_late_requests(table, commits.values())
-        ids = (ended.keys() | commits.keys()) - kept
+        # A commit that landed may have sent an earlier request, with more tasks, which may land after a rollback.
+        kept = self._needed_by_late_requests(table, own)
+        ids = (ended.keys() | commits) - kept
         put_in = _output_names(task for task in ended.values() if task.status is TaskStatus.COMMITTED)
         candidates = [path for path in found if carries(_name(path), ids) and _name(path) not in put_in]
         # A commit that began meanwhile claims only Prepared tasks. None of these tasks is Prepared, and the record of that commit has a new

@@ -21,7 +21,7 @@ from compaction_pipeline_tests.builders import task as task_builder
 from compaction_pipeline_tests.works import task_work
 
 NODE = TableNode(0, (), DataTreeNode(1, 0))
-LAYOUT = HeadLayout(frozenset({0}), {0: frozenset({1})}, 100)
+LAYOUT = HeadLayout(frozenset({0}), {0: frozenset({1})}, last_sequence_number=100)
 
 
 def change(name: str, sequence: int = 5, rows: int = 10) -> LiveFile:

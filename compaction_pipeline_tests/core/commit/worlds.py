@@ -21,7 +21,7 @@ from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.works import task_work
 
 GLOBAL_SPEC, PARTITIONED_SPEC = 1, 0
-LAYOUT = HeadLayout(frozenset({GLOBAL_SPEC}), {0: frozenset({1, 2})}, 0)
+LAYOUT = HeadLayout(frozenset({GLOBAL_SPEC}), {0: frozenset({1, 2})}, last_sequence_number=0)
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 Position = tuple[str, int]

@@ -79,6 +79,11 @@ def expire_twice(house: House, table: LakeTable) -> None:
 # ---- catalogs --------------------------------------------------------------------------------------------------------
 
 
+def denied(path: str) -> None:
+    """Refuse to delete a file, in place of the `delete` of a FileIO."""
+    raise PermissionError(f"[AccessDenied] {path}")
+
+
 def set_pointer(table: LakeTable, metadata_location: str) -> None:
     """Let the catalog name this metadata as that of the table, as a catalog does whose database was restored."""
     name = table.identifier.name

@@ -28,7 +28,7 @@ from compaction_pipeline_tests.services.upkeep.cleaning import (
     stray,
     table,
 )
-from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, expire, set_properties
+from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, denied, expire, set_properties
 
 __all__ = ["table"]
 
@@ -184,9 +184,6 @@ def test_files_that_cannot_be_deleted_are_named_and_tried_again(house: House, ta
     looked_at(house, table)
     catalogs: Any = house.services.catalogs
     load = catalogs.load
-
-    def denied(path: str) -> None:
-        raise PermissionError(f"[AccessDenied] {path}")
 
     def load_without_rights(identifier: TableIdentifier) -> Any:
         loaded = load(identifier)

@@ -18,6 +18,7 @@ from compaction_pipeline_tests.services.upkeep.expiring import (
     HOUR,
     behind_rest,
     compacted,
+    denied,
     expire,
     expire_twice,
     files_of,
@@ -147,9 +148,6 @@ def test_a_file_that_cannot_be_deleted_keeps_the_manifest_that_leads_to_it(house
     house.pass_time(2 * HOUR)
     stores: Any = house.services._snapshot_stores
     look = stores.look
-
-    def denied(path: str) -> None:
-        raise PermissionError(f"[AccessDenied] {path}")
 
     def look_without_rights(identifier: TableIdentifier) -> Any:
         looks = look(identifier)

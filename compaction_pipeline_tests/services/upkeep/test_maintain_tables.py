@@ -193,6 +193,28 @@ def test_files_of_an_unanswered_commit_stay_for_a_day_and_are_checked_once_more(
     assert upkeep.service.maintain().leftovers == {ORDERS: tuple(files)}
 
 
+def test_metadata_of_a_commit_that_landed_stays_whatever_this_metadata_lists(upkeep: Upkeep) -> None:
+    upkeep.end("p-1", TaskStatus.COMMITTED, outputs=[path("a1-p-1-x-0")])
+    upkeep.stores.records.save(record("r1", ["p-1"], answered=True))
+    upkeep.world.files = list(METADATA)
+    assert upkeep.service.maintain().leftovers == {}
+    assert upkeep.world.files == METADATA
+
+
+def test_files_that_an_earlier_request_of_a_landed_commit_put_in_stay_while_it_may_arrive(upkeep: Upkeep) -> None:
+    # The first request had both tasks and got no answer. The second one landed without p-2, which met a conflict.
+    upkeep.end("p-1", TaskStatus.COMMITTED, outputs=[path("a1-p-1-x-0")])
+    upkeep.end("p-2", TaskStatus.FAILED)
+    upkeep.world.files = [path("a1-p-2-x-0")]
+    upkeep.stores.records.save(record("r1", ["p-1", "p-2"], ended_at=ago(hours=23)))
+    assert upkeep.service.maintain().leftovers == {}
+    upkeep.stores.records.save(record("r1", ["p-1", "p-2"], ended_at=ago(hours=24)))
+    upkeep.world.landing = {"r1"}
+    assert upkeep.service.maintain().leftovers == {}
+    upkeep.world.landing = set()
+    assert upkeep.service.maintain().leftovers == {ORDERS: (path("a1-p-2-x-0"),)}
+
+
 def test_files_of_a_commit_on_a_table_that_was_recreated_stay(upkeep: Upkeep) -> None:
     upkeep.end("p-1", TaskStatus.FAILED, uuid="the old table's, renamed away and alive in the same folder")
     upkeep.stores.records.save(record("r1", ["p-1"], RecordStatus.FAILED, answered=True))
