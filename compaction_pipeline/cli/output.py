@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from compaction_pipeline.bootstrap import Services
     from compaction_pipeline.settings import Settings
 
-# This is wide enough for every column of a table in a pipe or a log. A terminal has its own width.
-_PIPE_WIDTH = 200
+# In a pipe or a log no path is folded, however long it is. A terminal has its own width.
+_PIPE_WIDTH = 10_000
 
 
 ANSWERED = threading.Event()
