@@ -210,6 +210,7 @@ table is on a real S3 and in Iceberg's own REST catalog, and a proxy in front of
 `compact` and then `table list` run. An hour later the fault is over, and `compact` runs again. A day after that, upkeep runs. **In
 every case all rows were exactly as before**: after the fault, after the next run and after upkeep.
 
-*Unlisted files* are files in the table's folder that no snapshot lists; no reader sees them. PORT, ID, UUID, TIME and N replace
-values that differ from run to run. A number in parentheses stands for one of the [messages](#the-messages).
+*Unlisted files* are files in the table's folder that no snapshot lists; no reader sees them. What is left in `metadata/` a day later
+belongs to earlier requests of a commit that landed; the removal of orphan files takes it. PORT, ID, UUID, TIME and N replace values
+that differ from run to run. A number in parentheses stands for one of the [messages](#the-messages).
 [Operations](operations.md) explains exit codes and reasons."""
