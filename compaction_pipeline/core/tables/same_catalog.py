@@ -9,10 +9,10 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from compaction_pipeline.core.tables.catalog_types import catalog_type_of
 from compaction_pipeline.core.tables.table import CatalogEntry
 
 _PORTS = {"http": 80, "https": 443, "postgresql": 5432, "thrift": 9083}
-_KIND_OF_SCHEME = {"http": "rest", "https": "rest", "thrift": "hive", "sqlite": "sql", "postgresql": "sql"}
 _REGIONS = ("glue.region", "client.region", "region_name")
 
 
@@ -34,9 +34,7 @@ def _place(entry: CatalogEntry) -> str | None:
     """
     properties = entry.properties
     uri = properties.get("uri", "").strip()
-    kind = properties.get("type", "").lower() or _KIND_OF_SCHEME.get(_split(uri).scheme, "")
-    if "py-catalog-impl" in properties:
-        kind = properties["py-catalog-impl"]
+    kind = catalog_type_of(properties)
     if kind == "glue":
         region = next((properties[key] for key in _REGIONS if key in properties), "the default region")
         return f"the Glue catalog {properties.get('glue.id', 'of the account')} in {region}"
