@@ -85,7 +85,7 @@ def test_a_commit_through_the_server_works(rest: Rest) -> None:
     assert rest.sent() == 1
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 404, 405, 406, 415, 422])
+@pytest.mark.parametrize("code", [400, 403, 404, 405, 406, 415, 422])
 def test_a_refusal_is_certain_says_the_answer_and_leaves_nothing(rest: Rest, code: int) -> None:
     before = rest.metadata()
     with pytest.raises(CommitRefused, match=rf"HTTP {code}: .*the test says {code}.*nothing was committed"):
@@ -94,6 +94,39 @@ def test_a_refusal_is_certain_says_the_answer_and_leaves_nothing(rest: Rest, cod
     assert rest.metadata() == before
     assert rest.settle().state is CommitState.NOTHING
     assert rest.commit().state is CommitState.COMMITTED
+
+
+def test_a_login_that_is_refused_twice_is_certain_too(rest: Rest) -> None:
+    before = rest.metadata()
+    with pytest.raises(CommitRefused, match=r"HTTP 401: .*the test says 401.*nothing was committed"):
+        rest.commit(status(401), status(401))
+    assert rest.sent() == 2
+    assert rest.metadata() == before
+    assert rest.settle().state is CommitState.NOTHING
+
+
+@pytest.mark.parametrize("second", [None, status(409)])
+def test_a_token_that_ended_before_the_commit_is_renewed(rest: Rest, second: Fault | None) -> None:
+    tokens = rest.server.count("POST /v1/oauth/tokens")
+    assert rest.commit(status(401), second).state is CommitState.COMMITTED
+    assert rest.server.count("POST /v1/oauth/tokens") == tokens + 2
+    assert rest.table.live_ids() == [1, 2]
+
+
+@pytest.mark.parametrize("second", [Call.reset, status(503), done_but(503)])
+def test_an_answer_that_is_lost_after_a_renewal_is_unknown(rest: Rest, second: Fault) -> None:
+    assert rest.commit(status(401), second).state in (CommitState.UNKNOWN, CommitState.COMMITTED)
+    assert rest.sent() == 2
+    assert rest.commit().state is CommitState.COMMITTED
+    assert rest.table.live_ids() == [1, 2]
+
+
+def test_419_proves_nothing_but_the_next_commit_has_a_new_token(rest: Rest) -> None:
+    tokens = rest.server.count("POST /v1/oauth/tokens")
+    assert rest.commit(status(419)).state is CommitState.UNKNOWN
+    assert rest.commit().state is CommitState.COMMITTED
+    assert rest.server.count("POST /v1/oauth/tokens") > tokens
+    assert rest.table.live_ids() == [1, 2]
 
 
 @pytest.mark.parametrize("code", [408, 425, 429, 499, 500, 501, 502, 503, 504])

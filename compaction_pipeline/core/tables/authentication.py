@@ -100,6 +100,8 @@ _OF_JAVA = {
     "rest.auth.basic.password": "auth.basic.password",
     "rest.auth.sigv4.delegate-auth-type": _SIGNING,
 }
+AUTH_KEYS = ("auth.", "token", "credential", "oauth2-server-uri", "scope", "audience", "resource", _SIGNING)
+"""The beginnings of the keys that decide which login a REST catalog gets."""
 _PREFIXES = ("auth.", "ssl.", "kerberos.")
 _KNOWN = frozenset({"auth.type", *(key for login in LOGINS.values() for key in (*login.takes, *(k for way in login.ways for k in way)))})
 _SECONDS = ("auth.oauth2.refresh_margin", "auth.oauth2.expires_in")

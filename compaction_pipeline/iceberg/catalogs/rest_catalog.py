@@ -1,7 +1,9 @@
-"""PyIceberg's REST catalog with four rules of our own.
+"""PyIceberg's REST catalog with five rules of our own.
 
 - No request waits for ever. PyIceberg sets no time limit.
-- The request of a commit is sent once, and its answer is noted. PyIceberg sends it again after 401 and 419.
+- The request of a commit is sent once, and its answer is noted. PyIceberg sends it again after 401 and 419. After an answer that proves
+  that nothing was done it is sent anew, if a new token can be got.
+- All logins have flat properties, and a token that ends is renewed (`rest_login.py`).
 - Metadata holds every snapshot. PyIceberg leaves snapshots out if a property says so.
 - A token that the catalog gave for one table is not sent with requests for another. PyIceberg keeps it in the headers of all later
   requests.
@@ -10,27 +12,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-import requests
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
-from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog, auth
+from pyiceberg.catalog.rest import SIGV4, SNAPSHOT_LOADING_MODE, Endpoints, RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerAdapter
+from pyiceberg.exceptions import AuthorizationExpiredError, UnauthorizedError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
+from requests.auth import AuthBase
 from requests.exceptions import ConnectionError, ConnectTimeout, Timeout
 from tenacity import stop_after_attempt
 
+from compaction_pipeline.core.commit.answers import Answer, of_http
+from compaction_pipeline.core.tables.authentication import AUTH_KEYS
 from compaction_pipeline.iceberg.catalogs.http_answers import shown_url
+from compaction_pipeline.iceberg.catalogs.rest_login import OAuth2Login, login_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,6 @@ def counted_sends() -> Iterator[Sends]:
 def use_bounded_rest_catalogs(limits: RequestLimits) -> None:
     """Make PyIceberg open our REST catalog, for `type=rest` and where the form of 'uri' tells the type."""
     AVAILABLE_CATALOGS[CatalogType.REST] = lambda name, properties: BoundedRestCatalog(name, limits, **properties)
-    # With `auth.type=oauth2` PyIceberg does not use the catalog's session to get its token.
-    post = partial(requests.post, timeout=(limits.connect_seconds, limits.read_seconds))
-    setattr(auth, "requests", SimpleNamespace(post=post))  # noqa: B010
 
 
 class BoundedRestCatalog(RestCatalog):
@@ -86,13 +89,26 @@ class BoundedRestCatalog(RestCatalog):
 
     def __init__(self, name: str, limits: RequestLimits, **properties: str) -> None:
         self._limits = limits
-        super().__init__(name, **properties)
+        self._made: tuple[object, AuthManager] | None = None
+        super().__init__(name, **_flat(properties))
         # If only referenced snapshots were loaded, an older commit of ours would look as if it had never been made.
         self.properties[SNAPSHOT_LOADING_MODE] = "all"
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
+        try:
+            return self._sent_once(table, requirements, updates)
+        except (UnauthorizedError, AuthorizationExpiredError):
+            sends = _SENDS.get()
+            self._refresh_token()
+            if sends is None or not isinstance(self._auth_manager, OAuth2Login) or of_http(sends.statuses) is not Answer.REFUSED:
+                raise
+            # The answer proves that the request did nothing. So the next one is the only one that may be carried out.
+            sends.statuses.clear()
+        return self._sent_once(table, requirements, updates)
+
+    def _sent_once(self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]) -> CommitTableResponse:
         once = cast("Any", RestCatalog.commit_table).retry_with(stop=stop_after_attempt(1))
         # PyIceberg writes the token of the table into the headers of the session. This copy has its own headers, and shares connections and
         # login.
@@ -100,6 +116,39 @@ class BoundedRestCatalog(RestCatalog):
         alone._session = copy(self._session)
         alone._session.headers = self._session.headers.copy()
         return cast("CommitTableResponse", once(alone, table, requirements, updates))
+
+    def _create_session(self) -> Session:
+        # PyIceberg calls this twice: to ask for the configuration, and afterwards with what the catalog has configured.
+        session = Session()
+        self._config_headers(session)
+        session.verify = self.properties.get("ssl.cabundle") or True
+        cert, key = self.properties.get("ssl.client.cert"), self.properties.get("ssl.client.key")
+        session.cert = (cert, key) if cert and key else cert
+        self._auth_manager = self._login(session)
+        session.auth = AuthManagerAdapter(self._auth_manager)
+        if str(self.properties.get(SIGV4, "")).lower() == "true":
+            self._init_sigv4(session)
+        return session
+
+    def _login(self, session: Session) -> AuthManager:
+        """The login of the catalog. It stays the same while its properties do, and so does its token."""
+        url = self.url(Endpoints.get_token, prefixed=False)
+        wanted = url, session.verify, session.cert, {key: value for key, value in self.properties.items() if key.startswith(AUTH_KEYS)}
+        if self._made is None or self._made[0] != wanted:
+            self._made = wanted, login_of(self.properties, url, partial(self._asked_for_token, session.verify, session.cert))
+        return self._made[1]
+
+    def _asked_for_token(self, verify: Any, cert: Any, url: str, form: Mapping[str, str], client: AuthBase | None) -> Response:
+        with Session() as session:
+            session.verify, session.cert = verify, cert
+            for prefix, adapter in list(session.adapters.items()):
+                session.mount(prefix, BoundedAdapter(adapter, self._limits, counted=False))
+            return session.post(url, data=form, auth=client)
+
+    def _refresh_token(self) -> None:
+        # PyIceberg calls this when the catalog has answered 401 or 419, before it asks again.
+        if isinstance(self._auth_manager, OAuth2Login):
+            self._auth_manager.forget()
 
     def _config_headers(self, session: Session) -> None:
         # PyIceberg calls this first for a new session, before it asks for a token.
@@ -114,13 +163,22 @@ class BoundedRestCatalog(RestCatalog):
                 session.mount(prefix, BoundedAdapter(adapter, self._limits))
 
 
-class BoundedAdapter(BaseAdapter):
-    """Sends requests through another adapter, within time limits. It reads each answer to its end, and notes it. It raises the errors of
-    `requests`."""
+def _flat(properties: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The properties with dots in place of levels, as a file of PyIceberg may have them in `auth` and `ssl`."""
+    found: dict[str, Any] = {}
+    for key, value in properties.items():
+        found.update(_flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return found
 
-    def __init__(self, inner: BaseAdapter, limits: RequestLimits) -> None:
+
+class BoundedAdapter(BaseAdapter):
+    """Sends requests through another adapter, within time limits. It reads each answer to its end, and notes it if it is `counted`. It
+    raises the errors of `requests`."""
+
+    def __init__(self, inner: BaseAdapter, limits: RequestLimits, counted: bool = True) -> None:
         super().__init__()
         self._inner = inner
+        self._counted = counted
         self._limits = limits
         if isinstance(inner, HTTPAdapter):
             # Only a connection that could not be made is tried again. Any other request may have reached the server.
@@ -135,7 +193,7 @@ class BoundedAdapter(BaseAdapter):
         cert: Any = None,
         proxies: dict[str, str] | None = None,
     ) -> Response:
-        sends = _SENDS.get()
+        sends = _SENDS.get() if self._counted else None
         host = urlsplit(str(request.url)).netloc
         rest = _silent_until.get(host, 0.0) - time.monotonic()
         if rest > 0:
