@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+from compaction_pipeline.core.secrets.known import forget_all_secrets
 from compaction_pipeline_tests.stages import PLACES, leads_to, lies_in, misplaced, stage_of
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -37,6 +38,12 @@ _TESTS_OWN = ("COMPACTION_TEST_", "COMPACTION_SCREENSHOTS", "COMPACTION_SEED")
 def log_without_levels_of_earlier_tests() -> None:
     """Opening services gives the log the level of their settings, for the whole process. A later test would miss messages."""
     logging.getLogger("compaction_pipeline").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_earlier_tests() -> None:
+    """What one test opened with a secret must hide nothing in the texts of the next."""
+    forget_all_secrets()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -32,6 +32,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import ClassVar, NoReturn
 
+from compaction_pipeline.core.secrets.keys import without_url_secrets
+from compaction_pipeline.core.secrets.known import without_known_secrets
+
 
 class ErrorCode(str, Enum):
     """The kind of error that ended a command, for programs that read `--json`. The meaning of a code never changes."""
@@ -53,9 +56,13 @@ class ErrorCode(str, Enum):
 
 
 class CompactionError(Exception):
-    """The base of all errors of this program."""
+    """The base of all errors of this program. Its text has no secret that this process knows, whoever wrote the text."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNEXPECTED
+
+    def __str__(self) -> str:
+        # Errors of libraries repeat what servers answer, and a server may repeat the token that it was sent.
+        return without_known_secrets(without_url_secrets(super().__str__()))
 
 
 class ConfigError(CompactionError):
