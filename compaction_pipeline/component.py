@@ -14,10 +14,11 @@ import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
+from compaction_pipeline.core.catalogs.definition import ALL_FIELDS, CatalogDefinition, read_definition
+from compaction_pipeline.core.catalogs.rules import check_definition
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
-from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
-from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier, catalog_name
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.location import definitions
 from compaction_pipeline.defs.together import check_together
@@ -36,9 +37,25 @@ class Catalog(dg.Resolvable, dg.Model):
     """A catalog that PyIceberg can open."""
 
     name: str = Field(description="The name that the catalog gets here. It becomes the first level of catalog.namespace.table.")
+    type: str | None = Field(default=None, description="The kind of catalog: rest, hive, glue, sql, dynamodb or bigquery.")
     properties: dict[str, str] = Field(
-        description='Properties of PyIceberg\'s catalogs, all of them texts. Take secrets from the environment: "{{ env.LAKE_TOKEN }}".'
+        default_factory=dict,
+        description='Properties of PyIceberg\'s catalogs, all of them texts. Take secrets from the environment: "{{ env.LAKE_TOKEN }}".',
     )
+    table_properties: dict[str, str] = Field(
+        default_factory=dict, description="Properties that its tables inherit, without the prefix table., e.g. self-optimizing.quota."
+    )
+    formats: list[str] | None = Field(
+        default=None, description="Which formats of tables are compacted: iceberg, mixed-iceberg. Without it, both are."
+    )
+    group: str | None = Field(default=None, description="The resource group of its tables that name none. The group must exist.")
+    database_filter: str | None = Field(
+        default=None, description="A regular expression (RE2). Only tables of namespaces that match it as a whole are looked after."
+    )
+    table_filter: str | None = Field(
+        default=None, description="A regular expression (RE2). Only tables whose namespace.table matches it as a whole are looked after."
+    )
+    authentication: str | None = Field(default=None, description="How requests to the catalog prove who asks, e.g. oauth2.")
     observe: bool | None = Field(
         default=None,
         description="true: the tables are measured and planned, and none of them is changed. false: they are compacted. Without it, a new "
@@ -101,8 +118,9 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
     catalog_interval_seconds: int | None = _setting("catalog_interval_seconds")
     catalogs: list[Catalog] = Field(
         default_factory=list,
-        description="Catalogs to register. The first tick registers them, and a registered catalog gets the properties that stand here. A "
-        "catalog that you take away from here stays registered until `compaction-pipeline catalog remove`.",
+        description="Catalogs to register. The first tick registers them. A registered catalog gets the properties that stand here, and "
+        "keeps others that commands have set. A catalog that you take away from here stays registered until "
+        "`compaction-pipeline catalog remove`.",
     )
 
     asset_keys: dict[str, str] = Field(
@@ -148,11 +166,16 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
         settings: dict[str, object] = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
         if self.asset_owners is not None:
             settings["asset_owners"] = ",".join(self.asset_owners)
-        catalogs = tuple(DeclaredCatalog(catalog_name(each.name), each.properties, each.observe) for each in self.catalogs)
-        for catalog in catalogs:
-            check_catalog_properties(catalog.name, catalog.properties)
+        catalogs = tuple(map(_defined, self.catalogs))
         keys = {TableIdentifier.parse(table): _levels(table, key) for table, key in self.asset_keys.items()}
         return Choices(settings, catalogs, keys, self.name_prefix)
+
+
+def _defined(catalog: Catalog) -> CatalogDefinition:
+    """The definition of a catalog. Raises DefinitionError with everything that is wrong, as far as it is seen without a state database."""
+    definition, problems = read_definition({name: getattr(catalog, name) for name in ALL_FIELDS})
+    check_definition(definition, before=problems)
+    return definition
 
 
 @cache

@@ -113,6 +113,11 @@ class Settings(BaseSettings):
     catalog_interval_seconds: int = Field(
         default=180, ge=1, le=86_400, description="Seconds between two listings of the catalogs, by `catalog_sensor` and by `serve`."
     )
+    catalogs_file: Path | None = Field(
+        default=None,
+        description="A YAML file with catalogs (`docs/catalog-definitions.md`). `serve` applies it when it starts, and so does each tick "
+        "of Dagster. What it no longer names is reported, and stays.",
+    )
     connect_seconds: float = Field(
         default=5,
         gt=0,

@@ -14,6 +14,8 @@ from rich.text import Text
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
 from compaction_pipeline.cli.scores import score_cell, with_score
 from compaction_pipeline.core.access.token import Token
+from compaction_pipeline.core.catalogs.change import holder
+from compaction_pipeline.core.catalogs.keys import OBSERVE
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
@@ -72,6 +74,15 @@ def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
     for entry in entries:
         properties = "\n".join(f"{key}={value}" for key, value in sorted(masked_properties(entry.properties).items()))
         table.add_row(escape(entry.name), "observed only" if entry.observe else "compacted", escape(properties))
+    return table
+
+
+def catalog_table(entry: CatalogEntry) -> Table:
+    """Each key of a catalog, its value, and who holds it. Secrets are masked."""
+    table = titled_table(f"catalog {entry.name}", "key", "value", "source")
+    shown = {OBSERVE: str(entry.observe).lower(), **dict(sorted(masked_properties(entry.properties).items()))}
+    for key, value in shown.items():
+        table.add_row(escape(key), escape(value), holder(entry, key).in_words)
     return table
 
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.settings import Settings, load_settings
 
 
@@ -19,7 +20,7 @@ class Choices:
     """
 
     settings: Mapping[str, object] = field(default_factory=dict)
-    catalogs: tuple[DeclaredCatalog, ...] = ()
+    catalogs: tuple[CatalogDefinition, ...] = ()
     asset_keys: Mapping[TableIdentifier, tuple[str, ...]] = field(default_factory=dict)
     name_prefix: str = ""
 

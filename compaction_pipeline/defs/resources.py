@@ -29,10 +29,10 @@ PYSPARK = "pyspark"
 
 
 def opened_services(choices: Choices, holder: str | None = None) -> Services:
-    """Return new services, with the catalogs of the component registered. The caller closes them."""
+    """Return new services, with the catalogs of the component and of the file registered. The caller closes them."""
     services = open_services(choices.load_settings(), holder)
     try:
-        services.explore_catalogs.declare(choices.catalogs)
+        services.manage_catalogs.apply(choices.catalogs)
     except BaseException:
         services.close()
         raise

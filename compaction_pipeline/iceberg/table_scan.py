@@ -18,7 +18,15 @@ from compaction_pipeline.core.tables.figures import MetadataFigures
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
 from compaction_pipeline.core.tables.node import Place
-from compaction_pipeline.core.tables.table import UNKNOWN_PLACE, ManifestRef, TableHead, TableIdentifier, TableLayout, place_of_all
+from compaction_pipeline.core.tables.table import (
+    UNKNOWN_PLACE,
+    CatalogEntry,
+    ManifestRef,
+    TableHead,
+    TableIdentifier,
+    TableLayout,
+    place_of_all,
+)
 from compaction_pipeline.core.upkeep.manifests import manifests_opened, places_of
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
@@ -47,6 +55,10 @@ class IcebergScan:
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
         """Every table that the catalog lists, in all namespaces, sorted."""
         return self._catalogs.tables(catalog)
+
+    def trying(self, entry: CatalogEntry) -> IcebergScan:
+        """A scan for which a catalog is as this entry says."""
+        return IcebergScan(self._catalogs.trying(entry), self._kept)
 
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
         """The location of each table's newest metadata, as `TableHead.metadata_location` has it, if the catalog tells all in one answer.

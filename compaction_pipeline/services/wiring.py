@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from datetime import timedelta
+    from pathlib import Path
 
     from compaction_pipeline.core.commit.ports import Committer
     from compaction_pipeline.core.leases.ports import Clock, Heartbeat
@@ -37,6 +38,8 @@ class Settings(Protocol):
     def retry_interval_seconds(self) -> float: ...
     @property
     def record_ttl_days(self) -> float: ...
+    @property
+    def catalogs_file(self) -> Path | None: ...
     @property
     def catalog_interval_seconds(self) -> float: ...
     @property

@@ -9,6 +9,7 @@ from sqlalchemy import delete, insert, select, update
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import lock, writing
 from compaction_pipeline.storage.removal import identifiers_of, remove_records, remove_table
 from compaction_pipeline.storage.sql_store import SqlStore
@@ -23,13 +24,17 @@ class SqlCatalogStore(SqlStore):
             lock(connection, "catalogs")
             if connection.execute(select(schema.catalog.c.name).where(schema.catalog.c.name == entry.name)).first():
                 raise ConfigError(f"catalog {entry.name!r} is registered already; remove it first or choose another name")
-            connection.execute(insert(schema.catalog).values(name=entry.name, properties=entry.properties, observe=entry.observe))
+            connection.execute(insert(schema.catalog).values(name=entry.name, **_columns(entry)))
 
-    def replace(self, entry: CatalogEntry) -> None:
+    def replace(self, entry: CatalogEntry, before: CatalogEntry | None = None) -> None:
         self.entry(entry.name)
         with writing(self._engine) as connection:
+            lock(connection, "catalogs")
             this = schema.catalog.c.name == entry.name
-            connection.execute(update(schema.catalog).where(this).values(properties=entry.properties, observe=entry.observe))
+            row = connection.execute(select(schema.catalog).where(this)).first()
+            if before is not None and (row is None or _entry(row) != before):
+                raise ConfigError(f"catalog {entry.name!r} was changed by somebody else meanwhile: look at it, and try again")
+            connection.execute(update(schema.catalog).where(this).values(**_columns(entry)))
 
     def remove(self, name: str) -> None:
         self.entry(name)
@@ -51,4 +56,12 @@ class SqlCatalogStore(SqlStore):
     def entries(self) -> Sequence[CatalogEntry]:
         rows = self._rows(select(schema.catalog))
         # Databases sort texts differently, so Python sorts here.
-        return tuple(sorted((CatalogEntry(row.name, row.properties, row.observe) for row in rows), key=lambda entry: entry.name))
+        return tuple(sorted(map(_entry, rows), key=lambda entry: entry.name))
+
+
+def _columns(entry: CatalogEntry) -> dict[str, object]:
+    return {"properties": entry.properties, "observe": entry.observe, "held": entry.held}
+
+
+def _entry(row: StoredRow) -> CatalogEntry:
+    return CatalogEntry(row.name, row.properties, row.observe, row.held)

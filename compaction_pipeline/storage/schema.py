@@ -49,6 +49,8 @@ catalog = _table(
     Column("name", String, primary_key=True),
     Column("properties", Json(Mapping[str, str]), nullable=False),
     Column("observe", Boolean, nullable=False),
+    # The source of each key that a person does not hold.
+    Column("held", Json(Mapping[str, str]), nullable=False, server_default="{}"),
 )
 
 # A table has one row for all four values, because ticks read all values of all tables. Each block of columns below is one value and

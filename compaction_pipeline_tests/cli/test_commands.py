@@ -20,8 +20,11 @@ COMMANDS = [
     (),
     ("catalog",),
     ("catalog", "add"),
+    ("catalog", "change"),
+    ("catalog", "explore"),
     ("catalog", "list"),
     ("catalog", "remove"),
+    ("catalog", "show"),
     ("table",),
     ("table", "list"),
     ("table", "show"),
@@ -58,12 +61,15 @@ def test_the_version_is_printed() -> None:
 def test_a_catalog_is_added_listed_and_removed(desk: Desk) -> None:
     desk.table(files=1)
     added = desk.json("catalog", "add", "lake", *desk.catalog_options)
-    counts = {"table_count": 1, "namespace_count": 1}
+    counts = {"table_count": 1, "namespace_count": 1, "left_out_count": 0}
     assert added == {"catalog": "lake", "observe": False, "tables": [TABLE], **counts}
     assert desk.add_catalog().exit_code == 2
     [entry] = desk.json("catalog", "list")
     assert (entry["catalog"], entry["observe"]) == ("lake", False)
-    assert desk.json("catalog", "remove", "lake")["removed"]
+    refused = desk.type("catalog", "remove", "lake")
+    assert (refused.exit_code, "1 table, 0 open tasks and 0 records would be forgotten" in refused.stderr) == (2, True)
+    assert desk.json("catalog", "remove", "lake", "--dry-run")["tables"] == 1
+    assert desk.json("catalog", "remove", "lake", "--yes")["removed"]
     assert desk.json("catalog", "list") == []
     assert desk.type("catalog", "remove", "lake").exit_code == 2
 

@@ -179,7 +179,7 @@ def test_an_observed_catalog_is_planned_and_never_compacted(desk: Desk) -> None:
     assert plan["tasks"]
     assert (plan["paused"], plan["observe"]) == (False, True)
     shown = desk.type("plan", TABLE).stdout
-    assert shown.startswith("catalog lake is only observed: `compact` does nothing before it is added again without --observe\n")
+    assert shown.startswith("catalog lake is only observed: `compact` does nothing before `catalog change lake --no-observe`\n")
     assert desk.json("compact", TABLE, "--dry-run")["tasks"] == 2
     answer = desk.json("compact", TABLE, code=4)
     assert "only observed" in answer["reason"]

@@ -192,7 +192,7 @@ def test_manifests_of_an_observed_a_paused_and_an_encrypted_table_stay_and_the_c
     table = scattered(desk)
     desk.add_catalog("--observe")
     assert "catalog lake is only observed" in words(desk, "maintain", "manifests", TABLE, *more, code=4)
-    assert desk.type("catalog", "remove", "lake").exit_code == 0
+    assert desk.type("catalog", "remove", "lake", "--yes").exit_code == 0
     desk.add_catalog()
     desk.json("table", "list", "--refresh")
     assert desk.type("pause", TABLE).exit_code == 0

@@ -14,8 +14,8 @@ from dagster_pyspark import LazyPySparkResource
 
 import compaction_pipeline
 from compaction_pipeline.component import CompactionPipeline
+from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.table import DeclaredCatalog
 from compaction_pipeline.definitions import definitions, defs
 from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.resources import SparkOfSettings
@@ -72,14 +72,17 @@ def test_the_component_brings_no_executor_into_the_project_of_somebody_else(tmp_
     [
         ({"asset_prefix": "a//b"}, "attribute 'asset_prefix' of CompactionPipeline is 'a//b' but must be levels of letters"),
         ({"asset_owners": ["data"]}, "attribute 'asset_owners' of CompactionPipeline is 'data' but must be team:name"),
-        ({"catalogs": [{"name": "a.b", "properties": {}}]}, "catalog name 'a.b' must be letters"),
-        ({"catalogs": [{"name": "a", "properties": {"table.self-optimizing.qota": "x"}}]}, "catalog 'a': there is no property"),
+        ({"catalogs": [{"name": "a.b", "properties": {}}]}, "catalog 'a.b': 'name' is 'a.b' but must be 1 to 100 letters"),
+        (
+            {"catalogs": [{"name": "a", "type": "glue", "properties": {"table.self-optimizing.qota": "x"}}]},
+            "catalog 'a': there is no property 'table.self-optimizing.qota'; do you mean",
+        ),
     ],
 )
 def test_an_attribute_that_breaks_its_rule_is_named_with_the_rule(tmp_path: Path, attributes: object, said: str) -> None:
     done = load(tmp_path, attributes)
     assert done.returncode != 0
-    assert f"ConfigError: {said}" in done.stderr
+    assert f"Error: {said}" in done.stderr
 
 
 def test_without_attributes_it_makes_the_definitions_of_the_module() -> None:
@@ -101,7 +104,10 @@ def _names(made: dg.Definitions) -> set[str]:
 
 def test_the_first_tick_registers_the_declared_catalogs(lake: Lake, tick: Tick, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COMPACTION_HOME", str(tmp_path))
-    entries = (DeclaredCatalog("lake", lake.properties), DeclaredCatalog("down", {"type": "sql", "uri": "sqlite:////nowhere/at/all.db"}))
+    entries = (
+        CatalogDefinition("lake", lake.properties),
+        CatalogDefinition("down", {"type": "sql", "uri": "sqlite:////nowhere/at/all.db"}),
+    )
     made = definitions(Choices(catalogs=entries))
     assert "1 new table, 0 dropped tables; 1 catalog could not be listed, e.g. down: " in reason(tick("catalog_sensor", of=made))
 

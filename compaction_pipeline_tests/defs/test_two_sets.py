@@ -10,9 +10,9 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.bootstrap import open_services
+from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.property_rules import ASSET_KEY
-from compaction_pipeline.core.tables.table import DeclaredCatalog
 from compaction_pipeline.definitions import Choices, definitions
 from compaction_pipeline.defs.names import Names
 from compaction_pipeline.settings import load_settings
@@ -42,7 +42,7 @@ def silver_lake(tmp_path: Path) -> Lake:
 @pytest.fixture
 def both(lake: Lake, silver_lake: Lake, tmp_path: Path) -> dg.Definitions:
     """The definitions of both lakes, in one code location. The first set has no prefix."""
-    return definitions(Choices(), replace(silver_of(tmp_path), catalogs=(DeclaredCatalog("lake", silver_lake.properties),)))
+    return definitions(Choices(), replace(silver_of(tmp_path), catalogs=(CatalogDefinition("lake", silver_lake.properties),)))
 
 
 def all_names(made: dg.Definitions) -> set[object]:
@@ -120,7 +120,7 @@ def test_a_launch_of_a_node_that_is_no_partition_yet_looks_into_its_own_database
 
 
 def test_each_set_remembers_the_assets_of_its_own_tables(lake: Lake, silver_lake: Lake, tick: Tick, tmp_path: Path) -> None:
-    sets = Choices(), replace(silver_of(tmp_path), catalogs=(DeclaredCatalog("lake", silver_lake.properties),))
+    sets = Choices(), replace(silver_of(tmp_path), catalogs=(CatalogDefinition("lake", silver_lake.properties),))
     for of_lake, asset in ((lake, "analytics/orders"), (silver_lake, "silver_orders")):
         of_lake.load("shop.orders").transaction().set_properties({ASSET_KEY: asset}).commit_transaction()
     for name in ("silver_catalog_sensor", "snapshot_sensor", "silver_snapshot_sensor", "own_assets_sensor", "silver_own_assets_sensor"):

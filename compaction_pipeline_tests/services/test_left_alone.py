@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
@@ -16,7 +17,7 @@ from compaction_pipeline.core.insight.checks.judgement import Severity
 from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
-from compaction_pipeline.core.tables.table import DeclaredCatalog, TableIdentifier
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
@@ -48,13 +49,13 @@ def test_a_catalog_that_is_observed_from_now_on_gets_no_commit_of_older_work(hou
     services.one_table.refresh(table.identifier)
     assert services.plan_tables.plan(table.identifier).tasks
     entry = services.stores.catalogs.entry("lake")
-    services.explore_catalogs.declare([DeclaredCatalog("lake", entry.properties, observe=True)])
+    services.manage_catalogs.apply([CatalogDefinition("lake", entry.properties, observe=True)])
     services.compact_tables.carry_out({}, serving(until=lambda: False, linger=timedelta(0)))
     house.pass_time(3600)
     assert list(services.commit_due.commit()) == []
     assert services.commit_tables.commit(table.identifier).reason == ("catalog lake is only observed, so nothing is committed to lake.db.t")
     assert services.read_records.newest() == ()
-    services.explore_catalogs.declare([DeclaredCatalog("lake", entry.properties, observe=False)])
+    services.manage_catalogs.apply([CatalogDefinition("lake", entry.properties, observe=False)])
     assert len(list(services.commit_due.commit())) == 1
 
 

@@ -216,7 +216,8 @@ def _left_alone(table: TableOverview) -> list[str]:
     """Say for a person why nobody does what a plan shows."""
     alone = [f"{table.table} is {PAUSED}"] if table.paused else []
     if table.observe:
-        alone.append(f"catalog {table.table.catalog} is only observed: `compact` does nothing before it is added again without --observe")
+        name = table.table.catalog
+        alone.append(f"catalog {name} is only observed: `compact` does nothing before `catalog change {name} --no-observe`")
     return alone
 
 

@@ -127,6 +127,9 @@ def serve(
     with Session(context) as session:
         log_service(session.output.verbosity)
         session.services.check_containers()
+        session.services.manage_catalogs.check_file()
+        for sentence in session.services.manage_catalogs.apply().problems:
+            session.output.say(f"warning: {sentence}")
         home = session.services.settings.home.expanduser().absolute()
         for role, path in write_first_tokens(session.services.keep_tokens, home).items():
             session.output.say(f"the first {role.value} token is in {path}")

@@ -20,12 +20,20 @@ class Admitted:
 
 
 def admission(
-    index: TableIndex, whole: Complete | Empty | None, of_catalog: Mapping[str, str], *, paused: bool, observed: bool, force: bool
+    index: TableIndex,
+    whole: Complete | Empty | None,
+    of_catalog: Mapping[str, str],
+    *,
+    paused: bool,
+    observed: bool,
+    left_out: str | None = None,
+    force: bool,
 ) -> Admitted | PlanReason:
     """Return what a plan is made from, or the reason why nothing may be planned.
 
     `whole` is the index, or None when a plan may not trust it (`KnownTable.whole`). `observed` is True when the table's catalog is only
-    measured. `force` is True when a person asked for work even on a table whose properties want none.
+    measured. `left_out` says which filter of the catalog leaves the table out; None when none does. `force` is True when a person asked for
+    work even on a table whose properties want none.
     """
     if index.refusal is not None:
         return PlanReason(PlanReasonCode.REFUSED, index.refusal)
@@ -33,11 +41,13 @@ def admission(
         return PlanReason(
             PlanReasonCode.PAUSED, f"a person paused it; `resume_job` of Dagster or `compaction-pipeline resume {index.table}` ends this"
         )
+    if left_out is not None:
+        return PlanReason(PlanReasonCode.DISABLED, left_out)
     if observed:
         return PlanReason(
             PlanReasonCode.OBSERVED,
-            f"catalog {index.table.catalog} is only observed: to compact its tables, remove it and add it without --observe "
-            "(or set `observe: false` in the component that declares it)",
+            f"catalog {index.table.catalog} is only observed: `compaction-pipeline catalog change {index.table.catalog} --no-observe` lets "
+            "its tables be compacted (or set `observe: false` in the component that declares it)",
         )
     if whole is None:
         return PlanReason(PlanReasonCode.BEING_READ, index.problem or "the table's files are still being read")

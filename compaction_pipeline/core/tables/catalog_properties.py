@@ -33,7 +33,9 @@ def check_catalog_properties(
 
     `why_no_condition` says why a text is no filter for any table. Without it, every filter passes that is not empty.
     """
-    problems = [problem for key, value in sorted(properties.items()) if (problem := _problem(key, value, why_no_condition)) is not None]
+    problems = [
+        problem for key, value in sorted(properties.items()) if (problem := property_problem(key, value, why_no_condition)) is not None
+    ]
     if problems:
         raise ConfigError(f"catalog {catalog!r}: {'; '.join(problems)}; correct the properties of the catalog")
 
@@ -44,7 +46,8 @@ def without_effect(properties: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"'{key}' has no effect: {why}" for key, own in inherited.items() if (why := _why_without_effect(own)) is not None)
 
 
-def _problem(key: str, value: str, why_no_condition: Callable[[str], str | None]) -> str | None:
+def property_problem(key: str, value: str, why_no_condition: Callable[[str], str | None]) -> str | None:
+    """Return what is wrong with one property, if it counts for tables, or lacks the prefix with which it would; None when nothing is."""
     if not key.startswith(CATALOG_PREFIX):
         return _without_prefix(key)
     own = key.removeprefix(CATALOG_PREFIX)

@@ -264,5 +264,5 @@ def _broken(key: str, what: str, own: bool, of: TableIdentifier | None) -> str:
     catalog = of.catalog if of is not None else "NAME"
     return (
         f"{broken}; the catalog sets it for all its tables, by -p {CATALOG_PREFIX}{key}=…: "
-        f"`catalog remove {catalog}`, then `catalog add {catalog}` with a right value"
+        f"`catalog change {catalog} -p {CATALOG_PREFIX}{key}=…` with a right value"
     )

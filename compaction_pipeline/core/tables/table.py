@@ -9,7 +9,8 @@ from typing import Any
 
 from compaction_pipeline.core.errors import ConfigError, MergeFailed
 
-_CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_CATALOG_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+CATALOG_NAME_RULE = "1 to 100 letters, digits, '_' and '-' only: it is the first level of catalog.namespace.table"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,13 +44,9 @@ class TableIdentifier:
         return cls(levels[0], tuple(levels[1:-1]), levels[-1])
 
 
-def catalog_name(name: str) -> str:
-    """Return the name of a catalog as it is. Raises ConfigError when no catalog can have it."""
-    if not _CATALOG_NAME.fullmatch(name):
-        raise ConfigError(
-            f"catalog name {name!r} must be letters, digits, '_' and '-' only: it is the first level of catalog.namespace.table"
-        )
-    return name
+def is_catalog_name(name: str) -> bool:
+    """Return whether a text keeps `CATALOG_NAME_RULE`."""
+    return _CATALOG_NAME.fullmatch(name) is not None
 
 
 def _quoted(level: str) -> str:
@@ -266,18 +263,13 @@ class ManifestRef:
 
 
 @dataclass(frozen=True, slots=True)
-class DeclaredCatalog:
-    """What the code of a deployment says about a catalog. `observe` is None when it says nothing about that."""
-
-    name: str
-    properties: Mapping[str, str]
-    observe: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CatalogEntry:
-    """A registered catalog. With `observe`, its tables are measured and planned but never compacted."""
+    """A registered catalog. With `observe`, its tables are measured and planned but never compacted.
+
+    `held` names the source of each key that a person does not hold (`core/catalogs/source.py`), "observe" among the keys of properties.
+    """
 
     name: str
     properties: Mapping[str, str]
     observe: bool = False
+    held: Mapping[str, str] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
+from compaction_pipeline.core.catalogs.keys import OWN_KEYS
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
@@ -55,6 +56,10 @@ class Catalogs:
         self._limits = limits
         use_bounded_rest_catalogs(limits)
         use_bounded_sql_catalogs(limits)
+
+    def trying(self, entry: CatalogEntry) -> Catalogs:
+        """The same catalogs, but for one that is as this entry says. It is opened anew."""
+        return Catalogs(lambda name: entry if name == entry.name else self._entry_of(name), self._limits)
 
     def catalog(self, name: str) -> Catalog:
         """The open catalog with this registered name."""
@@ -191,7 +196,7 @@ def _of_glue(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
-    properties = dict(entry.properties)
+    properties = {key: value for key, value in entry.properties.items() if key not in OWN_KEYS}
     name = properties.pop(CATALOG_NAME_PROPERTY, entry.name)
     # PyIceberg would create tables in any database that a misspelled uri names, and SQLite would even create the file.
     creates = properties.setdefault("init_catalog_tables", "false").lower() == "true"

@@ -42,6 +42,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
+from compaction_pipeline.services.table_filters import why_left_out
 
 _UNLIMITED = Budget(1 << 30, 1 << 60)
 
@@ -142,6 +143,7 @@ class DecidePlan:
             entry.properties,
             paused=known.paused and not reads,
             observed=entry.observe and asker not in (Asker.READER, Asker.OBSERVER),
+            left_out=why_left_out(known.table, entry.properties),
             force=request.force,
         )
         if isinstance(admitted, PlanReason):

@@ -6,7 +6,7 @@ New tables are added, and dropped ones are forgotten.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError
@@ -16,7 +16,9 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.index import IndexStore, SwitchStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.same_catalog import same_catalog
-from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.services.table_filters import passing, why_left_out
+from compaction_pipeline.services.tables.let_go import LetGo
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +30,18 @@ _COMPARED = 3
 class Exploration:
     """What a listing found. `failed` pairs each catalog that could not be listed with the reason. Its tables stay as they were.
 
-    A table is `dropped` only when its catalog does not list it, and also says that it does not exist.
+    A table is `dropped` only when its catalog does not list it, and also says that it does not exist. `left_out` are tables that were
+    looked after until now and that the filters of their catalog leave out.
     """
 
     appeared: tuple[TableIdentifier, ...] = ()
     dropped: tuple[TableIdentifier, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[TableIdentifier, ...] = ()
 
 
 class ExploreCatalogs:
-    """The verbs on catalogs: entries, register, declare, explore, check and remove. The verbs on their tables: pause and resume.
+    """The verbs on catalogs: entries, register, explore, check and remove. The verbs on their tables: pause and resume.
 
     Only register, explore and check ask a catalog. The others answer while it is down.
     """
@@ -50,6 +54,7 @@ class ExploreCatalogs:
         switches: SwitchStore,
         scan: Callable[[], TableScan],
         check_writable: Callable[[TableIdentifier], None],
+        let_go: LetGo,
     ) -> None:
         """`scan` opens what asks catalogs; it takes a second. `check_writable` raises AccessDenied as `Committer.check_writable` does."""
         self._catalogs = catalogs
@@ -58,6 +63,7 @@ class ExploreCatalogs:
         self._switches = switches
         self._open_scan = scan
         self._check_writable = check_writable
+        self._let_go = let_go
 
     @property
     def _scan(self) -> TableScan:
@@ -115,56 +121,39 @@ class ExploreCatalogs:
                 log.warning("table=%s was not read: %s", table, error)
 
     def register(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
-        """Register a catalog, and return its tables. When its first listing fails, the catalog is forgotten and the error is raised.
+        """Register a catalog, and return its tables, filtered or not. When its first listing fails, nothing is stored.
+
+        Raises as `tried`.
+        """
+        found = self.tried(entry)
+        self._catalogs.add(entry)
+        self.store_listing(entry, found)
+        return found
+
+    def tried(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
+        """List the tables of a catalog as this entry describes it, filtered or not. Nothing is stored.
 
         Raises ConfigError for a property of tables that is wrong or that nobody knows, and for a catalog that is registered under another
-        name: its properties name the same place, or its tables are the tables of that name.
+        name: its properties name the same place, or its tables are the tables of that name. Raises what the catalog answers.
         """
         self.check_properties(entry.name, entry.properties)
-        self._refuse_second_name(entry)
-        self._catalogs.add(entry)
-        try:
-            found = self._scan.list_tables(entry.name)
-            self._refuse_same_tables(entry.name, found)
-        except CompactionError:
-            self._catalogs.remove(entry.name)
-            raise
-        self._store_listing(entry.name, found)
+        self.refuse_second_name(entry)
+        scan = self._scan.trying(entry)
+        found = scan.list_tables(entry.name)
+        self._refuse_same_tables(entry.name, found, scan)
         return found
 
     def check_properties(self, catalog: str, properties: Mapping[str, str]) -> None:
         """Raise ConfigError for everything that is wrong with the properties that a catalog has for its tables. This asks no catalog."""
+        check_catalog_properties(catalog, properties, self.why_no_condition)
+
+    def why_no_condition(self, text: str) -> str | None:
+        """Say why a text is a condition for no table at all; None when it may be one."""
         # The scan is opened only for a filter, because that imports much.
-        check_catalog_properties(catalog, properties, lambda text: self._scan.why_no_condition(text))
+        return self._scan.why_no_condition(text)
 
-    def declare(self, catalogs: Iterable[DeclaredCatalog]) -> None:
-        """Register the catalogs that a deployment declares in its code.
-
-        A registered one gets the declared properties. Whether it is only observed changes only when the declaration says so. This asks no
-        catalog, so it works while one is down; `explore` lists the tables. A catalog that is not declared stays as it is. Raises
-        ConfigError for a new one that is registered under another name.
-
-        Properties are not checked, because one that is wrong must not stop the work on all other catalogs: plans of its tables say so.
-        """
-        declared = tuple(catalogs)
-        registered = {entry.name: entry for entry in self._catalogs.entries()} if declared else {}
-        for one in declared:
-            if one.name not in registered:
-                added = CatalogEntry(one.name, one.properties, bool(one.observe))
-                self._refuse_second_name(added)
-                try:
-                    self._catalogs.add(added)
-                    continue
-                except ConfigError:
-                    # Another process has registered the catalog since we looked.
-                    registered[one.name] = self._catalogs.entry(one.name)
-            known = registered[one.name]
-            wanted = CatalogEntry(one.name, one.properties, known.observe if one.observe is None else one.observe)
-            if wanted != known:
-                log.info("catalog=%s becomes as it is declared", one.name)
-                self._catalogs.replace(wanted)
-
-    def _refuse_second_name(self, entry: CatalogEntry) -> None:
+    def refuse_second_name(self, entry: CatalogEntry) -> None:
+        """Raise ConfigError when the properties of a catalog name the place of one that is registered under another name."""
         same = same_catalog(entry, self._catalogs.entries())
         if same is not None:
             other, place = same
@@ -173,7 +162,7 @@ class ExploreCatalogs:
                 f"use {other.name!r}, or run `catalog remove {other.name}` first"
             )
 
-    def _refuse_same_tables(self, catalog: str, found: Sequence[TableIdentifier]) -> None:
+    def _refuse_same_tables(self, catalog: str, found: Sequence[TableIdentifier], scan: TableScan) -> None:
         """Raise ConfigError when the first tables that another catalog names in the same way are the same tables.
 
         This finds a catalog that is reached by two URIs. Where only some tables are in both catalogs, the catalog is accepted, and each of
@@ -186,15 +175,15 @@ class ExploreCatalogs:
                 twins.setdefault(known.catalog, []).append(known)
         for other, tables in twins.items():
             first = tables[:_COMPARED]
-            if all(self._are_one(by_name[table.levels[1:]], table) for table in first):
+            if all(self._are_one(by_name[table.levels[1:]], table, scan) for table in first):
                 raise ConfigError(
                     f"catalog {catalog!r} holds the tables of the catalog {other!r}: {by_name[first[0].levels[1:]]} and {first[0]} have "
                     f"one uuid and one location; a table has one name here: use {other!r}, or run `catalog remove {other}` first"
                 )
 
-    def _are_one(self, table: TableIdentifier, other: TableIdentifier) -> bool:
+    def _are_one(self, table: TableIdentifier, other: TableIdentifier, scan: TableScan) -> bool:
         try:
-            head, twin = self._scan.head(table), self._scan.head(other)
+            head, twin = scan.head(table), self._scan.head(other)
         except CompactionError as error:
             # The first look at the table finds it out.
             log.warning("table=%s not compared with %s: %s", table, other, error)
@@ -203,34 +192,39 @@ class ExploreCatalogs:
 
     def explore(self, catalog: str | None = None) -> Exploration:
         """List one catalog, or all. When all are listed, a catalog that cannot be listed is reported, and the others are still listed."""
-        appeared: list[TableIdentifier] = []
-        dropped: list[TableIdentifier] = []
-        failed: list[tuple[str, str]] = []
-        names = [catalog] if catalog else [entry.name for entry in self._catalogs.entries()]
-        for name in names:
+        rounds: list[Exploration] = []
+        entries = [self._catalogs.entry(catalog)] if catalog else self._catalogs.entries()
+        for entry in entries:
             try:
-                found = self._scan.list_tables(name)
+                rounds.append(self.store_listing(entry, self._scan.list_tables(entry.name)))
             except CompactionError as error:
                 if catalog:
                     raise
-                log.warning("catalog=%s not listed: %s", name, error)
-                failed.append((name, str(error)))
-                continue
-            new, gone = self._store_listing(name, found)
-            appeared += new
-            dropped += gone
-        return Exploration(tuple(appeared), tuple(dropped), tuple(failed))
+                log.warning("catalog=%s not listed: %s", entry.name, error)
+                rounds.append(Exploration(failed=((entry.name, str(error)),)))
+        return Exploration(
+            tuple(table for each in rounds for table in each.appeared),
+            tuple(table for each in rounds for table in each.dropped),
+            tuple(one for each in rounds for one in each.failed),
+            tuple(table for each in rounds for table in each.left_out),
+        )
 
-    def _store_listing(self, catalog: str, found: Sequence[TableIdentifier]) -> tuple[list[TableIdentifier], list[TableIdentifier]]:
-        known = {state.table for state in self._reader.states(catalog)}
-        appeared = [table for table in found if table not in known]
-        dropped = [table for table in sorted(known - set(found)) if self._is_gone(table)]
+    def store_listing(self, entry: CatalogEntry, found: Sequence[TableIdentifier]) -> Exploration:
+        """Add and forget tables of a catalog as its listing, `found`, and its filters say. Raises ConfigError for a filter that is none."""
+        known = {state.table for state in self._reader.states(entry.name)}
+        kept = passing(found, entry.properties)
+        appeared = tuple(table for table in kept if table not in known)
+        dropped = tuple(table for table in sorted(known - set(found)) if self._is_gone(table))
+        left_out = tuple(table for table in sorted(known & (set(found) - set(kept))) if self._leave_out(table, entry))
         for table in appeared:
             self._index.add(table)
         for table in dropped:
             log.info("table=%s dropped from its catalog: forgotten", table)
             self._index.forget(table)
-        return appeared, dropped
+        return Exploration(appeared, dropped, left_out=left_out)
+
+    def _leave_out(self, table: TableIdentifier, entry: CatalogEntry) -> bool:
+        return self._let_go.let_go(table, why_left_out(table, entry.properties) or "the filters of its catalog leave it out")
 
     def _is_gone(self, table: TableIdentifier) -> bool:
         """Ask the catalog for a table that a listing does not name. Return whether it says that there is no such table.

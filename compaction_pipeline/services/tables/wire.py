@@ -9,6 +9,7 @@ from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+    from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
     from compaction_pipeline.services.tables.take_reports import TakeReports
 
@@ -19,6 +20,7 @@ class TableServices(Wiring):
     @cached_property
     def explore_catalogs(self) -> ExploreCatalogs:
         from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+        from compaction_pipeline.services.tables.let_go import LetGo
 
         stores = self._stores
         return ExploreCatalogs(
@@ -28,7 +30,16 @@ class TableServices(Wiring):
             stores.switches,
             lambda: self._scan,
             lambda table: self._committer.check_writable(table),
+            LetGo(stores.tasks, stores.records, stores.index, self.clock),
         )
+
+    @cached_property
+    def manage_catalogs(self) -> ManageCatalogs:
+        from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
+
+        stores, file = self._stores, self._settings.catalogs_file
+        file = file and file.expanduser()
+        return ManageCatalogs(stores.catalogs, stores.groups, stores.tables, stores.tasks, stores.records, self.explore_catalogs, file)
 
     @cached_property
     def take_reports(self) -> TakeReports:

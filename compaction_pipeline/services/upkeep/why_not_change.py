@@ -21,6 +21,7 @@ from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
 from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
 from compaction_pipeline.core.upkeep.sightings import Sighting, Sightings, seen
 from compaction_pipeline.core.work.merged import by_kind
+from compaction_pipeline.services.table_filters import why_left_out
 
 
 class WhyNotChange:
@@ -42,8 +43,12 @@ class WhyNotChange:
 
     def of_table(self, table: TableIdentifier) -> str | None:
         """Say why upkeep may not change a table now, whatever its metadata says; None when it may."""
-        if self._catalogs.entry(table.catalog).observe:
-            return f"catalog {table.catalog} is only observed: remove it and add it without --observe to let its tables be changed"
+        entry = self._catalogs.entry(table.catalog)
+        if entry.observe:
+            return f"catalog {table.catalog} is only observed: `catalog change {table.catalog} --no-observe` lets its tables be changed"
+        left_out = why_left_out(table, entry.properties)
+        if left_out is not None:
+            return left_out
         try:
             known = self._tables.state(table)
         except NotFoundError:

@@ -26,7 +26,7 @@ from compaction_pipeline.storage.schema import metadata
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0036"
+HEAD = "0038"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
 OLDEST = "0026"
 """The oldest version that this program upgrades."""

@@ -143,8 +143,7 @@ def test_a_value_out_of_bounds_names_the_table_who_set_it_and_how_to_mend_it() -
     with pytest.raises(ConfigError) as of_catalog:
         resolve_properties({}, {f"table.{key}": "1"}, orders)
     assert str(of_catalog.value) == (
-        f"{rule}the catalog sets it for all its tables, by -p table.{key}=…: "
-        "`catalog remove lake`, then `catalog add lake` with a right value"
+        f"{rule}the catalog sets it for all its tables, by -p table.{key}=…: `catalog change lake -p table.{key}=…` with a right value"
     )
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
-from compaction_pipeline.core.tables.table import CatalogEntry, DeclaredCatalog, TableHead, TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+from compaction_pipeline.services.tables.let_go import LetGo
+from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
+from compaction_pipeline_tests.builders import NOW
 from compaction_pipeline_tests.defs.values import ORDERS, ago, head, snapshot
 
 DEVICES = TableIdentifier("lake", ("shop",), "devices")
@@ -38,6 +43,9 @@ class World:
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
         return self.tables
 
+    def trying(self, entry: CatalogEntry) -> World:
+        return self
+
     def head(self, table: TableIdentifier) -> TableHead:
         if self.broken is not None:
             raise self.broken
@@ -58,8 +66,19 @@ class World:
 def explored(stores: Stores, world: World | None = None) -> ExploreCatalogs:
     scan = cast(TableScan, world)
     return ExploreCatalogs(
-        stores.catalogs, stores.tables, stores.index, stores.switches, lambda: scan, world.check_writable if world else lambda table: None
+        stores.catalogs,
+        stores.tables,
+        stores.index,
+        stores.switches,
+        lambda: scan,
+        world.check_writable if world else lambda table: None,
+        LetGo(stores.tasks, stores.records, stores.index, lambda: NOW),
     )
+
+
+def managed(stores: Stores, world: World | None = None, file: Path | None = None) -> ManageCatalogs:
+    explore = explored(stores, world)
+    return ManageCatalogs(stores.catalogs, stores.groups, stores.tables, stores.tasks, stores.records, explore, file)
 
 
 def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> None:
@@ -83,7 +102,7 @@ def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
 
 def check(world: World) -> ExploreCatalogs:
     none = cast(Any, None)
-    return ExploreCatalogs(none, none, none, none, lambda: cast(TableScan, world), world.check_writable)
+    return ExploreCatalogs(none, none, none, none, lambda: cast(TableScan, world), world.check_writable, none)
 
 
 def test_the_first_table_is_read_and_written_only_when_asked() -> None:
@@ -106,15 +125,20 @@ def test_a_refusal_of_the_storage_is_reported_and_a_problem_of_one_table_is_not(
     assert check(World(broken=StorageUnavailable("its metadata is gone"))).check("lake") == (DEVICES, ORDERS)
 
 
+ATTIC = {"type": "rest", "uri": "http://attic"}
+
+
 def test_declared_catalogs_are_registered_and_changed_without_asking_them(stores: Stores) -> None:
-    explore = explored(stores)
-    declared = [CatalogEntry("attic", {"uri": "a"}, observe=True), CatalogEntry("lake", {"token": "new"})]
+    manage = managed(stores)
     for _ in range(2):
-        explore.declare([DeclaredCatalog("attic", {"uri": "a"}, observe=True), DeclaredCatalog("lake", {"token": "new"})])
-        assert list(stores.catalogs.entries()) == declared
+        manage.apply([CatalogDefinition("attic", ATTIC, observe=True), CatalogDefinition("lake", {**ATTIC, "uri": "http://lake"})])
+        assert [(entry.name, entry.properties, entry.observe) for entry in stores.catalogs.entries()] == [
+            ("attic", ATTIC, True),
+            ("lake", {**ATTIC, "uri": "http://lake"}, False),
+        ]
         assert [state.table for state in stores.tables.states()] == [DEVICES, ORDERS]
-    explore.declare([])
-    assert list(stores.catalogs.entries()) == declared
+    assert manage.apply([]).problems == ()
+    assert len(stores.catalogs.entries()) == 2
 
 
 class ListedBefore:
@@ -132,26 +156,26 @@ class ListedBefore:
 
 
 def test_a_catalog_that_two_processes_declare_at_once_is_registered_once(stores: Stores) -> None:
-    entry = CatalogEntry("attic", {"token": "declared"}, observe=True)
-    explore = explored(replace(stores, catalogs=ListedBefore(stores.catalogs)))
+    late = managed(replace(stores, catalogs=ListedBefore(stores.catalogs)))
     stores.catalogs.add(CatalogEntry("attic", {"token": "older"}, observe=True))
-    explore.declare([DeclaredCatalog("attic", {"token": "declared"})])
-    assert stores.catalogs.entry("attic") == entry
+    assert late.apply([CatalogDefinition("attic", ATTIC)]).problems == ()
+    [attic, _] = stores.catalogs.entries()
+    assert (attic.properties, attic.observe) == ({"token": "older", **ATTIC}, True)
 
 
 def test_a_declaration_that_does_not_mention_observing_undoes_nothing_that_a_person_did(stores: Stores) -> None:
-    explore = explored(stores)
-    silent = DeclaredCatalog("lake", {"token": "new"})
+    manage = managed(stores)
+    silent = CatalogDefinition("lake", ATTIC)
     explored(stores).pause(ORDERS)
     # A person removes the catalog, and adds it again to observe it only.
     explored(stores).remove("lake")
-    stores.catalogs.add(CatalogEntry("lake", {"token": "old"}, observe=True))
-    explore.declare([silent])
-    assert stores.catalogs.entry("lake") == CatalogEntry("lake", {"token": "new"}, observe=True)
-    explore.declare([DeclaredCatalog("lake", {"token": "new"}, observe=False)])
+    stores.catalogs.add(CatalogEntry("lake", {**ATTIC, "token": "old"}, observe=True))
+    manage.apply([silent])
+    assert stores.catalogs.entry("lake").observe is True
+    manage.apply([replace(silent, observe=False)])
     assert stores.catalogs.entry("lake").observe is False
     explored(stores).remove("lake")
-    explore.declare([silent])
+    manage.apply([silent])
     stores.index.add(ORDERS)
     stores.index.add(DEVICES)
     assert (stores.tables.state(ORDERS).paused, stores.tables.state(DEVICES).paused) == (True, False)
@@ -164,8 +188,8 @@ def test_a_catalog_is_registered_under_one_name(stores: Stores) -> None:
     told = "'second' is the catalog 'first' under another name: both are the address https://c.example.com:443"
     with pytest.raises(ConfigError, match=told):
         explore.register(CatalogEntry("second", same))
-    with pytest.raises(ConfigError, match=told):
-        explore.declare([DeclaredCatalog("second", same)])
+    [problem] = managed(stores).apply([CatalogDefinition("second", same)]).problems
+    assert told in problem
     assert [entry.name for entry in stores.catalogs.entries()] == ["first", "lake"]
 
 
@@ -185,11 +209,11 @@ def test_a_catalog_with_a_filter_that_is_no_condition_is_not_registered(stores: 
     assert [entry.name for entry in stores.catalogs.entries()] == ["lake"]
 
 
-def test_a_declared_catalog_with_such_a_filter_does_not_stop_the_others(stores: Stores) -> None:
-    explored(stores, World()).declare(
-        [DeclaredCatalog("second", {"table.self-optimizing.filter": "day >"}), DeclaredCatalog("third", {"uri": "a"})]
-    )
-    assert [entry.name for entry in stores.catalogs.entries()] == ["lake", "second", "third"]
+def test_a_declared_catalog_with_such_a_filter_is_not_stored_and_does_not_stop_the_others(stores: Stores) -> None:
+    bad = CatalogDefinition("second", {**ATTIC, "table.self-optimizing.filter": "day >"})
+    applied = managed(stores, World()).apply([bad, CatalogDefinition("third", {**ATTIC, "uri": "http://third"})])
+    assert [entry.name for entry in stores.catalogs.entries()] == ["lake", "third"]
+    assert ("'table.self-optimizing.filter' is 'day >'" in applied.problems[0], applied.added) == (True, ("third",))
 
 
 @dataclass

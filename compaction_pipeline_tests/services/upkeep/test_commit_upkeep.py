@@ -145,7 +145,7 @@ def test_a_paused_table_is_left_alone(house: House) -> None:
 def test_a_table_of_an_observed_catalog_is_left_alone(tmp_path: Path) -> None:
     house = House(tmp_path, observe=True)
     table = scattered(house)
-    assert refused(house, table) == ("catalog lake is only observed: remove it and add it without --observe to let its tables be changed")
+    assert refused(house, table) == "catalog lake is only observed: `catalog change lake --no-observe` lets its tables be changed"
     house.services.close()
 
 

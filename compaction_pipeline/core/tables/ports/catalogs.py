@@ -14,8 +14,11 @@ class CatalogStore(Protocol):
     def add(self, entry: CatalogEntry) -> None:
         """Register a catalog. Raises ConfigError when the name is taken."""
 
-    def replace(self, entry: CatalogEntry) -> None:
-        """Give a registered catalog these properties. What is known of its tables stays. Raises NotFoundError when it is unknown."""
+    def replace(self, entry: CatalogEntry, before: CatalogEntry | None = None) -> None:
+        """Give a registered catalog these properties. What is known of its tables stays.
+
+        Raises NotFoundError when it is unknown, and ConfigError when it is no longer as it was `before`: somebody else has changed it.
+        """
 
     def remove(self, name: str) -> None:
         """Forget a catalog and all state of its tables. Raises NotFoundError when it is unknown."""

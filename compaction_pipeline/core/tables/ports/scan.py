@@ -12,7 +12,7 @@ from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.node import Place
-from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier, TableLayout
+from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier, TableLayout
 
 
 class TableScan(Protocol):
@@ -20,6 +20,9 @@ class TableScan(Protocol):
 
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
         """Return every table that the catalog lists, in all namespaces, sorted."""
+
+    def trying(self, entry: CatalogEntry) -> TableScan:
+        """Return a scan for which a catalog is as this entry says, whatever is registered. Nothing is stored."""
 
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
         """Return the path of each table's newest metadata. The result is empty when the catalog cannot list these in one answer."""

@@ -1,0 +1,25 @@
+"""What the rules of definitions must be told, because core neither matches patterns nor looks into the state database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+
+def _nothing(text: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known beside the definition. Without a fact, the rule that needs it passes.
+
+    `why_no_pattern` says why a text is no regular expression that can be matched in linear time; None when it is one. `why_no_condition`
+    says why a text is a condition for no table. `groups` are the resource groups that exist; None when nobody has looked. `over_http` are
+    the keys whose values come from a caller over HTTP, who may not name what lies on the server.
+    """
+
+    why_no_pattern: Callable[[str], str | None] = _nothing
+    why_no_condition: Callable[[str], str | None] = _nothing
+    groups: Collection[str] | None = None
+    over_http: Collection[str] = ()

@@ -1,0 +1,258 @@
+"""Adds, changes and removes catalogs, whichever door or file asks for it. Each definition is judged whole, then tried, then stored."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compaction_pipeline.core.catalogs.change import CatalogChange, as_defined, change_problems, changed, holder
+from compaction_pipeline.core.catalogs.definition import CatalogDefinition
+from compaction_pipeline.core.catalogs.facts import Facts
+from compaction_pipeline.core.catalogs.keys import OBSERVE
+from compaction_pipeline.core.catalogs.over_http import secrets_that_would_move
+from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
+from compaction_pipeline.core.catalogs.rules import check_definition, problems_of
+from compaction_pipeline.core.catalogs.source import Source
+from compaction_pipeline.core.commit.ports import RecordStore
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.queue.open_work import OpenTasks
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.tasks import TaskStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.words import count_text
+from compaction_pipeline.services.table_filters import passing, why_no_pattern
+from compaction_pipeline.services.tables.catalogs_file import read_catalogs_file
+from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A catalog as it is stored, or would be with a dry run.
+
+    `tables` are those that its filters leave in, as its catalog lists them now, and `left_out` the others.
+    """
+
+    entry: CatalogEntry
+    tables: tuple[TableIdentifier, ...]
+    left_out: tuple[TableIdentifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """What goes with a catalog: its tables, their tasks that have not ended, and their records. `running` tasks keep it from going."""
+
+    catalog: str
+    tables: int
+    open_tasks: int
+    records: int
+    running: int
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether anything is known that would be forgotten."""
+        return bool(self.tables or self.open_tasks or self.records)
+
+    @property
+    def in_words(self) -> str:
+        """For example: 3 tables, 0 open tasks and 12 records."""
+        tables, tasks = count_text(self.tables, "table"), count_text(self.open_tasks, "open task")
+        return f"{tables}, {tasks} and {count_text(self.records, 'record')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of the definitions of a file or of a component.
+
+    `problems` are sentences: about a definition that is wrong, so that its catalog stays as it was; about a key that a stronger source
+    holds; and about a catalog that the file does not name any more, which stays too.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def and_then(self, other: Applied) -> Applied:
+        """Both together."""
+        return Applied(self.added + other.added, self.changed + other.changed, self.problems + other.problems)
+
+
+class ManageCatalogs:
+    """The verbs entry, add, change, going, remove, apply and check_file."""
+
+    def __init__(
+        self,
+        catalogs: CatalogStore,
+        groups: GroupStore,
+        tables: TableReader,
+        tasks: TaskStore,
+        records: RecordStore,
+        explore: ExploreCatalogs,
+        file: Path | None,
+    ) -> None:
+        """`file` is the one of COMPACTION_CATALOGS_FILE."""
+        self._catalogs = catalogs
+        self._groups = groups
+        self._tables = tables
+        self._tasks = tasks
+        self._records = records
+        self._explore = explore
+        self._file = file
+
+    def entry(self, name: str) -> CatalogEntry:
+        """Return a registered catalog. Raises NotFoundError."""
+        return self._catalogs.entry(name)
+
+    def add(
+        self, definition: CatalogDefinition, problems: Sequence[Problem] = (), *, over_http: bool = False, dry_run: bool = False
+    ) -> Tried:
+        """Register a catalog that a person defines, after one listing. `problems` are those that reading it has found already.
+
+        Raises DefinitionError with everything that is wrong, ConfigError for a name or a place that is taken, and what the catalog answers.
+        Nothing is stored then, nor with `dry_run`.
+        """
+        check_definition(definition, self._facts(definition.properties if over_http else ()), tuple(problems))
+        entry = definition.entry()
+        if any(known.name == entry.name for known in self._catalogs.entries()):
+            raise ConfigError(f"catalog {entry.name!r} is registered already; `catalog change {entry.name}` changes it")
+        found = self._explore.tried(entry) if dry_run else self._explore.register(entry)
+        return _tried(entry, found)
+
+    def change(
+        self,
+        name: str,
+        change: CatalogChange,
+        problems: Sequence[Problem] = (),
+        *,
+        over_http: bool = False,
+        dry_run: bool = False,
+        take_over: bool = False,
+    ) -> Tried:
+        """Change a catalog as a person asks, after one listing with the new properties. Its tables and their history stay.
+
+        With `take_over`, keys of a file or a component are changed too; it sets them again when it still names them. Raises as `add`, and
+        NotFoundError.
+        """
+        before = self._catalogs.entry(name)
+        after = changed(before, change, Source.PERSON)
+        refusals = [*problems, *change_problems(before, change, Source.COMPONENT if take_over else Source.PERSON)]
+        if over_http:
+            refusals += secrets_that_would_move(before.properties, {**change.properties, **dict.fromkeys(change.unset, "")})
+        facts = self._facts(change.properties if over_http else ())
+        whole = problems_of(CatalogDefinition(name, after.properties, after.observe), facts)
+        refusals += [one for one in whole if one.key not in {known.key for known in refusals}]
+        if refusals:
+            raise DefinitionError(name, refusals)
+        found = self._explore.tried(after)
+        if not dry_run:
+            self._catalogs.replace(after, before)
+            self._explore.store_listing(after, found)
+        return _tried(after, found)
+
+    def going(self, name: str) -> Going:
+        """Return what goes with a catalog. Raises NotFoundError."""
+        self._catalogs.entry(name)
+        tables = [state.table for state in self._tables.states(name)]
+        work = [tasks for table, tasks in self._tasks.open_tasks().items() if table.catalog == name]
+        records = [record for record in self._records.records() if record.table.catalog == name]
+        return Going(name, len(tables), sum(map(_total, work)), len(records), sum(tasks.merging for tasks in work))
+
+    def remove(self, name: str) -> Going:
+        """Forget a catalog and what is known of its tables, and return what went. The tables themselves stay as they are.
+
+        Raises NotFoundError, and ConfigError while tasks of its tables run.
+        """
+        going = self.going(name)
+        if going.running:
+            running = count_text(going.running, "task")
+            raise ConfigError(
+                f"catalog {name} cannot be removed while {running} of its tables run: pause its tables and wait until they have ended, or "
+                "cancel them with `task cancel --running`"
+            )
+        self._explore.remove(name)
+        return going
+
+    def apply(self, declared: Sequence[CatalogDefinition] = ()) -> Applied:
+        """Make the catalogs as a component declares them, and the file of COMPACTION_CATALOGS_FILE.
+
+        A definition with a problem changes nothing, and does not keep the others from being applied; neither does a file that cannot be
+        read. No catalog is asked, so this works while one is down; the next listing finds the tables.
+        """
+        of_component = self._applied(Source.COMPONENT, [(definition, ()) for definition in declared])
+        if self._file is None:
+            return of_component
+        try:
+            defined = read_catalogs_file(self._file)
+        except ConfigError as error:
+            return of_component.and_then(Applied(problems=(str(error),)))
+        of_file = self._applied(Source.FILE, defined)
+        names = {definition.name for definition, _ in defined}
+        gone = [entry.name for entry in self._catalogs.entries() if Source.FILE.value in entry.held.values() and entry.name not in names]
+        of = Source.FILE.in_words
+        unnamed = (f"catalog {name} is not named by {of} any more; it stays until `catalog remove {name}`" for name in gone)
+        return of_component.and_then(of_file).and_then(Applied(problems=tuple(unnamed)))
+
+    def check_file(self) -> None:
+        """Raise ConfigError when the file of catalogs cannot be read as one. A definition in it may be wrong nevertheless."""
+        if self._file is not None:
+            read_catalogs_file(self._file)
+
+    def _applied(self, source: Source, given: Sequence[tuple[CatalogDefinition, Sequence[Problem]]]) -> Applied:
+        known = {entry.name: entry for entry in self._catalogs.entries()} if given else {}
+        done = Applied()
+        for definition, problems in given:
+            before = known.get(definition.name)
+            wanted = as_defined(before, definition, source)
+            done = done.and_then(Applied(problems=tuple(_overruled(before, definition, source))))
+            if not problems and wanted == before:
+                continue
+            try:
+                check_definition(definition, self._facts(), tuple(problems))
+                self._explore.refuse_second_name(wanted)
+                self._store(before, definition, source)
+            except ConfigError as error:
+                done = done.and_then(Applied(problems=(f"{source.in_words}: {error}",)))
+                continue
+            done = done.and_then(Applied(changed=(definition.name,)) if before is not None else Applied(added=(definition.name,)))
+            log.info("catalog=%s is now as %s defines it", definition.name, source.in_words)
+        return done
+
+    def _store(self, before: CatalogEntry | None, definition: CatalogDefinition, source: Source) -> None:
+        if before is None:
+            try:
+                self._catalogs.add(as_defined(None, definition, source))
+                return
+            except ConfigError:
+                # Another process has registered the catalog since we looked.
+                before = self._catalogs.entry(definition.name)
+        self._catalogs.replace(as_defined(before, definition, source), before)
+
+    def _facts(self, over_http: Collection[str] = ()) -> Facts:
+        groups = [group.name for group in self._groups.groups()]
+        return Facts(why_no_pattern, self._explore.why_no_condition, groups, over_http)
+
+
+def _overruled(before: CatalogEntry | None, definition: CatalogDefinition, source: Source) -> Iterator[str]:
+    """Sentences about keys of a definition that a stronger source holds with another value."""
+    if before is None:
+        return
+    wanted = {**definition.properties, **({} if definition.observe is None else {OBSERVE: definition.observe})}
+    for key, value in wanted.items():
+        of = holder(before, key)
+        now = before.observe if key == OBSERVE else before.properties.get(key)
+        if not source.may_set_what(of) and now != value:
+            yield f"catalog {definition.name}: {source.in_words} sets '{key}', but {of.in_words} holds it and wins"
+
+
+def _total(tasks: OpenTasks) -> int:
+    return tasks.waiting + tasks.merging + tasks.merged + tasks.paused + tasks.failed
+
+
+def _tried(entry: CatalogEntry, found: Sequence[TableIdentifier]) -> Tried:
+    kept = passing(found, entry.properties)
+    return Tried(entry, kept, tuple(table for table in found if table not in set(kept)))
