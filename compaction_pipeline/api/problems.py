@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from compaction_pipeline.core.catalogs.problem import DefinitionError
 from compaction_pipeline.core.errors import (
     CompactionError,
     ConfigError,
@@ -61,10 +62,18 @@ _BODY_TITLES = {
 }
 
 
+class OneProblem(BaseModel):
+    """One thing that is wrong: the key, and a sentence with the rule and what to do."""
+
+    key: str
+    sentence: str
+
+
 class Problem(BaseModel):
     """The body of every answer that is an error.
 
-    `reason_code` tells programs the kind of error. `key` names the part of the request that is wrong.
+    `reason_code` tells programs the kind of error. `key` names the part of the request that is wrong. `problems` has each of several
+    things that are wrong with a catalog.
     """
 
     type: str = "about:blank"
@@ -73,6 +82,7 @@ class Problem(BaseModel):
     detail: str
     reason_code: str
     key: str | None = None
+    problems: list[OneProblem] | None = None
 
 
 ANSWERS: dict[int | str, dict[str, object]] = {
@@ -96,10 +106,17 @@ ANSWERS: dict[int | str, dict[str, object]] = {
 
 
 def problem(
-    status: int, title: str, detail: str, reason_code: str, key: str | None = None, headers: Mapping[str, str] | None = None
+    status: int,
+    title: str,
+    detail: str,
+    reason_code: str,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    problems: list[OneProblem] | None = None,
 ) -> JSONResponse:
     """Return an answer that is an error."""
-    body = Problem(title=title, status=status, detail=detail, reason_code=reason_code, key=key).model_dump(exclude_none=True)
+    made = Problem(title=title, status=status, detail=detail, reason_code=reason_code, key=key, problems=problems)
+    body = made.model_dump(exclude_none=True)
     return JSONResponse(body, status, dict(headers or {}), MEDIA_TYPE)
 
 
@@ -109,7 +126,8 @@ def answer_with_problems(app: FastAPI) -> None:
     @app.exception_handler(CompactionError)
     async def of_ours(request: Request, error: CompactionError) -> JSONResponse:
         status, title = next((status, title) for kind, status, title in _STATUSES if isinstance(error, kind))
-        return problem(status, title, str(error), error.code.value)
+        each = [OneProblem(key=one.key, sentence=one.sentence) for one in error.problems] if isinstance(error, DefinitionError) else None
+        return problem(status, title, str(error), error.code.value, problems=each)
 
     @app.exception_handler(BodyError)
     async def of_body(request: Request, error: BodyError) -> JSONResponse:

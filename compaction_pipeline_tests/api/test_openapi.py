@@ -97,6 +97,8 @@ def test_every_route_has_a_schema_for_each_answer_and_for_its_body(served: Serve
         "put /api/v1/tables/{table}/consumers/{name}",
         "post /api/v1/groups",
         "patch /api/v1/groups/{name}",
+        "post /api/v1/catalogs",
+        "patch /api/v1/catalogs/{name}",
     }
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
-from compaction_pipeline.core.catalogs.definition import CatalogDefinition
-from compaction_pipeline.core.catalogs.keys import OBSERVE
+from compaction_pipeline.core.catalogs.definition import CatalogDefinition, read_definition
+from compaction_pipeline.core.catalogs.keys import FIELDS, OBSERVE
 from compaction_pipeline.core.catalogs.problem import Problem
 from compaction_pipeline.core.catalogs.source import Source
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -26,6 +26,25 @@ class CatalogChange:
     def keys(self) -> frozenset[str]:
         """Every key that the change names."""
         return frozenset({*self.properties, *self.unset, *((OBSERVE,) if self.observe is not None else ())})
+
+
+def read_change(given: object) -> tuple[CatalogChange, tuple[Problem, ...]]:
+    """Return the change that a value of JSON holds, and a problem for each part of the wrong kind.
+
+    It has the fields of a definition but the name, each for what is to be set, and `unset`, a list of keys. Null counts as not given.
+    """
+    if not isinstance(given, Mapping):
+        return CatalogChange(), read_definition(given, "the change")[1]
+    unset = given.get("unset") or ()
+    problems = [Problem("name", "'name' cannot be changed: it is the first level of every table's name")] if "name" in given else []
+    if not isinstance(unset, list | tuple) or not all(isinstance(key, str) for key in unset):
+        problems.append(Problem("unset", "'unset' must be a list of texts, the keys that the catalog shall not have any more"))
+        unset = ()
+    definition, wrong = read_definition({**{key: value for key, value in given.items() if key != "unset"}, "name": "x"})
+    change = CatalogChange(definition.properties, tuple(FIELDS.get(key, key) for key in unset), definition.observe)
+    if not change.keys and not problems and not wrong:
+        problems.append(Problem("", "nothing is to be changed: give properties, unset, observe, or another field of a catalog"))
+    return change, (*problems, *wrong)
 
 
 def holder(entry: CatalogEntry, key: str) -> Source:

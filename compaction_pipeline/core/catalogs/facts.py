@@ -15,11 +15,9 @@ class Facts:
     """What is known beside the definition. Without a fact, the rule that needs it passes.
 
     `why_no_pattern` says why a text is no regular expression that can be matched in linear time; None when it is one. `why_no_condition`
-    says why a text is a condition for no table. `groups` are the resource groups that exist; None when nobody has looked. `over_http` are
-    the keys whose values come from a caller over HTTP, who may not name what lies on the server.
+    says why a text is a condition for no table. `groups` are the resource groups that exist; None when nobody has looked.
     """
 
     why_no_pattern: Callable[[str], str | None] = _nothing
     why_no_condition: Callable[[str], str | None] = _nothing
     groups: Collection[str] | None = None
-    over_http: Collection[str] = ()

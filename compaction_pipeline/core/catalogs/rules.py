@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.catalogs.keys import AUTHENTICATION, DATABASE_FILTER, GROUP, OBSERVE, OWN_KEYS, TABLE_FILTER, TABLE_FORMATS
-from compaction_pipeline.core.catalogs.over_http import problems_over_http
 from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
+from compaction_pipeline.core.tables.authentication import authentication_problems
 from compaction_pipeline.core.tables.catalog_properties import property_problem
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
 from compaction_pipeline.core.tables.table import CATALOG_NAME_RULE, is_catalog_name
@@ -28,24 +28,11 @@ FORMATS = ("iceberg", "mixed-iceberg")
 """The formats that this program compacts: plain tables, and keyed ones, which Amoro calls Mixed-Iceberg."""
 FOREIGN_FORMATS = ("mixed-hive", "paimon", "hudi", "delta")
 """Formats that Amoro knows and this program leaves alone."""
-AUTHENTICATIONS = (
-    "simple",
-    "basic",
-    "kerberos",
-    "aksk",
-    "sigv4",
-    "token",
-    "oauth2",
-    "google",
-    "entra",
-    "client-certificate",
-)
 MOST_PROPERTIES, LONGEST_KEY, LONGEST_VALUE, LONGEST_PATTERN = 500, 200, 20_000, 1_000
 _SHOWN = 100
 _ALIKE = 0.85
 _TELLS_TYPE = re.compile(r"https?:|thrift:|sqlite|postgres(ql)?[:+]", re.IGNORECASE)
 _HTTP = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
-_SENT_IN_HEADERS = ("token", "credential", "header.")
 _NEEDED: Mapping[str, tuple[str, ...]] = {"rest": ("uri",), "hive": ("uri",), "sql": ("uri",), "bigquery": ("gcp.bigquery.project-id",)}
 _MISSPELT = (*sorted(OWN_KEYS), "type", "uri", "warehouse", "credential", "py-io-impl", "py-catalog-impl")
 
@@ -57,7 +44,8 @@ def problems_of(definition: CatalogDefinition, facts: Facts = Facts()) -> tuple[
 
 def check_definition(definition: CatalogDefinition, facts: Facts = Facts(), before: tuple[Problem, ...] = ()) -> None:
     """Raise DefinitionError with `before` and everything else that is wrong."""
-    problems = (*before, *(one for one in problems_of(definition, facts) if one.key not in {known.key for known in before}))
+    told = {known.key for known in before}
+    problems = (*before, *(one for one in problems_of(definition, facts) if one.key not in told))
     if problems:
         raise DefinitionError(definition.name, problems)
 
@@ -74,15 +62,12 @@ def _problems(definition: CatalogDefinition, facts: Facts) -> Iterator[Problem]:
             yield Problem(key, f"'{key}' {why}")
     yield from _format_problems(properties.get(TABLE_FORMATS))
     yield from _group_problems(properties.get(GROUP), facts)
-    authentication = properties.get(AUTHENTICATION)
-    if authentication is not None and authentication not in AUTHENTICATIONS:
-        yield Problem(AUTHENTICATION, f"'{AUTHENTICATION}' is {_shown(authentication)!r} but must be one of {', '.join(AUTHENTICATIONS)}")
+    for sentence in authentication_problems(properties.get(AUTHENTICATION), properties):
+        yield Problem(AUTHENTICATION, sentence)
     for key, value in sorted(properties.items()):
-        sentence = _text_problem(key, value) or (None if key == GROUP else property_problem(key, value, facts.why_no_condition))
-        sentence = sentence or _misspelt(key)
-        if sentence is not None:
-            yield Problem(_shown(key), sentence)
-    yield from problems_over_http(properties, facts.over_http)
+        wrong = _text_problem(key, value) or _property_problem(key, value, facts) or _misspelt(key)
+        if wrong is not None:
+            yield Problem(_shown(key), wrong)
 
 
 def _type_problems(definition: CatalogDefinition) -> Iterator[Problem]:
@@ -161,6 +146,11 @@ def _group_problems(name: str | None, facts: Facts) -> Iterator[Problem]:
         )
 
 
+def _property_problem(key: str, value: str, facts: Facts) -> str | None:
+    # `_group_problems` judges the group.
+    return None if key == GROUP else property_problem(key, value, facts.why_no_condition)
+
+
 def _text_problem(key: str, value: str) -> str | None:
     """What is wrong with any key and value, whatever they mean. Values are not repeated, because they may be secrets."""
     if not key.strip() or key != key.strip():
@@ -173,7 +163,7 @@ def _text_problem(key: str, value: str) -> str | None:
         return f"the value of '{key}' has {len(value):,} characters but may have at most {LONGEST_VALUE:,}"
     if "\0" in value:
         return f"the value of '{key}' has a NUL character: write it anew"
-    if key.lower().startswith(_SENT_IN_HEADERS) and ("\n" in value or "\r" in value or value != value.lstrip()):
+    if key.lower().startswith("header.") and ("\n" in value or "\r" in value or value != value.lstrip()):
         return f"'{key}' is sent as a header, so it may not begin with a blank and may not have a line break"
     return None
 

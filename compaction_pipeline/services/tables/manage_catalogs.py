@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from compaction_pipeline.core.catalogs.change import CatalogChange, as_defined, 
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.catalogs.keys import OBSERVE
-from compaction_pipeline.core.catalogs.over_http import secrets_that_would_move
+from compaction_pipeline.core.catalogs.over_http import problems_over_http
 from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
 from compaction_pipeline.core.catalogs.rules import check_definition, problems_of
 from compaction_pipeline.core.catalogs.source import Source
@@ -116,7 +116,8 @@ class ManageCatalogs:
         Raises DefinitionError with everything that is wrong, ConfigError for a name or a place that is taken, and what the catalog answers.
         Nothing is stored then, nor with `dry_run`.
         """
-        check_definition(definition, self._facts(definition.properties if over_http else ()), tuple(problems))
+        of_caller = problems_over_http(definition.properties, definition.properties) if over_http else ()
+        check_definition(definition, self._facts(), (*problems, *of_caller))
         entry = definition.entry()
         if any(known.name == entry.name for known in self._catalogs.entries()):
             raise ConfigError(f"catalog {entry.name!r} is registered already; `catalog change {entry.name}` changes it")
@@ -142,9 +143,9 @@ class ManageCatalogs:
         after = changed(before, change, Source.PERSON)
         refusals = [*problems, *change_problems(before, change, Source.COMPONENT if take_over else Source.PERSON)]
         if over_http:
-            refusals += secrets_that_would_move(before.properties, {**change.properties, **dict.fromkeys(change.unset, "")})
-        facts = self._facts(change.properties if over_http else ())
-        whole = problems_of(CatalogDefinition(name, after.properties, after.observe), facts)
+            asked = {**change.properties, **dict.fromkeys(change.unset)}
+            refusals += problems_over_http(after.properties, asked, before.properties)
+        whole = problems_of(CatalogDefinition(name, after.properties, after.observe), self._facts())
         refusals += [one for one in whole if one.key not in {known.key for known in refusals}]
         if refusals:
             raise DefinitionError(name, refusals)
@@ -232,9 +233,9 @@ class ManageCatalogs:
                 before = self._catalogs.entry(definition.name)
         self._catalogs.replace(as_defined(before, definition, source), before)
 
-    def _facts(self, over_http: Collection[str] = ()) -> Facts:
+    def _facts(self) -> Facts:
         groups = [group.name for group in self._groups.groups()]
-        return Facts(why_no_pattern, self._explore.why_no_condition, groups, over_http)
+        return Facts(why_no_pattern, self._explore.why_no_condition, groups)
 
 
 def _overruled(before: CatalogEntry | None, definition: CatalogDefinition, source: Source) -> Iterator[str]:

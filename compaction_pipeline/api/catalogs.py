@@ -1,0 +1,145 @@
+"""Routes of catalogs: what is registered, and how an admin registers, changes, lists and removes one.
+
+A caller may not name what lies on the server (`core/catalogs/over_http.py`). Secrets are masked in every answer.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from compaction_pipeline.api.bodies import Bodies, body_of
+from compaction_pipeline.api.problems import ANSWERS
+from compaction_pipeline.api.security import Guard
+from compaction_pipeline.core.access import body_bounds
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.catalogs.change import read_change
+from compaction_pipeline.core.catalogs.definition import read_definition
+from compaction_pipeline.core.catalogs.value import catalog_value
+from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
+from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs, Tried
+
+_Name = Annotated[str, Path(max_length=200, description="The registered name of the catalog.")]
+
+
+class CatalogFields(BaseModel):
+    """The fields that a new catalog and a change share."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: str | None = None
+    properties: dict[str, str] = Field(default={}, description="Properties of PyIceberg's catalogs, and table.KEY for all tables.")
+    table_properties: dict[str, str] = Field(default={}, description="Properties that the tables inherit, without the prefix table.")
+    formats: list[str] | str | None = Field(default=None, description="Which formats are compacted: iceberg, mixed-iceberg.")
+    group: str | None = Field(default=None, description="The resource group of tables that name none.")
+    database_filter: str | None = Field(default=None, description="A regular expression (RE2) for whole namespaces.")
+    table_filter: str | None = Field(default=None, description="A regular expression (RE2) for whole texts namespace.table.")
+    authentication: str | None = None
+    observe: bool | None = None
+
+
+class CatalogBody(CatalogFields):
+    """A new catalog."""
+
+    name: str = Field(max_length=100)
+
+
+class CatalogChangeBody(CatalogFields):
+    """What is to change. The rest stays. `unset` are keys that the catalog shall not have any more. A key stands in one of both at most."""
+
+    unset: list[str] = []
+
+
+class CatalogAnswer(BaseModel):
+    """A catalog. Secrets are masked. `sources` says who holds each key: component, file or person."""
+
+    catalog: str
+    observe: bool
+    properties: dict[str, str]
+    sources: dict[str, str]
+
+
+class TriedAnswer(CatalogAnswer):
+    """A catalog that was stored after one listing. `tables` are those that its filters leave in, and `left_out` counts the others."""
+
+    tables: list[str]
+    left_out: int
+
+
+class ExploredAnswer(BaseModel):
+    """What a listing found: tables that are new, that are gone, and that the filters leave out now."""
+
+    appeared: list[str]
+    dropped: list[str]
+    left_out: list[str]
+
+
+class RemovedAnswer(BaseModel):
+    """What was forgotten with a catalog. The tables themselves stay as they are."""
+
+    catalog: str
+    tables: int
+    open_tasks: int
+    records: int
+
+
+def catalog_routes(manage: ManageCatalogs, explore: ExploreCatalogs, guard: Guard, bodies: Bodies) -> APIRouter:
+    """The routes below `/api/v1` about catalogs."""
+    routes = APIRouter(tags=["catalogs"], responses=ANSWERS)
+    needs_admin = guard.needs()
+    reader, admin = [Depends(guard.needs(Role.READER))], [Depends(needs_admin)]
+    # One rule book judges the values of every door, their kinds too, so that all problems are in one answer.
+    definition_body = bodies.read_by(read_definition, needs_admin, body_bounds.OTHER)
+    change_body = bodies.read_by(read_change, needs_admin, body_bounds.OTHER)
+
+    @routes.get("/catalogs", dependencies=reader, response_model=list[CatalogAnswer])
+    def all_catalogs() -> list[Any]:
+        """All catalogs, by name."""
+        return [catalog_value(entry) for entry in explore.entries()]
+
+    @routes.get("/catalogs/{name}", dependencies=reader, response_model=CatalogAnswer)
+    def one_catalog(name: _Name) -> Any:
+        """One catalog: its properties, and who holds each of them."""
+        return catalog_value(manage.entry(name))
+
+    @routes.post(
+        "/catalogs",
+        status_code=201,
+        dependencies=admin,
+        openapi_extra=body_of(CatalogBody),
+        response_model=TriedAnswer,
+    )
+    def add(body: Any = Depends(definition_body)) -> Any:
+        """Register a catalog, after one listing. All that is wrong is told at once, and nothing is stored then."""
+        definition, problems = body
+        return _tried(manage.add(definition, problems, over_http=True))
+
+    @routes.patch("/catalogs/{name}", dependencies=admin, openapi_extra=body_of(CatalogChangeBody), response_model=TriedAnswer)
+    def change(name: _Name, body: Any = Depends(change_body)) -> Any:
+        """Change a catalog, after one listing with the new properties. Its tables keep their history.
+
+        A key that the file or the component of the deployment holds is refused. So is a new address while a secret would stay.
+        """
+        wanted, problems = body
+        return _tried(manage.change(name, wanted, problems, over_http=True))
+
+    @routes.delete("/catalogs/{name}", dependencies=admin, response_model=RemovedAnswer)
+    def remove(name: _Name) -> Any:
+        """Forget a catalog, its tables, their tasks and their records. It is refused while tasks of its tables run."""
+        gone = manage.remove(name)
+        return {"catalog": gone.catalog, "tables": gone.tables, "open_tasks": gone.open_tasks, "records": gone.records}
+
+    @routes.post("/catalogs/{name}/explore", dependencies=admin)
+    def explore_now(name: _Name) -> ExploredAnswer:
+        """List the tables of a catalog now. A server does it by itself every three minutes."""
+        found = explore.explore(name)
+        appeared, dropped, left_out = ([str(table) for table in each] for each in (found.appeared, found.dropped, found.left_out))
+        return ExploredAnswer(appeared=appeared, dropped=dropped, left_out=left_out)
+
+    return routes
+
+
+def _tried(tried: Tried) -> dict[str, object]:
+    return {**catalog_value(tried.entry), "tables": [str(table) for table in tried.tables], "left_out": len(tried.left_out)}
