@@ -29,6 +29,15 @@ def upgrade_state_database(settings: Settings) -> bool:
     return stores.upgraded
 
 
+def rotate_secret_key(settings: Settings) -> int:
+    """Encrypt all stored secrets with a new key. Return how many catalogs and groups have some. Raises ConfigError, StorageUnavailable."""
+    stores = open_state_database(settings)
+    try:
+        return stores.rotate_key()
+    finally:
+        stores.close()
+
+
 @dataclass
 class Services(Foundations, EveryService):
     """Every use case, built on first use."""

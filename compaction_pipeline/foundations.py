@@ -56,10 +56,12 @@ def this_process() -> str:
 
 def open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
     """Open the state database that the settings name."""
+    from compaction_pipeline.storage.sealing import GivenKeys
     from compaction_pipeline.storage.stores import open_stores
 
+    keys = GivenKeys(None if settings.secret_key is None else settings.secret_key.get_secret_value(), settings.secret_key_file)
     # Only the folder of the default database is created: if a person misspells a folder, it must not be created.
-    return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url)
+    return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url, keys=keys)
 
 
 def no_step(step: str) -> None:

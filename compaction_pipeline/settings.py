@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from compaction_pipeline.core.errors import ConfigError
@@ -39,12 +39,25 @@ class Settings(BaseSettings):
     home: Path = Field(
         default_factory=lambda: Path.home() / ".compaction_pipeline",
         description="The folder of the program's own files. Only their owner may read them (folder 0700, SQLite state database and its "
-        "copies 0600), because the state database holds the catalogs' credentials.",
+        "copies 0600), because the state database holds the catalogs' credentials, and the key that encrypts them lies beside it.",
     )
     state_url: str | None = Field(
         default=None,
         description="The state database, as SQLAlchemy names it: `postgresql://user@host/db`, or `sqlite:////path/state.db` in a folder "
         "that exists. On PostgreSQL, run `compaction-pipeline state upgrade` after an update of the program.",
+    )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        description="The key that encrypts the secrets of catalogs and groups in the state database, as `cryptography`'s "
+        "`Fernet.generate_key()` makes it. Several keys are separated by commas: the first encrypts, and all decrypt. Without it, SQLite "
+        "has a key file `state.db.key` beside the database, and PostgreSQL takes no literal secret.",
+    )
+    secret_key_file: Path | None = Field(
+        default=None, description="A file with such keys, one in each line, in place of COMPACTION_SECRET_KEY. It is read anew each time."
+    )
+    secrets_folder: Path | None = Field(
+        default=None,
+        description="The folder below which `file:PATH` in a property of a catalog may name a file with a secret. Without it, none may.",
     )
     spark_master: str = Field(
         default="local[*]",

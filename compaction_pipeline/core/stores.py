@@ -28,7 +28,8 @@ class Stores:
 
     `begin_write` begins an empty write transaction within a time, or raises StorageUnavailable. `close` closes the database's connections.
     `upgraded` is true when opening migrated an older database. `now` is the database's own clock. It is None for SQLite, because all
-    processes that share its file run on one host and have the same clock.
+    processes that share its file run on one host and have the same clock. `rotate_key` encrypts all secrets with a new key, and returns how
+    many catalogs and groups have some; it raises ConfigError when a key is missing.
     """
 
     catalogs: CatalogStore
@@ -55,3 +56,4 @@ class Stores:
     close: Callable[[], None] = lambda: None
     upgraded: bool = False
     now: Callable[[], datetime] | None = None
+    rotate_key: Callable[[], int] = lambda: 0

@@ -1,10 +1,10 @@
-"""The CatalogStore: the registered catalogs, by name."""
+"""The CatalogStore: the registered catalogs, by name. Their secrets are stored encrypted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -12,6 +12,7 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import lock, writing
 from compaction_pipeline.storage.removal import identifiers_of, remove_records, remove_table
+from compaction_pipeline.storage.sealing import Sealer, read_again_after_rotation
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.switches import keep_pause
 
@@ -19,25 +20,32 @@ from compaction_pipeline.storage.switches import keep_pause
 class SqlCatalogStore(SqlStore):
     """Catalogs in the state database."""
 
+    def __init__(self, engine: Engine, sealer: Sealer) -> None:
+        super().__init__(engine)
+        self._sealer = sealer
+
     def add(self, entry: CatalogEntry) -> None:
         with writing(self._engine) as connection:
             lock(connection, "catalogs")
             if connection.execute(select(schema.catalog.c.name).where(schema.catalog.c.name == entry.name)).first():
                 raise ConfigError(f"catalog {entry.name!r} is registered already; remove it first or choose another name")
-            connection.execute(insert(schema.catalog).values(name=entry.name, **_columns(entry)))
+            connection.execute(insert(schema.catalog).values(name=entry.name, **self._columns(connection, entry)))
 
     def replace(self, entry: CatalogEntry, before: CatalogEntry | None = None) -> None:
-        self.entry(entry.name)
         with writing(self._engine) as connection:
             lock(connection, "catalogs")
             this = schema.catalog.c.name == entry.name
             row = connection.execute(select(schema.catalog).where(this)).first()
-            if before is not None and (row is None or _entry(row) != before):
+            if row is None and before is None:
+                raise self._unknown(entry.name)
+            if before is not None and (row is None or self._entry(row) != before):
                 raise ConfigError(f"catalog {entry.name!r} was changed by somebody else meanwhile: look at it, and try again")
-            connection.execute(update(schema.catalog).where(this).values(**_columns(entry)))
+            connection.execute(update(schema.catalog).where(this).values(**self._columns(connection, entry)))
 
     def remove(self, name: str) -> None:
-        self.entry(name)
+        # A catalog whose key is lost can be removed too.
+        if name not in self._names():
+            raise self._unknown(name)
         with writing(self._engine) as connection:
             for identifier in identifiers_of(connection, name):
                 keep_pause(connection, identifier)
@@ -46,22 +54,28 @@ class SqlCatalogStore(SqlStore):
             connection.execute(delete(schema.catalog).where(schema.catalog.c.name == name))
 
     def entry(self, name: str) -> CatalogEntry:
-        known = self.entries()
-        for entry in known:
-            if entry.name == name:
-                return entry
-        names = ", ".join(entry.name for entry in known) or "none yet: add one with `compaction-pipeline catalog add`"
-        raise NotFoundError(f"catalog {name!r} is not registered; registered: {names}")
+        found = self._entries(name)
+        if not found:
+            raise self._unknown(name)
+        return found[0]
 
     def entries(self) -> Sequence[CatalogEntry]:
-        rows = self._rows(select(schema.catalog))
         # Databases sort texts differently, so Python sorts here.
-        return tuple(sorted(map(_entry, rows), key=lambda entry: entry.name))
+        return tuple(sorted(self._entries(), key=lambda entry: entry.name))
 
+    def _entries(self, name: str | None = None) -> Sequence[CatalogEntry]:
+        query = select(schema.catalog) if name is None else select(schema.catalog).where(schema.catalog.c.name == name)
+        return read_again_after_rotation(lambda: [self._entry(row) for row in self._rows(query)])
 
-def _columns(entry: CatalogEntry) -> dict[str, object]:
-    return {"properties": entry.properties, "observe": entry.observe, "held": entry.held}
+    def _entry(self, row: StoredRow) -> CatalogEntry:
+        return CatalogEntry(row.name, self._sealer.properties(row.properties, row.sealed), row.observe, row.held)
 
+    def _columns(self, connection: Connection, entry: CatalogEntry) -> dict[str, object]:
+        return {**self._sealer.columns(connection, entry.properties), "observe": entry.observe, "held": entry.held}
 
-def _entry(row: StoredRow) -> CatalogEntry:
-    return CatalogEntry(row.name, row.properties, row.observe, row.held)
+    def _names(self) -> Sequence[str]:
+        return sorted(self._values(select(schema.catalog.c.name)))
+
+    def _unknown(self, name: str) -> NotFoundError:
+        names = ", ".join(self._names()) or "none yet: add one with `compaction-pipeline catalog add`"
+        return NotFoundError(f"catalog {name!r} is not registered; registered: {names}")

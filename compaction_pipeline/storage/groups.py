@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
 
 from compaction_pipeline.core.queue.group import CompactionQueue, GroupHolders, ResourceGroup, unknown_group
 from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, writing
+from compaction_pipeline.storage.sealing import Sealer, read_again_after_rotation
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.task_rows import IS_OPEN
 
@@ -22,29 +23,34 @@ _group = schema.group.c
 
 
 class SqlGroupStore(SqlStore):
-    """Groups in the state database."""
+    """Groups in the state database. Secrets in their properties are stored encrypted."""
+
+    def __init__(self, engine: Engine, sealer: Sealer) -> None:
+        super().__init__(engine)
+        self._sealer = sealer
 
     def groups(self) -> Sequence[ResourceGroup]:
-        rows = self._rows(select(schema.group))
+        found = read_again_after_rotation(lambda: [self._of(row) for row in self._rows(select(schema.group))])
         # Databases sort texts differently, so Python sorts here.
-        return tuple(sorted(map(_of, rows), key=lambda group: group.name))
+        return tuple(sorted(found, key=lambda group: group.name))
 
     def group(self, name: str) -> ResourceGroup | None:
-        row = self._first(select(schema.group).where(_group.name == name))
-        return None if row is None else _of(row)
+        query = select(schema.group).where(_group.name == name)
+        return read_again_after_rotation(lambda: None if (row := self._first(query)) is None else self._of(row))
 
     def add(self, group: ResourceGroup) -> bool:
         with writing(self._engine) as connection:
             lock_queue(connection, group.name)
             if connection.execute(select(_group.name).where(_group.name == group.name)).first() is not None:
                 return False
-            insert_group(connection, group)
+            connection.execute(insert(schema.group).values(name=group.name, **self._columns(connection, group)))
         return True
 
     def change(self, group: ResourceGroup) -> bool:
         with writing(self._engine) as connection:
             lock_queue(connection, group.name)
-            return connection.execute(update(schema.group).where(_group.name == group.name).values(_values(group))).rowcount == 1
+            columns = self._columns(connection, group)
+            return connection.execute(update(schema.group).where(_group.name == group.name).values(columns)).rowcount == 1
 
     def remove(self, name: str) -> GroupHolders:
         tasks, optimizers = schema.task.c, schema.optimizer.c
@@ -57,10 +63,18 @@ class SqlGroupStore(SqlStore):
                 connection.execute(delete(schema.group).where(_group.name == name))
         return holders
 
+    def _columns(self, connection: Connection, group: ResourceGroup) -> dict[str, object]:
+        return {**_values(group), **self._sealer.columns(connection, group.properties)}
 
-def insert_group(connection: Connection, group: ResourceGroup) -> None:
-    """Insert a group whose name is free."""
-    connection.execute(insert(schema.group).values(name=group.name, **_values(group)))
+    def _of(self, row: Row[tuple[object, ...]]) -> ResourceGroup:
+        values = row._mapping
+        properties = self._sealer.properties(values["properties"], values["sealed"])
+        return ResourceGroup(values["name"], values["container"], properties, CompactionQueue(values["capacity"], values["task_order"]))
+
+
+def insert_group_without_properties(connection: Connection, group: ResourceGroup) -> None:
+    """Insert a group whose name is free, and which has no properties."""
+    connection.execute(insert(schema.group).values(name=group.name, properties={}, **_values(group)))
 
 
 def lock_queue(connection: Connection, name: str) -> None:
@@ -68,26 +82,12 @@ def lock_queue(connection: Connection, name: str) -> None:
     lock(connection, f"queue {name}")
 
 
-def locked_group(connection: Connection, name: str) -> ResourceGroup:
-    """Hold the lock of a group's queue, and return the group. Raises NotFoundError when it does not exist."""
+def lock_group(connection: Connection, name: str) -> None:
+    """Hold the lock of a group's queue. Raises NotFoundError when there is no such group."""
     lock_queue(connection, name)
-    row = connection.execute(select(schema.group).where(_group.name == name)).first()
-    if row is None:
+    if connection.execute(select(_group.name).where(_group.name == name)).first() is None:
         raise unknown_group(name)
-    return _of(row)
 
 
 def _values(group: ResourceGroup) -> dict[str, object]:
-    return {
-        "container": group.container,
-        "properties": group.properties,
-        "capacity": group.queue.capacity,
-        "task_order": group.queue.order,
-    }
-
-
-def _of(row: Row[tuple[object, ...]]) -> ResourceGroup:
-    values = row._mapping
-    return ResourceGroup(
-        values["name"], values["container"], values["properties"], CompactionQueue(values["capacity"], values["task_order"])
-    )
+    return {"container": group.container, "capacity": group.queue.capacity, "task_order": group.queue.order}

@@ -13,7 +13,7 @@ from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import writing
-from compaction_pipeline.storage.groups import locked_group
+from compaction_pipeline.storage.groups import lock_group
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _LIVE = tuple(state for state in OptimizerState if state.is_live)
@@ -26,13 +26,13 @@ class SqlOptimizerStore(SqlStore):
 
     def add(self, optimizer: Optimizer) -> None:
         with writing(self._engine) as connection:
-            locked_group(connection, optimizer.group)
+            lock_group(connection, optimizer.group)
             connection.execute(insert(schema.optimizer).values(_values(optimizer)))
 
     def begin(self, optimizer: Optimizer, most: int) -> bool:
         managed = (_optimizer.group == optimizer.group, _optimizer.container != EXTERNAL, _optimizer.state.in_(_LIVE))
         with writing(self._engine) as connection:
-            locked_group(connection, optimizer.group)
+            lock_group(connection, optimizer.group)
             if int(connection.execute(select(func.count()).where(*managed)).scalar_one()) >= most:
                 return False
             connection.execute(insert(schema.optimizer).values(_values(optimizer)))
@@ -40,7 +40,7 @@ class SqlOptimizerStore(SqlStore):
 
     def register(self, optimizer: Optimizer) -> Optimizer:
         with writing(self._engine) as connection:
-            locked_group(connection, optimizer.group)
+            lock_group(connection, optimizer.group)
             before = _newest_of(connection, optimizer)
             if before is not None:
                 optimizer = replace(optimizer, container=before.container, settings=before.settings)

@@ -10,7 +10,7 @@ from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock
-from compaction_pipeline.storage.groups import lock_queue, locked_group
+from compaction_pipeline.storage.groups import lock_group, lock_queue
 from compaction_pipeline.storage.task_rows import WAITS
 
 _task = schema.task.c
@@ -26,7 +26,7 @@ def move_waiting(connection: Connection, table: TableIdentifier, others: Collect
     for name in sorted({*others, queue}):
         # Every transaction that locks several queues does so in the order of their names, and before it locks the tasks of a table.
         lock_queue(connection, name)
-    locked_group(connection, queue)
+    lock_group(connection, queue)
     lock(connection, f"tasks {table}")
     found = select(_task.task_id).where(*_elsewhere(table, queue), _task.queue.in_(others)).order_by(_task.task_id).with_for_update()
     moved = list(connection.execute(found).scalars())

@@ -51,6 +51,8 @@ catalog = _table(
     Column("observe", Boolean, nullable=False),
     # The source of each key that a person does not hold.
     Column("held", Json(Mapping[str, str]), nullable=False, server_default="{}"),
+    # Those properties that are secrets, encrypted (see `sealing`). NULL when there is none.
+    Column("sealed", Text),
 )
 
 # A table has one row for all four values, because ticks read all values of all tables. Each block of columns below is one value and
@@ -356,6 +358,7 @@ group = _table(
     Column("properties", Json(Mapping[str, str]), nullable=False),
     Column("capacity", Integer, nullable=False),
     Column("task_order", Member(QueueOrder), nullable=False),
+    Column("sealed", Text),
 )
 
 optimizer = _table(

@@ -23,6 +23,7 @@ from compaction_pipeline.storage.queues import SqlQueueReader
 from compaction_pipeline.storage.readiness import begin_write
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.reports import SqlReportStore
+from compaction_pipeline.storage.sealing import GivenKeys, Sealer
 from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
@@ -31,17 +32,18 @@ from compaction_pipeline.storage.upkeep import SqlUpkeepStore
 from compaction_pipeline.storage.watchers import SqlWatcherStore
 
 
-def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -> Stores:
+def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, keys: GivenKeys = GivenKeys()) -> Stores:
     """Open a state database, and create or migrate its tables where that is allowed (see `migrations`).
 
-    `upgrade` allows the migration on PostgreSQL. With `make_folder`, the folder of a SQLite file is created.
+    `upgrade` allows the migration on PostgreSQL. With `make_folder`, the folder of a SQLite file is created. `keys` encrypt secrets.
 
     Raises ConfigError for a URL or a version that cannot be used, and StorageUnavailable when the database does not answer.
     """
     engine = open_state(url, make_folder=make_folder)
-    upgraded = migrate(engine, upgrade=upgrade)
+    sealer = Sealer(engine, keys)
+    upgraded = migrate(engine, sealer, upgrade=upgrade)
     return Stores(
-        SqlCatalogStore(engine),
+        SqlCatalogStore(engine, sealer),
         SqlTableReader(engine),
         SqlIndexStore(engine),
         SqlPlanningStore(engine),
@@ -54,7 +56,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         SqlHistoryStore(engine),
         SqlNodeKeyStore(engine),
         SqlOptimizerStore(engine),
-        SqlGroupStore(engine),
+        SqlGroupStore(engine, sealer),
         SqlTokenStore(engine),
         SqlQueueReader(engine),
         SqlReportStore(engine),
@@ -65,4 +67,5 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False) -
         engine.dispose,
         upgraded,
         DatabaseClock(engine).now if engine.dialect.name == "postgresql" else None,
+        sealer.rotate,
     )

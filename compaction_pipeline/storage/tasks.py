@@ -28,7 +28,7 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.claims import application_of, claim, next_pending
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
-from compaction_pipeline.storage.groups import locked_group
+from compaction_pipeline.storage.groups import lock_group
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
 from compaction_pipeline.storage.open_work import in_use, open_tasks, planned_work, prepared_work
 from compaction_pipeline.storage.queue_moves import move_waiting, other_queues
@@ -70,7 +70,7 @@ class SqlTaskStore(SqlStore):
         try:
             with writing(self._engine) as connection:
                 for queue in sorted({task.queue for task in tasks}):
-                    locked_group(connection, queue)
+                    lock_group(connection, queue)
                 identifiers = sorted({str(task.table) for task in tasks})
                 for identifier in identifiers:
                     lock(connection, f"tasks {identifier}")

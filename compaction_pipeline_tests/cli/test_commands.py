@@ -38,6 +38,7 @@ COMMANDS = [
     ("status",),
     ("state",),
     ("state", "upgrade"),
+    ("state", "rotate-key"),
     ("doctor",),
 ]
 
@@ -222,6 +223,18 @@ def test_status_is_the_page_to_look_at_first(desk: Desk) -> None:
 def test_the_state_is_upgraded_on_demand(desk: Desk) -> None:
     # The SQLite database already has this version.
     assert desk.json("state", "upgrade")["upgraded"] is False
+
+
+def test_the_key_of_the_secrets_is_changed_on_demand(desk: Desk) -> None:
+    assert desk.json("state", "rotate-key") == {"rotated": 0}
+    desk.table(files=1)
+    desk.json("catalog", "add", "lake", *desk.catalog_options, "-p", "token=Zq7+/x=%&vT9Lm2Kp")
+    key = (desk.folder / "home" / "state.db.key").read_text()
+    assert "the secrets of one catalog or group are encrypted with the new key" in desk.type("state", "rotate-key").stdout
+    assert (desk.folder / "home" / "state.db.key").read_text() != key
+    shown = desk.type("catalog", "list", "--json").stdout
+    assert '"token": "***"' in shown
+    assert "Zq7" not in shown
 
 
 def test_a_state_database_of_a_newer_version_is_refused_in_one_sentence(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""`state upgrade`, `doctor`: the version of the state database, and what keeps this set-up from working."""
+"""`state`, `doctor`: the version of the state database, the key of its secrets, and what keeps this set-up from working."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from compaction_pipeline.core.words import count_text
 _SPARK = (4, 1)
 
 state = typer.Typer(
-    no_args_is_help=True, help="Look after the state database.\n\nExamples:\n\n  compaction-pipeline state upgrade", epilog=GLOBAL_HELP
+    no_args_is_help=True,
+    help="Look after the state database.\n\nExamples:\n\n  compaction-pipeline state upgrade\n  compaction-pipeline state rotate-key",
+    epilog=GLOBAL_HELP,
 )
 commands = command_group()
 commands.add_typer(state, name="state")
@@ -47,6 +49,28 @@ def upgrade(context: typer.Context) -> None:
     shown = masked_text(settings.state_database_url)
     said = "was upgraded to this version" if upgraded else "already has this version: nothing had to be upgraded"
     context.obj.output.answer({"state": shown, "upgraded": upgraded}, f"the state database {shown} {said}")
+
+
+@state.command("rotate-key", epilog=GLOBAL_HELP)
+def rotate_key(context: typer.Context) -> None:
+    """Encrypt the secrets of catalogs and groups in the state database with a new key, and forget the old one.
+
+    Other processes go on meanwhile. SQLite gets a new key in its key file. With COMPACTION_SECRET_KEY or COMPACTION_SECRET_KEY_FILE, the
+    first key given is the new one; give the old one behind it until the command has run, to every process. The secrets themselves stay
+    the same: whoever saw them must change them at their source.
+
+    Examples:
+
+      compaction-pipeline state rotate-key
+      COMPACTION_SECRET_KEY=$NEW,$OLD compaction-pipeline state rotate-key
+    """
+    from compaction_pipeline.bootstrap import rotate_secret_key
+    from compaction_pipeline.settings import load_settings
+
+    count = rotate_secret_key(load_settings())
+    of = "one catalog or group" if count == 1 else f"{count} catalogs and groups"
+    said = f"the secrets of {of} are encrypted with the new key"
+    context.obj.output.answer({"rotated": count}, said if count else "no catalog and no group has an encrypted secret: nothing changed")
 
 
 @commands.command(epilog=GLOBAL_HELP)

@@ -25,8 +25,9 @@ LEAST = 8
 PART = 12
 """So many characters of a secret in a row are hidden like the whole."""
 _BLOCK = PART // 2
-_DOCUMENT = 64
-"""A longer value may be a document, such as the JSON of a service account. Words in it are no secrets."""
+_FEW = 256
+_DOCUMENT = re.compile(r"[\s{;]")
+"""It stands in values that are documents, such as the JSON of a service account, or a connection string. Words in these are no secrets."""
 _WORDS = frozenset({"password", "postgres", "postgresql", "compaction", "anonymous", "undefined", "warehouse", "credential", "minioadmin"})
 _WORD = re.compile(r"[a-z]{1,11}|[A-Z]{1,11}|[A-Z][a-z]{1,10}")
 _PLAIN = re.compile(r"[A-Za-z\s:/._-]*")
@@ -111,51 +112,52 @@ class _Value:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self._is_document = _DOCUMENT.search(text) is not None
 
     @cached_property
     def _forms(self) -> tuple[str, ...]:
         """Longest first, so that no form is hidden in part by a shorter one."""
-        return tuple(sorted(_forms_of(self.text), key=len, reverse=True))
+        return tuple(sorted({form for form in _written(self.text) if len(form) >= LEAST}, key=len, reverse=True))
 
     @cached_property
-    def _parts(self) -> frozenset[str]:
-        parts = (form[at : at + PART] for form in self._forms for at in range(len(form) - PART + 1))
-        return frozenset(part for part in parts if len(self.text) <= _DOCUMENT or not _PLAIN.fullmatch(part))
-
-    @cached_property
-    def _signs(self) -> tuple[str, ...]:
+    def _signs(self) -> frozenset[str]:
         """Short pieces. Each twelve characters of a form have a whole piece, so a text without any piece has no part of a form."""
-        signs = {
-            form if len(form) < PART else form[at : at + _BLOCK] for form in self._forms for at in range(0, len(form) - _BLOCK + 1, _BLOCK)
-        }
-        return tuple(signs)
+        return frozenset(
+            piece
+            for form in self._forms
+            for piece in ([form] if len(form) < PART else [form[at : at + _BLOCK] for at in range(0, len(form) - _BLOCK + 1, _BLOCK)])
+        )
+
+    def _may_be_in(self, text: str) -> bool:
+        if len(self._signs) <= _FEW:
+            return any(sign in text for sign in self._signs)
+        # A token of a kilobyte has thousands of pieces, and the text has few.
+        return not self._signs.isdisjoint({text[at : at + _BLOCK] for at in range(len(text) - _BLOCK + 1)})
+
+    def _has(self, part: str) -> bool:
+        return any(part in form for form in self._forms) and not (self._is_document and _PLAIN.fullmatch(part))
 
     def hidden_in(self, text: str) -> str:
-        if not any(sign in text for sign in self._signs):
+        if not self._may_be_in(text):
             return text
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MASK)
-        return "".join(_without(text, self._parts))
+        return "".join(self._pieces(text))
 
-
-def _without(text: str, parts: frozenset[str]) -> Iterator[str]:
-    """The pieces of a text between the runs that these parts cover, and a mask for each run."""
-    start = at = 0
-    while at <= len(text) - PART:
-        if text[at : at + PART] not in parts:
-            at += 1
-            continue
-        yield text[start:at]
-        yield MASK
-        while text[at : at + PART] in parts:
-            at += 1
-        start = at = at + PART - 1
-    yield text[start:]
-
-
-def _forms_of(value: str) -> Iterator[str]:
-    yield from {form for form in _written(value) if len(form) >= LEAST}
+    def _pieces(self, text: str) -> Iterator[str]:
+        """The pieces of a text between the runs that parts of this secret cover, and a mask for each run."""
+        start = at = 0
+        while at <= len(text) - PART:
+            if not self._has(text[at : at + PART]):
+                at += 1
+                continue
+            yield text[start:at]
+            yield MASK
+            while len(text) - at >= PART and self._has(text[at : at + PART]):
+                at += 1
+            start = at = at + PART - 1
+        yield text[start:]
 
 
 def _written(value: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ than this program knows, or older than `OLDEST`, is refused.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 from contextlib import closing
@@ -19,12 +20,24 @@ from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
 from compaction_pipeline.storage.engine import VERSION_TABLE, lock, reading, shown, writing
-from compaction_pipeline.storage.groups import insert_group
+from compaction_pipeline.storage.groups import insert_group_without_properties
+from compaction_pipeline.storage.plain_text import (
+    FIRST_SEALED,
+    is_plain_text_left,
+    older_copies,
+    seal_copy,
+    seal_rows,
+    wipe_plain_text,
+    wipe_plain_text_of_postgres,
+)
 from compaction_pipeline.storage.private_files import make_private_file
 from compaction_pipeline.storage.schema import metadata
+from compaction_pipeline.storage.sealing import Sealer
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
+log = logging.getLogger(__name__)
 
 HEAD = "0038"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
@@ -41,14 +54,14 @@ _version = Table(
 )
 
 
-def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> bool:
+def migrate(engine: Engine, sealer: Sealer | None = None, *, upgrade: bool = False, scripts: Path = SCRIPTS, head: str = HEAD) -> bool:
     """Bring the schema to `head`, where that is allowed. This costs one SELECT when the schema already has this version.
 
-    Returns True when an older version was upgraded. Raises ConfigError for a newer version, for one before `OLDEST`, and for an older one
-    on PostgreSQL without `upgrade`.
+    Returns True when an older version was upgraded. Raises ConfigError for a newer version, for one before `OLDEST`, for an older one
+    on PostgreSQL without `upgrade`, and when it holds secrets in plain text and `sealer` has no key for them.
     """
-    with reading(engine) as connection:
-        stored = schema_version(connection)
+    sealer = sealer or Sealer(engine)
+    stored = _stored_version(engine)
     if stored == head:
         return False
     if stored is None:
@@ -89,10 +102,37 @@ def migrate(engine: Engine, *, upgrade: bool = False, scripts: Path = SCRIPTS, h
             # Another process migrated it while this one waited.
             return False
         if engine.dialect.name == "sqlite":
-            _back_up(Path(engine.url.database or ""), str(stored))
+            _back_up(Path(engine.url.database or ""), str(stored), sealer)
         config.attributes["connection"] = connection
+        config.attributes["seal"] = lambda bound: seal_rows(bound, sealer)
         alembic_upgrade(config, head)
-        return True
+    _wipe(engine, str(stored))
+    return True
+
+
+def _stored_version(engine: Engine) -> str | None:
+    """The version of the database. Plain text that an upgrade could not wipe from its file is wiped now."""
+    with reading(engine) as connection:
+        stored = schema_version(connection)
+        plain_text_left = is_plain_text_left(connection)
+    if plain_text_left:
+        wipe_plain_text(engine)
+    return stored
+
+
+def _wipe(engine: Engine, version: str) -> None:
+    """After an upgrade from this version, let no file of the database hold plain text of secrets, and name those that still do."""
+    if version >= FIRST_SEALED:
+        return
+    if engine.dialect.name == "postgresql":
+        wipe_plain_text_of_postgres(engine)
+        return
+    wipe_plain_text(engine)
+    copies = older_copies(Path(engine.url.database or ""))
+    if copies:
+        log.warning(
+            "older copies of the state database may hold secrets in plain text: delete %s when you do not need them", ", ".join(copies)
+        )
 
 
 def schema_version(connection: Connection) -> str | None:
@@ -106,7 +146,7 @@ def schema_version(connection: Connection) -> str | None:
 def _create(connection: Connection) -> None:
     """Make the newest schema in an empty database, with the default resource group."""
     metadata.create_all(connection, checkfirst=False)
-    insert_group(connection, ResourceGroup(DEFAULT_GROUP))
+    insert_group_without_properties(connection, ResourceGroup(DEFAULT_GROUP))
     _version.create(connection, checkfirst=False)
     connection.execute(insert(_version).values(version_num=HEAD))
 
@@ -121,8 +161,8 @@ def _config(scripts: Path) -> Config:
     return config
 
 
-def _back_up(database: Path, version: str) -> None:
-    """Copy the database to a file beside it.
+def _back_up(database: Path, version: str, sealer: Sealer) -> None:
+    """Copy the database to a file beside it, with its secrets encrypted.
 
     The caller holds the write lock, so the copy shows one moment. The copy gets its final name only when it is complete.
     """
@@ -133,6 +173,8 @@ def _back_up(database: Path, version: str) -> None:
         make_private_file(part)
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(part)) as copy:
             source.backup(copy)
+        if version < FIRST_SEALED:
+            seal_copy(part, sealer)
         os.replace(part, target)
     except (OSError, sqlite3.Error) as error:
         raise StorageUnavailable(

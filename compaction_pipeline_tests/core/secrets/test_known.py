@@ -121,6 +121,15 @@ def test_only_so_many_owners_are_known() -> None:
     assert [value.text for value in known.values] == ["token-2-abcdef", "token-3-abcdef"]
 
 
+def test_a_long_token_is_hidden_in_whole_and_in_parts() -> None:
+    known = KnownSecrets()
+    token = base64.b64encode(bytes(number * 7 % 251 for number in range(900))).decode()
+    known.know("vended", [token])
+    assert without_known_secrets(f"no access: {token}!") == "no access: ***!"
+    assert without_known_secrets(f"no access: {token[500:540]}!") == "no access: ***!"
+    assert without_known_secrets("no access at all") == "no access at all"
+
+
 def test_masking_costs_little() -> None:
     known = KnownSecrets()
     for number in range(10):
