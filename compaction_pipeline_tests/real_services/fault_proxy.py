@@ -1,17 +1,19 @@
 """An HTTP proxy on a loopback port that counts requests and injects faults, for tests and benchmarks in the same process.
 
-`FaultProxy.rules` gives requests one of the faults below. The first rule that applies decides, and a request without a rule is
-forwarded. The proxy does not change the `Host` header, so that signatures of S3 stay valid.
+`FaultProxy.gate` may demand a login, and `FaultProxy.rewrite` may change answers. `FaultProxy.rules` gives requests one of the faults
+below. The first rule that applies decides, and a request without a rule is forwarded. The proxy does not change the `Host` header, so that
+signatures of S3 stay valid.
 """
 
 from __future__ import annotations
 
 import re
 import socket
+import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -70,6 +72,12 @@ class Lost:
 
 Fault = Status | Hang | Delay | Drop | Truncate | Lost
 
+Gate = Callable[[str, str, Mapping[str, str], bytes], Status | None]
+"""Gets the method, the path with its query, the headers and the body of a request. Returns the answer to one that it does not let in."""
+
+Rewrite = Callable[[str, str, bytes], bytes]
+"""Gets the method, the path with its query, and the body of a successful answer. Returns the body that the client gets."""
+
 
 @dataclass
 class Rule:
@@ -108,16 +116,21 @@ class Request:
 class FaultProxy:
     """A running proxy, made by `fault_proxy`. It delays every request by `latency_seconds`."""
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server_port: int, context: ssl.SSLContext | None = None) -> None:
         self.latency_seconds = 0.0
+        self.gate: Gate | None = None
+        self.rewrite: Rewrite | None = None
         self._server_port = server_port
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
         self._requests: list[Request] = []
         self._random = Random(0)
         self._listener = _Listener(("127.0.0.1", 0), self)
+        if context is not None:
+            # The handshake is made by the thread of the connection, so a client that breaks it off stops nobody else.
+            self._listener.socket = context.wrap_socket(self._listener.socket, server_side=True, do_handshake_on_connect=False)
         self.port: int = self._listener.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'http' if context is None else 'https'}://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
 
@@ -186,9 +199,9 @@ class FaultProxy:
 
 
 @contextmanager
-def fault_proxy(server_port: int) -> Iterator[FaultProxy]:
-    """A proxy in front of the server on this loopback port, until the block ends."""
-    proxy = FaultProxy(server_port)
+def fault_proxy(server_port: int, context: ssl.SSLContext | None = None) -> Iterator[FaultProxy]:
+    """A proxy in front of the server on this loopback port, until the block ends. With a context its clients speak TLS."""
+    proxy = FaultProxy(server_port, context)
     try:
         yield proxy
     finally:
@@ -244,7 +257,8 @@ class _Handler(BaseHTTPRequestHandler):
         began = time.monotonic()
         proxy = self.server.proxy
         body = self._body()
-        rule = proxy.rule_for(f"{self.command} {self.path}", body)
+        refusal = proxy.gate and proxy.gate(self.command, self.path, self.headers, body)
+        rule = Rule("", refusal) if refusal else proxy.rule_for(f"{self.command} {self.path}", body)
         if proxy.latency_seconds:
             time.sleep(proxy.latency_seconds)
         status, reply = self._carried_out(rule, body)
@@ -261,7 +275,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _carried_out(self, rule: Rule | None, body: bytes) -> tuple[int | None, Callable[[], None]]:
         """Apply the rule. Returns the server's status (None when it was not asked), and a function that replies to the client."""
-        fault = rule.fault if rule else None
+        fault, proxy = rule.fault if rule else None, self.server.proxy
         if isinstance(fault, Status):
             return None, lambda: self._send_status(fault)
         if isinstance(fault, Drop):
@@ -277,6 +291,8 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, HTTPException) as error:
             text = f"{type(error).__name__}: {error}"
             return None, lambda: self._send_status(Status(502, text, "text/plain"))
+        if proxy.rewrite and answer.status == 200:
+            content = proxy.rewrite(self.command, self.path, content)
         if isinstance(fault, Hang) or fault == Lost():
             return answer.status, self._end
         if isinstance(fault, Lost) and (instead := fault.instead):
@@ -298,8 +314,10 @@ class _Handler(BaseHTTPRequestHandler):
         connection = self.server.proxy.connect()
         try:
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            # What is rewritten must not be compressed.
+            hidden = _OF_THE_CONNECTION | ({"accept-encoding"} if self.server.proxy.rewrite else set())
             for key, value in self.headers.items():
-                if key.lower() not in _OF_THE_CONNECTION:
+                if key.lower() not in hidden:
                     connection.putheader(key, value)
             if body or self.command in ("PUT", "POST"):
                 connection.putheader("Content-Length", str(len(body)))

@@ -25,6 +25,9 @@ MOST_EXPIRIES = 3
 _APART = timedelta(minutes=1)
 """The clocks of the store and of a worker may differ by this much."""
 _ENDS = re.compile(r"s3\.session-token-expires-at-ms|adls\.sas-token-expires-at-ms\..+|gcs\.oauth2\.token-expires-at")
+_ENDED = re.compile(r"Expired_?Token|Token_?Refresh_?Required", re.IGNORECASE)
+"""The codes of S3 for it."""
+_PATHS = re.compile(r"\S*[/]\S*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -52,6 +55,14 @@ def because_credentials_ended(result: MergeResult, ends_at: datetime | None, now
         return result
     error = f"the credentials that the catalog gave ended at {ends_at:%Y-%m-%d %H:%M:%S} UTC, while the task was merged: {result.error}"
     return replace(result, end_reason=EndReason.CREDENTIALS_ENDED, error=error)
+
+
+def says_ended(result: MergeResult) -> bool:
+    """Return whether the store denied access with words that name an ended token, whatever the catalog had told of its end.
+
+    A catalog need not tell it. Names of files do not count: a table called `expired_tokens` says nothing about tokens.
+    """
+    return result.end_reason is EndReason.NO_ACCESS and _ENDED.search(_PATHS.sub("", result.error or "")) is not None
 
 
 def too_often(result: MergeResult, before: int) -> MergeResult:

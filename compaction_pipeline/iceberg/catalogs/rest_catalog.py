@@ -121,7 +121,6 @@ class BoundedRestCatalog(RestCatalog):
         # PyIceberg calls this twice: to ask for the configuration, and afterwards with what the catalog has configured.
         session = Session()
         self._config_headers(session)
-        session.verify = self.properties.get("ssl.cabundle") or True
         cert, key = self.properties.get("ssl.client.cert"), self.properties.get("ssl.client.key")
         session.cert = (cert, key) if cert and key else cert
         self._auth_manager = self._login(session)
@@ -133,16 +132,16 @@ class BoundedRestCatalog(RestCatalog):
     def _login(self, session: Session) -> AuthManager:
         """The login of the catalog. It stays the same while its properties do, and so does its token."""
         url = self.url(Endpoints.get_token, prefixed=False)
-        wanted = url, session.verify, session.cert, {key: value for key, value in self.properties.items() if key.startswith(AUTH_KEYS)}
+        wanted = url, session.cert, {key: value for key, value in self.properties.items() if key.startswith(AUTH_KEYS)}
         if self._made is None or self._made[0] != wanted:
-            self._made = wanted, login_of(self.properties, url, partial(self._asked_for_token, session.verify, session.cert))
+            self._made = wanted, login_of(self.properties, url, partial(self._asked_for_token, session.cert))
         return self._made[1]
 
-    def _asked_for_token(self, verify: Any, cert: Any, url: str, form: Mapping[str, str], client: AuthBase | None) -> Response:
+    def _asked_for_token(self, cert: Any, url: str, form: Mapping[str, str], client: AuthBase | None) -> Response:
         with Session() as session:
-            session.verify, session.cert = verify, cert
+            session.cert = cert
             for prefix, adapter in list(session.adapters.items()):
-                session.mount(prefix, BoundedAdapter(adapter, self._limits, counted=False))
+                session.mount(prefix, BoundedAdapter(adapter, self._limits, False, self._authorities))
             return session.post(url, data=form, auth=client)
 
     def _refresh_token(self) -> None:
@@ -150,17 +149,21 @@ class BoundedRestCatalog(RestCatalog):
         if isinstance(self._auth_manager, OAuth2Login):
             self._auth_manager.forget()
 
+    @property
+    def _authorities(self) -> str | None:
+        return self.properties.get("ssl.cabundle") or None
+
     def _config_headers(self, session: Session) -> None:
         # PyIceberg calls this first for a new session, before it asks for a token.
         for prefix, adapter in list(session.adapters.items()):
-            session.mount(prefix, BoundedAdapter(adapter, self._limits))
+            session.mount(prefix, BoundedAdapter(adapter, self._limits, authorities=self._authorities))
         super()._config_headers(session)
 
     def _init_sigv4(self, session: Session) -> None:
         super()._init_sigv4(session)
         for prefix, adapter in list(session.adapters.items()):
             if not isinstance(adapter, BoundedAdapter):
-                session.mount(prefix, BoundedAdapter(adapter, self._limits))
+                session.mount(prefix, BoundedAdapter(adapter, self._limits, authorities=self._authorities))
 
 
 def _flat(properties: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -175,10 +178,12 @@ class BoundedAdapter(BaseAdapter):
     """Sends requests through another adapter, within time limits. It reads each answer to its end, and notes it if it is `counted`. It
     raises the errors of `requests`."""
 
-    def __init__(self, inner: BaseAdapter, limits: RequestLimits, counted: bool = True) -> None:
+    def __init__(self, inner: BaseAdapter, limits: RequestLimits, counted: bool = True, authorities: str | None = None) -> None:
+        """`authorities` is a file of those that certify the server. None means those of the environment, or of this machine."""
         super().__init__()
         self._inner = inner
         self._counted = counted
+        self._authorities = authorities
         self._limits = limits
         if isinstance(inner, HTTPAdapter):
             # Only a connection that could not be made is tried again. Any other request may have reached the server.
@@ -194,6 +199,8 @@ class BoundedAdapter(BaseAdapter):
         proxies: dict[str, str] | None = None,
     ) -> Response:
         sends = _SENDS.get() if self._counted else None
+        # `requests` lets the environment (REQUESTS_CA_BUNDLE) win over the session.
+        verify = self._authorities or verify
         host = urlsplit(str(request.url)).netloc
         rest = _silent_until.get(host, 0.0) - time.monotonic()
         if rest > 0:

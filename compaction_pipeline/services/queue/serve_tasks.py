@@ -28,7 +28,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import is_tried_again
-from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, too_often
+from compaction_pipeline.core.queue.credentials import credentials_end, last_long_enough, says_ended, too_often
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
@@ -207,6 +207,8 @@ class ServeTasks:
             result = replace(result, error=printable(result.error))
             if reported.error is None:
                 log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, result.error)
+        if reported.end_reason in (EndReason.NO_ACCESS, EndReason.CREDENTIALS_ENDED):
+            result = self._with_new_access(task, result)
         if result.end_reason is EndReason.CREDENTIALS_ENDED:
             earlier = (attempt.end_reason for attempt in self._tasks.attempts(result.task_id))
             result = too_often(result, sum(reason is EndReason.CREDENTIALS_ENDED for reason in earlier))
@@ -303,6 +305,21 @@ class ServeTasks:
         recent = {each: kept for each, kept in self._known_access.items() if now - kept.asked_at < FILE_IO_AGE}
         self._known_access = {**recent, (owner, table): access}
         return access
+
+    def _with_new_access(self, task: CompactionTask, result: MergeResult) -> MergeResult:
+        """Let the next attempts of the table ask for their credentials anew, because the store refused those of this one.
+
+        When the store says that they had ended, and the catalog gives others now, the result says so.
+        """
+        owner = task.owner or ""
+        known = self._known_access.get((owner, task.table))
+        self._known_access = {each: kept for each, kept in self._known_access.items() if each[1] != task.table}
+        if known is None or not says_ended(result):
+            return result
+        access = self._access(owner, task.table)
+        if access.problem is not None or access.file_io == known.file_io:
+            return result
+        return replace(result, end_reason=EndReason.CREDENTIALS_ENDED)
 
     def _may_own_outputs(self, result: MergeResult) -> bool:
         """Return whether the task still belongs to this attempt. Then another report of it came first, and its files may be used."""

@@ -13,6 +13,7 @@ from compaction_pipeline.core.queue.credentials import (
     because_credentials_ended,
     credentials_end,
     last_long_enough,
+    says_ended,
     too_often,
 )
 from compaction_pipeline.core.queue.task import TaskStatus
@@ -68,6 +69,21 @@ def test_a_denied_attempt_says_that_its_credentials_had_ended() -> None:
         assert because_credentials_ended(DENIED, ends_at, NOW) == DENIED
     failed = MergeResult("t1", "a1", error="the disk is full")
     assert because_credentials_ended(failed, NOW, NOW) == failed
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ("ExpiredToken", True),
+        ("new file s3://lake/t/a.parquet: HTTP status 400 (ExpiredToken: The provided token has expired.)", True),
+        ("AWS Error EXPIRED_TOKEN during PutObject", True),
+        ("file s3://lake/ExpiredToken/a.parquet: AccessDenied", False),
+        ("AccessDenied", False),
+    ],
+)
+def test_the_words_of_a_store_may_say_that_a_token_ended(error: str, says: bool) -> None:
+    assert says_ended(MergeResult("t1", "a1", end_reason=EndReason.NO_ACCESS, error=error)) is says
+    assert not says_ended(MergeResult("t1", "a1", end_reason=EndReason.FAILED, error=error))
 
 
 def test_credentials_that_ended_use_up_no_retry_until_it_was_too_often() -> None:

@@ -1,0 +1,138 @@
+"""Gates for the proxies: each lets in only requests with the right login, as the catalogs and storages of the world do."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from urllib.parse import parse_qs
+
+from compaction_pipeline_tests.real_services.fault_proxy import Status
+
+TOKENS = "/v1/oauth/tokens"
+
+
+def _refused(code: int) -> Status:
+    kind = "NotAuthorizedException" if code == 401 else "AuthenticationTimeoutException"
+    error = {"error": {"message": "the login is missing, wrong or has ended", "type": kind, "code": code}}
+    return Status(code, json.dumps(error), "application/json")
+
+
+def only_with(authorization: str) -> Callable[[str, str, Mapping[str, str], bytes], Status | None]:
+    """A gate that demands this header."""
+    return lambda method, path, headers, body: None if headers.get("Authorization") == authorization else _refused(401)
+
+
+@dataclass
+class OAuth2Gate:
+    """Gives the client `me` with the secret `secret` tokens that end after `life_seconds`, and demands one that has not ended.
+
+    With `tells_end` the answer says when a token ends. Refusals are answered with `code`.
+    """
+
+    secret: str
+    life_seconds: float = 3600
+    tells_end: bool = True
+    code: int = 401
+    given: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    _ends: dict[str, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
+        with self._lock:
+            if path == TOKENS:
+                return self._token(headers, body)
+            token = (headers.get("Authorization") or "").removeprefix("Bearer ")
+            if self._ends.get(token, 0) > time.monotonic():
+                return None
+            self.refused.append(f"{method} {path}")
+            return _refused(self.code)
+
+    def _token(self, headers: Mapping[str, str], body: bytes) -> Status:
+        form = {key: values[0] for key, values in parse_qs(body.decode()).items()}
+        basic = f"Basic {base64.b64encode(f'me:{self.secret}'.encode()).decode()}"
+        in_form = (form.get("client_id"), form.get("client_secret")) == ("me", self.secret)
+        if form.get("grant_type") != "client_credentials" or not (in_form or headers.get("Authorization") == basic):
+            return Status(401, '{"error": "invalid_client"}', "application/json")
+        token = f"secret-token-{len(self.given) + 1}"
+        self.given.append(token)
+        self._ends[token] = time.monotonic() + self.life_seconds
+        end = {"expires_in": int(self.life_seconds)} if self.tells_end else {}
+        return Status(200, json.dumps({"access_token": token, "token_type": "bearer", **end}), "application/json")
+
+    def end_tokens(self) -> None:
+        """End all tokens that were given so far."""
+        with self._lock:
+            self._ends.clear()
+
+
+@dataclass
+class SigV4Gate:
+    """Demands requests that are signed for `service` with one of `keys` (access keys with their secrets). Counts those let in by key."""
+
+    keys: dict[str, str]
+    service: str = "execute-api"
+    let_in: list[str] = field(default_factory=list)
+
+    def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
+        # The library comes with moto, which other tests do not need.
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+        from botocore.credentials import Credentials
+
+        parts = dict(
+            part.strip().split("=", 1) for part in (headers.get("Authorization") or "").partition(" ")[2].split(",") if "=" in part
+        )
+        key, _, region, service, _ = (*parts.get("Credential", "").split("/"), *5 * ("",))[:5]
+        if key not in self.keys or service != self.service:
+            return _refused(401)
+        named = parts["SignedHeaders"].split(";")
+        signed = AWSRequest(method, f"http://{headers['Host']}{path}", {name: headers[name] for name in named if name != "host"}, body)
+        signed.context["timestamp"] = headers["X-Amz-Date"]
+        signer = SigV4Auth(Credentials(key, self.keys[key]), service, region)
+        wanted = signer.signature(signer.string_to_sign(signed, signer.canonical_request(signed)), signed)
+        if wanted != parts["Signature"]:
+            return _refused(401)
+        self.let_in.append(key)
+        return None
+
+
+@dataclass
+class VendedKeys:
+    """Adds new credentials to each answer of a catalog that holds a table, and lets only these in at the S3.
+
+    Each answer has its own session token. `end` ends those that were given so far: S3 then answers `ExpiredToken`.
+    """
+
+    properties: Mapping[str, str]
+    """The access key and the secret that the S3 itself accepts."""
+    tells_end: bool = True
+    given: int = 0
+    refused: int = 0
+    _first_valid: int = 1
+
+    def rewrite(self, method: str, path: str, content: bytes) -> bytes:
+        if method != "GET" or "/tables/" not in path:
+            return content
+        answer = json.loads(content)
+        self.given += 1
+        end = str(int(datetime.now(timezone.utc).timestamp() + 30) * 1000)
+        told = {"s3.session-token-expires-at-ms": end} if self.tells_end else {}
+        answer["config"] = {**answer.get("config", {}), **self.properties, "s3.session-token": f"session-{self.given}", **told}
+        return json.dumps(answer).encode()
+
+    def gate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
+        session = (headers.get("x-amz-security-token") or "").removeprefix("session-")
+        if session.isdigit() and int(session) >= self._first_valid:
+            return None
+        self.refused += 1
+        return Status(400, "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>")
+
+    def end(self) -> None:
+        """End all credentials that were given so far."""
+        self._first_valid = self.given + 1
