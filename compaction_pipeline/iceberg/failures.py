@@ -96,6 +96,11 @@ def _of_anything(what: str, error: Exception) -> CompactionError:
     if type(error).__name__ == "TTransportException":
         # The connection to a Hive metastore failed. The library of this error is installed only where Hive is used.
         return _silent(what, error)
+    if type(error).__module__.startswith(("hive_metastore.", "thrift.")):
+        return StorageUnavailable(
+            f"{_catalog_of(what)} answered {type(error).__name__}: {getattr(error, 'message', None) or _text(error)}; "
+            "see the log of the metastore, then try again"
+        )
     # One such table must not stop the others.
     return StorageUnavailable(
         f"{what} cannot be read ({type(error).__name__}: {_text(error)}); restore its metadata or roll the table back"

@@ -19,7 +19,8 @@ from compaction_pipeline.iceberg.failures import translated
     ("kind", "module", "extra"), [("glue", "boto3", "glue"), ("hive", "thrift", "hive"), ("dynamodb", "boto3", "glue")]
 )
 def test_a_catalog_whose_package_is_missing_names_our_extra(monkeypatch: pytest.MonkeyPatch, kind: str, module: str, extra: str) -> None:
-    _hide(monkeypatch, module, f"pyiceberg.catalog.{kind}")
+    ours = "compaction_pipeline.iceberg.catalogs"
+    _hide(monkeypatch, module, f"pyiceberg.catalog.{kind}", *(f"{ours}.hive_{name}" for name in ("catalog", "client", "lock", "swap")))
     catalogs = Catalogs(lambda name: CatalogEntry(name, {"type": kind, "uri": "thrift://localhost:9083"}))
     with pytest.raises(ConfigError, match=rf"catalog 'lake' needs a package.*pip install 'compaction-pipeline\[{extra}\]'"):
         catalogs.catalog("lake")
@@ -48,6 +49,8 @@ def test_every_extra_that_an_error_names_is_one_of_ours() -> None:
 
 
 def _hide(monkeypatch: pytest.MonkeyPatch, module: str, *importers: str) -> None:
-    for importer in importers:
+    # Python takes a part that is loaded without a look at the whole.
+    parts = [loaded for loaded in sys.modules if loaded.startswith(f"{module}.")]
+    for importer in (*importers, *parts):
         monkeypatch.delitem(sys.modules, importer, raising=False)
     monkeypatch.setitem(sys.modules, module, None)

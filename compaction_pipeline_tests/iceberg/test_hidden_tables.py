@@ -1,48 +1,58 @@
 """Hive and Glue have tables of other formats, which PyIceberg does not list: where they lie is known all the same.
 
-Neither client is a dependency of the tests, so the shapes of their answers are copied here (boto3 1.40, hive_metastore of PyIceberg 0.12).
+The client of Glue is no dependency of the tests, so the shapes of its answers are copied here (boto3 1.40).
 """
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hive_metastore.ttypes import StorageDescriptor, Table
 
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.iceberg.catalogs.hive_catalog import BoundedHiveCatalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.upkeep.look_at_files import IcebergFilesLooker
 
 
-class HiveCatalog:
-    """As much of PyIceberg's as is asked."""
+class _Metastore:
+    """As much of the client of a metastore as is asked. It is its own connection."""
 
-    def __init__(self) -> None:
-        self._client = self
-
-    def __enter__(self) -> HiveCatalog:
+    def __enter__(self) -> _Metastore:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
-    def list_namespaces(self, namespace: Any = ()) -> list[tuple[str, ...]]:
-        return [] if namespace else [("db",)]
+    def get_all_databases(self) -> list[str]:
+        return ["db"]
 
     def get_all_tables(self, db_name: str) -> list[str]:
         return ["ours", "orc", "view"]
 
-    def get_table_objects_by_name(self, dbname: str, tbl_names: list[str]) -> list[SimpleNamespace]:
-        def table(name: str, location: str | None, **parameters: str) -> SimpleNamespace:
-            return SimpleNamespace(tableName=name, parameters=parameters, sd=SimpleNamespace(location=location))
+    def get_table_objects_by_name(self, dbname: str, tbl_names: list[str]) -> list[Table]:
+        def table(name: str, location: str | None, **parameters: str) -> Table:
+            return Table(name, dbname, parameters=parameters, sd=StorageDescriptor(location=location))
 
+        assert tbl_names == ["orc", "ours", "view"]
         return [table("ours", "s3://b/ours", table_type="ICEBERG"), table("orc", "s3://b/orc"), table("view", None)]
 
 
-class GlueCatalog(HiveCatalog):
+def hive_catalog() -> BoundedHiveCatalog:
+    catalog = BoundedHiveCatalog("lake", RequestLimits(), uri="thrift://localhost:1")
+    catalog._connect = _Metastore  # type: ignore[assignment]
+    return catalog
+
+
+class GlueCatalog:
     def __init__(self) -> None:
         self.glue = self
+
+    def list_namespaces(self, namespace: Any = ()) -> list[tuple[str, ...]]:
+        return [] if namespace else [("db",)]
 
     def get_paginator(self, operation: str) -> GlueCatalog:
         assert operation == "get_tables"
@@ -58,8 +68,8 @@ class GlueCatalog(HiveCatalog):
         ]
 
 
-@pytest.mark.parametrize("kind", [HiveCatalog, GlueCatalog])
-def test_tables_of_other_formats_are_told_with_their_locations(kind: type[HiveCatalog], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [hive_catalog, GlueCatalog])
+def test_tables_of_other_formats_are_told_with_their_locations(kind: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs(lambda name: CatalogEntry(name, {}))
     monkeypatch.setattr(catalogs, "catalog", lambda name: kind())
     [hidden] = IcebergFilesLooker(catalogs).hidden("lake")

@@ -15,7 +15,6 @@ ROOT = Path(next(iter(compaction_pipeline.__path__)))
 
 USED = {
     "iceberg/rewrite_files.py": ("table/__init__.py", {"_do_commit"}),
-    "iceberg/catalogs/open_catalogs.py": ("catalog/hive.py", {"_client", "_transport", "_init_thrift_transport"}),
     "iceberg/catalogs/rest_catalog.py": ("catalog/rest/__init__.py", {"_session", "_config_headers", "_init_sigv4"}),
     "iceberg/catalogs/sql_catalog.py": ("catalog/sql.py", {"_init_catalog"}),
 }

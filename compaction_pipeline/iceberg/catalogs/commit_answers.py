@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from compaction_pipeline.core.commit.answers import Answer, of_aws, of_http, of_sql
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
+from compaction_pipeline.iceberg.catalogs.swap_errors import SwapNotAsked, SwapRefused
 from compaction_pipeline.iceberg.failures import is_readonly_database
 
 _ASKED_OF_GLUE = frozenset({"GetTable", "UpdateTable"})
@@ -30,6 +31,8 @@ def answer_of(catalog: Catalog, error: Exception, statuses: Sequence[int | None]
     """
     if isinstance(catalog, BoundedRestCatalog):
         return of_http(statuses)
+    if isinstance(error, SwapRefused):
+        return Answer.REFUSED
     if isinstance(error, ValueError) and str(error).startswith(_NUMBER_WAS_USED):
         # These catalogs apply the updates in this process, before they ask anybody: another writer has committed to a branch.
         return Answer.LOST_RACE
@@ -60,6 +63,15 @@ def no_proof_in_words(error: Exception, statuses: Sequence[int | None]) -> str:
     if statuses and statuses[-1] is not None:
         return f"the catalog answered {answer_in_words(error, statuses)}"
     return f"the catalog's answer got lost ({type(error).__name__}: {error})"
+
+
+def why_not_asked(catalog: Catalog, error: Exception) -> str | None:
+    """Why the catalog was certainly never asked to swap, as a sentence with what to do; None when it may have been asked."""
+    if isinstance(error, SwapNotAsked):
+        return str(error)
+    if is_metadata_not_written(catalog, error):
+        return f"the new metadata file cannot be written: {error}; free space, or allow the program to write there"
+    return None
 
 
 def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:

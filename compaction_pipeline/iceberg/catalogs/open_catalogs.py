@@ -5,12 +5,10 @@ A catalog is opened again when its properties change. Nothing is created: a data
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError as Malformed
 from pyiceberg.catalog import Catalog, CatalogType, load_catalog
@@ -27,6 +25,7 @@ from compaction_pipeline.core.catalogs.keys import OWN_KEYS
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
+from compaction_pipeline.iceberg.catalogs.bounded_hive import use_bounded_hive_catalogs
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
 from compaction_pipeline.iceberg.catalogs.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits, use_bounded_rest_catalogs
@@ -56,6 +55,7 @@ class Catalogs:
         self._limits = limits
         use_bounded_rest_catalogs(limits)
         use_bounded_sql_catalogs(limits)
+        use_bounded_hive_catalogs(limits)
 
     def trying(self, entry: CatalogEntry) -> Catalogs:
         """The same catalogs, but for one that is as this entry says. It is opened anew."""
@@ -66,7 +66,7 @@ class Catalogs:
         entry = self._entry_of(name)
         opened = self._open.get(name)
         if opened is None or opened[0] != entry.properties:
-            opened = (dict(entry.properties), _opened(entry, self._limits))
+            opened = (dict(entry.properties), _opened(entry))
             self._open[name] = opened
         return opened[1]
 
@@ -117,8 +117,12 @@ class Catalogs:
             return tuple(levels[-1] for levels in self.catalog(table.catalog).list_tables(table.namespace))
 
     def locations(self, name: str) -> Mapping[TableIdentifier, str]:
-        """The metadata locations of all tables of a SQL catalog, by one query. Empty for other kinds, which answer table by table."""
-        catalog = self.catalog(name)
+        """The metadata locations of all tables of a SQL or Hive catalog, as it lists them. Empty for other kinds, which answer table by
+        table."""
+        catalog: Any = self.catalog(name)
+        if type(catalog).__name__ == _HIVE:
+            with translated(f"catalog {name!r}"):
+                return {TableIdentifier(name, levels[:-1], levels[-1]): location for levels, location in catalog.locations().items()}
         if not isinstance(catalog, SqlCatalog):
             return {}
         columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
@@ -137,12 +141,14 @@ class Catalogs:
         """
         catalog: Any = self.catalog(name)
         kind = type(catalog).__name__
-        if kind not in ("HiveCatalog", "GlueCatalog"):
+        if kind not in (_HIVE, "GlueCatalog"):
             return ()
         found: list[tuple[str, str | None]] = []
         with translated(f"catalog {name!r}"):
-            for levels in _namespaces(name, catalog):
-                found += _of_hive(catalog, levels[0]) if kind == "HiveCatalog" else _of_glue(catalog, levels[0])
+            if kind == _HIVE:
+                found += [(table, location) for table, _, location in catalog.others()]
+            else:
+                found += [one for levels in _namespaces(name, catalog) for one in _of_glue(catalog, levels[0])]
         return [(table, location) for table, location in found if location]
 
     def other_names(self, name: str) -> tuple[str, ...]:
@@ -177,14 +183,8 @@ def iceberg_identifier(table: TableIdentifier) -> Identifier:
 
 _ICEBERG = "iceberg"
 
-
-def _of_hive(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
-    """The tables of a database of Hive that PyIceberg does not list. A view has no location."""
-    with catalog._client as client:
-        tables = client.get_table_objects_by_name(dbname=database, tbl_names=client.get_all_tables(db_name=database))
-    for table in tables:
-        if table.parameters.get("table_type", "").lower() != _ICEBERG:
-            yield f"{database}.{table.tableName}", table.sd.location if table.sd is not None else None
+_HIVE = "BoundedHiveCatalog"
+"""The class of our Hive catalog. Its module needs packages that are installed only where Hive is used."""
 
 
 def _of_glue(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
@@ -195,7 +195,7 @@ def _of_glue(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
                 yield f"{database}.{table['Name']}", table.get("StorageDescriptor", {}).get("Location")
 
 
-def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
+def _opened(entry: CatalogEntry) -> Catalog:
     properties = {key: value for key, value in entry.properties.items() if key not in OWN_KEYS}
     name = properties.pop(CATALOG_NAME_PROPERTY, entry.name)
     # PyIceberg would create tables in any database that a misspelled uri names, and SQLite would even create the file.
@@ -218,7 +218,6 @@ def _opened(entry: CatalogEntry, limits: RequestLimits) -> Catalog:
             raise ConfigError(f"catalog {entry.name!r} cannot be opened: {_reason(error)}") from error
         if isinstance(catalog, SqlCatalog):
             _prepare(entry, catalog)
-        _limit_hive(catalog, limits)
     return catalog
 
 
@@ -236,24 +235,6 @@ def _reason(error: ValueError) -> str:
             "'uri' is no URL that can be read: write '/', '#', '?' and '@' of a password as %2F, %23, %3F and %40; correct its properties"
         )
     return f"{text}; correct its properties"
-
-
-def _limit_hive(catalog: Catalog, limits: RequestLimits) -> None:
-    """Give every connection to a Hive metastore a time limit. PyIceberg opens a new connection for each call, and sets no limit."""
-    if type(catalog).__name__ != "HiveCatalog":
-        return
-    # The library is installed only where Hive is used.
-    sockets = importlib.import_module("thrift.transport.TSocket")
-
-    class BoundedSocket(sockets.TSocket):  # type: ignore[misc,name-defined]
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            self.setTimeout(limits.commit_seconds * 1000)
-
-    hive: Any = importlib.import_module("pyiceberg.catalog.hive")
-    hive.TSocket = SimpleNamespace(TSocket=BoundedSocket)
-    client = cast("Any", catalog)._client
-    client._transport = client._init_thrift_transport()
 
 
 def _check_type(entry: CatalogEntry) -> None:

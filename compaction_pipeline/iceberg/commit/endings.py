@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.errors import CommitRefused, RacesLost, StorageUnavailable
 from compaction_pipeline.core.ids import RecordId
-from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
+from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, no_proof_in_words, why_not_asked
 from compaction_pipeline.iceberg.commit.attempts import Failure, LostRace, Refused, Swap, Unknown
 from compaction_pipeline.iceberg.failures import MAKE_WRITABLE, is_readonly_database
 from compaction_pipeline.iceberg.rewrite_files import delete_quietly
@@ -25,11 +25,10 @@ def proof_of(name: str, record_id: RecordId, swap: Swap[Any], failure: Failure) 
     Raises StorageUnavailable when the catalog was never asked. What the attempt has written is deleted then.
     """
     error, table = failure.error, swap.transaction.table
-    if is_metadata_not_written(table.catalog, error):
+    why = why_not_asked(table.catalog, error)
+    if why is not None:
         delete_quietly(table.io, swap.transaction.written)
-        raise StorageUnavailable(
-            f"table {name}: the new metadata file cannot be written: {error}; free space, or allow the program to write there"
-        ) from error
+        raise StorageUnavailable(f"table {name}: {why}") from error
     answer = answer_of(table.catalog, error, failure.statuses)
     if answer is Answer.UNKNOWN:
         why = no_proof_in_words(error, failure.statuses)

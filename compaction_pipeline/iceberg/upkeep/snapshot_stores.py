@@ -24,7 +24,7 @@ from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.formats.file_io.local_files import local_path
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
-from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, is_metadata_not_written, no_proof_in_words
+from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, no_proof_in_words, why_not_asked
 from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
 from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -252,8 +252,9 @@ def _why_files_stay(table: Table) -> str | None:
 
 
 def _not_removed(store: TableIdentifier, table: Table, error: Exception, statuses: Sequence[int | None]) -> Removal:
-    if is_metadata_not_written(table.catalog, error):
-        return Removal(RemovalState.NOTHING, f"the new metadata file cannot be written: {error}")
+    not_asked = why_not_asked(table.catalog, error)
+    if not_asked is not None:
+        return Removal(RemovalState.NOTHING, not_asked)
     answer = answer_of(table.catalog, error, statuses)
     if answer is Answer.UNKNOWN:
         why = no_proof_in_words(error, statuses)
