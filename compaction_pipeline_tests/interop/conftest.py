@@ -15,6 +15,7 @@ from compaction_pipeline.spark.java import find_java
 from compaction_pipeline_tests.interop.peers import alone_in_the_cache
 from compaction_pipeline_tests.interop.racing import Lagging
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
+from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore, hive_metastore
 from compaction_pipeline_tests.real_services.lake import ServedLake
 from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server, rest_catalog_server, s3_server
 
@@ -99,6 +100,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def rest_catalog(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iterator[RestCatalogServer]:
     """A real REST catalog on that S3. Its program is fetched and started on first use."""
     with rest_catalog_server(tmp_path_factory.mktemp("rest"), s3) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
+    """A real Hive metastore, started on first use."""
+    with hive_metastore(tmp_path_factory.mktemp("metastore")) as server:
         yield server
 
 

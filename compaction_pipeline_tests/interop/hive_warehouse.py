@@ -18,9 +18,7 @@ from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore
 class HiveWarehouse(Warehouse):
     """A database of its own in the metastore. Its name is that of the namespace `db` of other warehouses."""
 
-    def __init__(
-        self, folder: Path, metastore: HiveMetastore, *, port: int | None = None, properties: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, metastore: HiveMetastore, port: int | None = None, **properties: str) -> None:
         """`port` is that of a proxy, which PyIceberg and the product go through, and Spark does not."""
         self.folder = folder
         self.name = f"h{uuid4().hex[:8]}"
@@ -30,9 +28,6 @@ class HiveWarehouse(Warehouse):
         self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties), RequestLimits(30, 60, 60))
         self.catalog: Any = self.catalogs.catalog("lake")
         self.catalog.create_namespace(self.database, {"location": f"file://{folder}/wh"})
-
-    def table(self, name: str = "t") -> Any:
-        return self.catalog.load_table((self.database, name))
 
     def register(self, spark: Any) -> None:
         """Let Spark reach the same metastore, with Iceberg's Java library."""
@@ -46,13 +41,6 @@ class HiveWarehouse(Warehouse):
             ".hadoop.iceberg.hive.lock-heartbeat-interval-ms": "1000",
         }.items():
             spark.conf.set(f"spark.sql.catalog.{self.name}{key}", value)
-
-    def sql(self, text: str, table: str = "t") -> list[Any]:
-        rows: list[Any] = self.spark.sql(text.replace("{t}", self.java_name(table)).replace("{c}", self.name)).collect()
-        return rows
-
-    def java_name(self, table: str) -> str:
-        return f"{self.name}.{self.database}.{table}"
 
     @contextmanager
     def asked(self) -> Iterator[Any]:

@@ -28,7 +28,9 @@ _PATIENCE_MS = 60_000
 
 
 class Warehouse:
-    """A folder with the catalog and its tables, in the namespace `db`."""
+    """A folder with the catalog and its tables, in the namespace `database`."""
+
+    database = "db"
 
     def __init__(self, folder: Path, register: Register) -> None:
         self.folder = folder
@@ -41,7 +43,7 @@ class Warehouse:
             "catalog-name": self.name,
         }
         self.catalog = load_catalog(self.name, **self.properties)
-        self.catalog.create_namespace_if_not_exists("db")
+        self.catalog.create_namespace_if_not_exists(self.database)
         self.spark = register(self.name, f"{folder}/catalog.db?busy_timeout={_PATIENCE_MS}", f"file://{folder}/wh")
 
     @property
@@ -56,15 +58,15 @@ class Warehouse:
 
     def sql(self, text: str, table: str = "t") -> list[Any]:
         """Run a statement in Spark. In its text `{t}` is the table and `{c}` the catalog."""
-        rows: list[Any] = self.spark.sql(text.replace("{t}", f"{self.name}.db.{table}").replace("{c}", self.name)).collect()
+        rows: list[Any] = self.spark.sql(text.replace("{t}", f"{self.name}.{self.database}.{table}").replace("{c}", self.name)).collect()
         return rows
 
     def table(self, name: str = "t") -> Any:
-        return self.catalog.load_table(("db", name))
+        return self.catalog.load_table((self.database, name))
 
     def java_rows(self, table: str = "t", ref: str = "main") -> list[Row]:
         """The rows of a branch or tag, as Iceberg's Java library reads them."""
-        return frame_rows(self.spark.sql(f"SELECT * FROM {self.name}.db.{table} VERSION AS OF '{ref}'"))
+        return frame_rows(self.spark.sql(f"SELECT * FROM {self.name}.{self.database}.{table} VERSION AS OF '{ref}'"))
 
     def check(self, expected: Iterable[Row], table: str = "t", when: str = "") -> None:
         """Check that Java and the reference reader see exactly these rows, and that the metadata is sound."""
@@ -79,6 +81,7 @@ class Compactions:
     """The product, running on a warehouse."""
 
     def __init__(self, warehouse: Warehouse, engine: MergeEngine | None = None) -> None:
+        self._database = warehouse.database
         settings = Settings(home=warehouse.folder / f"state-{uuid4().hex[:8]}", merge_engine="in-process")
         self.services = OpenedServices(settings, engine_override=engine)
         self.services.stores.catalogs.add(CatalogEntry("lake", warehouse.properties))
@@ -86,7 +89,7 @@ class Compactions:
     def compact(self, kind: CompactionType, table: str = "t") -> Compaction:
         """Force a compaction of this type."""
         request = PlanRequest(types=(kind,), force=True)
-        return self.services.compact_tables.compact(TableIdentifier("lake", ("db",), table), request)
+        return self.services.compact_tables.compact(TableIdentifier("lake", (self._database,), table), request)
 
     def close(self) -> None:
         self.services.stores.close()
