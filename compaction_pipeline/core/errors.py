@@ -17,6 +17,7 @@
     │   └── MergeStuck            a merge goes on although its task was taken away and the engine was told to stop it
     ├── CommitConflict            the table changed, and these tasks must be planned again
     │   └── OutputUnusable        a merged file cannot be opened, or is a link, although the storage answers for other files
+    ├── DeletionForbidden         the catalog or the table forbids to delete files, and nothing was deleted (exit 4)
     ├── CommitStateUnknown        nothing proves whether a commit landed, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
         ├── AccessDenied          the store denies access: a right, key, token or region is wrong
@@ -87,6 +88,12 @@ class TablePaused(TableRefused):
     """A person paused the table. The message says how it is resumed."""
 
     code = ErrorCode.PAUSED
+
+
+class DeletionForbidden(CompactionError):
+    """The catalog or the table forbids to delete files. Nothing was deleted. The message names the files, and what changes that."""
+
+    code = ErrorCode.REFUSED
 
 
 class IllegalTransition(CompactionError):

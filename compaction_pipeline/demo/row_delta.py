@@ -11,9 +11,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.tables.data_file import OutputFile
+from compaction_pipeline.iceberg.deletions import delete_quietly
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
-from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 
 _ATTEMPTS = 20
 
@@ -43,7 +44,7 @@ def row_delta(
             transaction.stage(SnapshotChange(operation, [AddedFile(file) for file in files], properties=properties or {}))
             transaction.commit()
         except CommitFailedException:
-            delete_quietly(table.io, transaction.written)
+            delete_quietly(table, transaction.written)
             if attempt == _ATTEMPTS:
                 raise
             time.sleep(random.uniform(0.01, 0.05) * attempt)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 
 from compaction_pipeline.core.tables.kinds import CHANGE_STORE_IO
+from compaction_pipeline.iceberg.deletions import with_ban
 
 _PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "oss.", "abfs.", "wasb.", "client.", "file.", "py-io-impl", "pyarrow.")
 
 
-def file_io_properties(io: FileIO) -> dict[str, str]:
-    """The properties of a FileIO without those that open the catalog. Vended credentials are among them."""
+def file_io_properties(store: Table, *beside: Table) -> dict[str, str]:
+    """The properties that open the files of a store, without those that open the catalog. Vended credentials are among them.
+
+    `beside` are the other stores of its table. When one of them forbids deletions, the properties say so.
+    """
+    io = store.io
     kept = {key: str(value) for key, value in io.properties.items() if key.startswith(_PREFIXES)}
     if any(key.startswith("s3.signer") for key in kept):
         # Remote signing asks the catalog at each request.
         kept.update({key: str(io.properties[key]) for key in ("uri", "token") if key in io.properties})
-    return kept
+    return with_ban(kept, store, *beside)
 
 
 def with_change_store(of_base: Mapping[str, str], of_change: Mapping[str, str]) -> dict[str, str]:

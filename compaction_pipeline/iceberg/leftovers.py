@@ -9,19 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pyiceberg.table import Table
 
 from compaction_pipeline.core.commit.ports import Look
-from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
+from compaction_pipeline.core.errors import AccessDenied, DeletionForbidden, StorageUnavailable
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
+from compaction_pipeline.core.tables.deletion_ban import would_go
 from compaction_pipeline.core.tables.kinds import is_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.iceberg.commit.attempts import head_id
 from compaction_pipeline.iceberg.commit.landing import metadata_files, parents_of_attempts
+from compaction_pipeline.iceberg.deletions import delete_quietly, why_no_deletion
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import listed_metadata, listed_paths
 from compaction_pipeline.iceberg.keyed.statistics import statistics_files
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.opened_paths import opened_name, opens_what_it_says
-from compaction_pipeline.iceberg.rewrite_files import delete_quietly
 from compaction_pipeline.iceberg.stores import Stores
 
 _WRITE_CHECK = "compaction-write-check"
@@ -36,7 +37,7 @@ def delete_orphans(table: TableIdentifier, stores: Stores, table_uuid: str, path
     Delta-rewrite may have been switched off since this program wrote to a change store, so both stores of a keyed table are looked at.
 
     The lists of manifests are deleted last, because they tell which snapshot an attempt was built on. Nothing is deleted when the table is
-    not the one with this uuid.
+    not the one with this uuid. Raises DeletionForbidden, with the files that would go, when the catalog or the table forbids deletions.
     """
     if str(stores.tables[0].metadata.table_uuid) != table_uuid:
         _logger.warning("table=%s has another table under its name now: files of uuid=%s stay", table, table_uuid)
@@ -50,10 +51,12 @@ def delete_orphans(table: TableIdentifier, stores: Stores, table_uuid: str, path
         for store in stores.tables:
             listed.update(listed_paths(store.io, store.metadata, [path for path in paths if not _is_metadata(path)]))
             listed.update(listed_metadata(store.io, store.metadata, [opened_name(path) for path in named]))
+    going = [path for path in paths if path not in listed and not (_is_metadata(path) and opened_name(path) in listed)]
+    why = why_no_deletion(*stores.tables)
+    if why is not None and going:
+        raise DeletionForbidden(f"table {table}: {would_go(why, going)}")
     deleted = []
-    for path in sorted(paths, key=lambda path: _file_name(path).startswith("snap-")):
-        if path in listed or (_is_metadata(path) and opened_name(path) in listed):
-            continue
+    for path in sorted(going, key=lambda path: _file_name(path).startswith("snap-")):
         try:
             _owner(stores, path).io.delete(path)
         except FileNotFoundError:
@@ -107,7 +110,7 @@ def check_writable(table: TableIdentifier, store: Table) -> None:
             raise AccessDenied(f"table {table}: nothing can be written to {location}: {advice(kind)} ({error})") from error
         return
     # All checks use the same name. So only one file stays if nothing may be deleted.
-    delete_quietly(store.io, [f"{location}/{_WRITE_CHECK}"])
+    delete_quietly(store, [f"{location}/{_WRITE_CHECK}"])
 
 
 def look(table: TableIdentifier, stores: Stores, paths: Sequence[str]) -> Look:

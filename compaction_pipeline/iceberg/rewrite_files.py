@@ -17,7 +17,6 @@ from typing import Literal
 from uuid import uuid4
 
 from pyiceberg.exceptions import CommitStateUnknownException
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -46,6 +45,7 @@ from pyiceberg.table.update import (
 )
 
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.iceberg.deletions import delete_quietly, let_pyiceberg_ask
 from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.manifests.entries import CarriedFile, ManifestWriter, entry_of
 from compaction_pipeline.iceberg.manifests.lists import write_manifests
@@ -187,7 +187,7 @@ class Transaction:
         try:
             staged = self._stage(make, written)
         except Exception:
-            delete_quietly(self._table.io, written)
+            delete_quietly(self._table, written)
             raise
         self.staged.append(staged)
         self._updates += staged.updates
@@ -200,7 +200,7 @@ class Transaction:
         try:
             yield
         except Exception:
-            delete_quietly(self._table.io, self.written)
+            delete_quietly(self._table, self.written)
             raise
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
@@ -237,6 +237,7 @@ class Transaction:
         self.on_step("before-swap")
         # `Transaction.commit_transaction` of PyIceberg retries without validating, so it is not used. `_do_commit` also follows
         # write.metadata.delete-after-commit.enabled.
+        let_pyiceberg_ask(self._table)
         self._table._do_commit(updates=self._updates, requirements=requirements)
         if self.staged and self._table.metadata.snapshot_by_id(self.staged[-1].snapshot.snapshot_id) is None:
             # This happens, for example, when a redirect turns the POST into a GET.
@@ -382,15 +383,6 @@ def _kept_and_touched(manifests: Sequence[ManifestFile], removed: Mapping[str, s
     if missing:
         raise ValueError(f"manifest {min(missing)} is not in the snapshot that the change is made on: read the table again")
     return kept, touched
-
-
-def delete_quietly(io: FileIO, paths: Iterable[str]) -> None:
-    """Delete files that nothing names. A file that cannot be deleted stays: the caller's own error matters more."""
-    for path in paths:
-        try:
-            io.delete(path)
-        except Exception:
-            continue
 
 
 _KINDS: Mapping[DataFileContent, tuple[str, str, str]] = {

@@ -34,7 +34,7 @@ class PlainStores:
 
     def file_io(self) -> Mapping[str, str]:
         """The properties that open the table's files."""
-        return file_io_properties(self.table.io)
+        return file_io_properties(self.table)
 
     def head(self, table: TableIdentifier) -> TableHead:
         """The head of the table. When it may be part of a keyed table, the head says why it is refused."""

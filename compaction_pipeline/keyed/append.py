@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from compaction_pipeline.core.errors import RacesLost, TableRefused
 from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.changes import Batch
+from compaction_pipeline.iceberg.deletions import with_ban
 from compaction_pipeline.iceberg.keyed.append import append_changes
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.keyed.written_files import change_target, write_files
@@ -54,7 +55,7 @@ def append_rows(
     stores.sequences()
     target = change_target(stores)
     write = partial(_write, order_by=order_by, is_ordered=order_by is not None or isinstance(rows, pa.Table))
-    files = FileAccess(change.io.properties, change.metadata.location, hold_bytes=hold_bytes)
+    files = FileAccess(with_ban(change.io.properties, change, stores.base), change.metadata.location, hold_bytes=hold_bytes)
     with closing(files):
         outputs = write_files(target, rows, write, files)
         if not outputs and batch is None:

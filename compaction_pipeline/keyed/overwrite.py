@@ -12,6 +12,7 @@ import pyarrow as pa
 from compaction_pipeline.core.errors import RacesLost, TableRefused
 from compaction_pipeline.core.tables.keyed.changes import Batch
 from compaction_pipeline.foundations import utc_now
+from compaction_pipeline.iceberg.deletions import with_ban
 from compaction_pipeline.iceberg.keyed.append import begin_overwrite
 from compaction_pipeline.iceberg.keyed.overwrite import Overwrite, TransactionPassed, overwrite_partitions, refuse_overwrite
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
@@ -44,7 +45,7 @@ def _overwrite(load: Callable[[], KeyedStores], rows: Any, batch: Batch | None) 
     # A transaction that has begun holds back merges, so a table that cannot be overwritten now gets none.
     refuse_overwrite(stores, utc_now())
     transaction_id = begin_overwrite(stores)
-    files = FileAccess(stores.base.io.properties, stores.base.metadata.location)
+    files = FileAccess(with_ban(stores.base.io.properties, stores.base, stores.change), stores.base.metadata.location)
     with closing(files):
         outputs = write_files(target, rows, partial(write_base_rows, transaction_id=transaction_id), files)
         try:

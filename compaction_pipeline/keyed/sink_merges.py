@@ -16,10 +16,10 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import RewriteChanges
+from compaction_pipeline.iceberg.deletions import delete_quietly
 from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
 from compaction_pipeline.iceberg.keyed.replace_changes import replace_changes
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
-from compaction_pipeline.iceberg.rewrite_files import delete_quietly
 from compaction_pipeline.merging.reported.judge import judge
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class SinkMerges:
             self.figures.written_files += len(outputs)
 
     def _drop(self, stores: KeyedStores, outputs: Sequence[OutputFile]) -> None:
-        delete_quietly(stores.change.io, [output.path for output in outputs])
+        delete_quietly(stores.change, [output.path for output in outputs], stores.base)
 
     def _leave(self, files: Sequence[LiveFile], error: Exception) -> None:
         self.figures.left_files += len(files)
@@ -132,4 +132,4 @@ class SinkMerges:
 
 
 def _file_io(stores: KeyedStores) -> dict[str, str]:
-    return with_change_store(file_io_properties(stores.base.io), file_io_properties(stores.change.io))
+    return with_change_store(file_io_properties(stores.base, stores.change), file_io_properties(stores.change, stores.base))

@@ -22,9 +22,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.demo.write_files import write_parquet_file
+from compaction_pipeline.iceberg.deletions import delete_quietly
 from compaction_pipeline.iceberg.manifests.entries import data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import partition_struct
-from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction, delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.reference_reader import live_entries, metadata_of
 
@@ -175,7 +176,7 @@ class WrittenThrough:
                 transaction.commit()
                 break
             except CommitFailedException:
-                delete_quietly(table.io, transaction.written)
+                delete_quietly(table, transaction.written)
             except _CUT_OFF:
                 # Whether the commit landed shows when the catalog answers again.
                 unsure = True

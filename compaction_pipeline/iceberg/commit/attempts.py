@@ -20,7 +20,8 @@ from pyiceberg.table.snapshots import Snapshot
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
-from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
+from compaction_pipeline.iceberg.deletions import delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import Transaction
 
 _Done = TypeVar("_Done")
 _Result = TypeVar("_Result")
@@ -206,7 +207,7 @@ def _settled(
     # If the name belongs to another table now, the commit may have landed in the original one, which was renamed.
     table = swap.transaction.table
     if fresh.metadata.table_uuid == table.metadata.table_uuid:
-        delete_quietly(table.io, swap.transaction.written)
+        delete_quietly(table, swap.transaction.written)
     return Refused(failure) if answer is Answer.REFUSED else LostRace(swap.policy, number)
 
 

@@ -13,8 +13,8 @@ from compaction_pipeline.core.errors import CommitRefused, RacesLost, StorageUna
 from compaction_pipeline.core.ids import RecordId
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, no_proof_in_words, why_not_asked
 from compaction_pipeline.iceberg.commit.attempts import Failure, LostRace, Refused, Swap, Unknown
+from compaction_pipeline.iceberg.deletions import delete_quietly
 from compaction_pipeline.iceberg.failures import MAKE_WRITABLE, is_readonly_database
-from compaction_pipeline.iceberg.rewrite_files import delete_quietly
 
 _logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def proof_of(name: str, record_id: RecordId, swap: Swap[Any], failure: Failure) 
     error, table = failure.error, swap.transaction.table
     why = why_not_asked(table.catalog, error)
     if why is not None:
-        delete_quietly(table.io, swap.transaction.written)
+        delete_quietly(table, swap.transaction.written)
         raise StorageUnavailable(f"table {name}: {why}") from error
     answer = answer_of(table.catalog, error, failure.statuses)
     if answer is Answer.UNKNOWN:

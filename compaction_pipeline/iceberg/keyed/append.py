@@ -16,6 +16,7 @@ from compaction_pipeline.core.tables.data_file import OutputFile
 from compaction_pipeline.core.tables.keyed.changes import Batch, marks_of, sinks, watermark_ms
 from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY, OVERWRITE_BEGIN_KEY
 from compaction_pipeline.iceberg.commit.attempts import LostRace, RetryPolicy, until_won
+from compaction_pipeline.iceberg.deletions import let_pyiceberg_ask
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.stores import KeyedStores
 from compaction_pipeline.iceberg.keyed.write_commits import commit_write
@@ -112,6 +113,7 @@ def _forget(store: Table, sink_id: str, sleep: Callable[[float], None]) -> None:
             store.refresh()
             marks = [key for key in marks_of(sink_id) if key in store.properties]
             if marks:
+                let_pyiceberg_ask(store)
                 try:
                     with store.transaction() as transaction:
                         transaction.remove_properties(*marks)

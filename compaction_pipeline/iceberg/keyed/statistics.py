@@ -20,9 +20,10 @@ from compaction_pipeline.core.tables.keyed.optimized_sequence import (
 )
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.formats.puffin import puffin_of
+from compaction_pipeline.iceberg.deletions import delete_quietly
 from compaction_pipeline.iceberg.keyed.sequences import fields_of_spec, read_numbers, read_times
 from compaction_pipeline.iceberg.listing import files_under
-from compaction_pipeline.iceberg.rewrite_files import Transaction, delete_quietly
+from compaction_pipeline.iceberg.rewrite_files import Transaction
 
 STATISTICS_FLAGS = {SEQUENCE_FLAG: "true", TIME_FLAG: "true"}
 """What the summary of each snapshot of ours on a base store says."""
@@ -45,7 +46,7 @@ def attach_statistics(name: str, base: Table, transaction: Transaction, written_
         with base.io.new_output(path).create(overwrite=True) as stream:
             stream.write(written.content)
     except Exception:
-        delete_quietly(base.io, [path])
+        delete_quietly(base, [path])
         raise
     # The property of old versions would count again if the snapshots with the numbers were expired one day.
     transaction.remove_properties([LEGACY_KEY] if LEGACY_KEY in metadata.properties else [])

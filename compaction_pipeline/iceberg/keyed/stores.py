@@ -57,7 +57,7 @@ class KeyedStores:
 
     def file_io(self) -> Mapping[str, str]:
         """The properties that open the files of both stores."""
-        return with_change_store(file_io_properties(self.base.io), file_io_properties(self.change.io))
+        return with_change_store(file_io_properties(self.base, self.change), file_io_properties(self.change, self.base))
 
     def head(self, table: TableIdentifier) -> TableHead:
         """The head of the table, with which the scan reads both stores."""

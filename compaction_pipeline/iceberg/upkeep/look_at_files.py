@@ -21,12 +21,12 @@ from compaction_pipeline.core.upkeep.paths import folder_path, loose_name
 from compaction_pipeline.core.upkeep.ports.files import FilesLook
 from compaction_pipeline.core.upkeep.record import UpkeepRecord
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.deletions import failed_deletes
 from compaction_pipeline.iceberg.stores import Stores, open_stores
 from compaction_pipeline.iceberg.upkeep.history import history_of
 from compaction_pipeline.iceberg.upkeep.listed_files import listed_files, real_folder
 from compaction_pipeline.iceberg.upkeep.metadata_states import ListedMetadata, metadata_state
 from compaction_pipeline.iceberg.upkeep.referenced import Referenced, flinks_files
-from compaction_pipeline.iceberg.upkeep.snapshot_stores import failed_deletes
 
 _FLINKS_FOLDERS = ("flink.manifests.location", "write.metadata.path")
 """Where Flink writes its manifests when not to the folder of metadata below the location. Source: Iceberg, `ManifestOutputFileFactory`."""
@@ -92,7 +92,9 @@ class IcebergFilesLooker:
         for path in paths:
             holding = [number for number, store in enumerate(stores) if path.startswith(f"{store.metadata.location.rstrip('/')}/")]
             own.setdefault(max(holding, key=lambda number: len(stores[number].metadata.location), default=0), []).append(path)
-        failed = {path: str(error) for number, some in own.items() for path, error in failed_deletes(stores[number].io, some).items()}
+        # Whoever calls this has asked right before whether the table forbids it by now. Here it is asked of the look, once more.
+        of_store = ((stores[number], some, [one for one in stores if one is not stores[number]]) for number, some in own.items())
+        failed = {path: str(error) for store, some, beside in of_store for path, error in failed_deletes(store, some, *beside).items()}
         self._on_step("orphans-deleted")
         return failed
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
-from typing import Any
 
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.snapshots import Operation
@@ -17,18 +14,19 @@ from pyiceberg.table.snapshots import Operation
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable
+from compaction_pipeline.core.tables.deletion_ban import would_go
 from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.table import TableIdentifier, data_folder
 from compaction_pipeline.core.upkeep.ports.snapshots import Deletion, Doomed, Removal, RemovalState, StoreLook
 from compaction_pipeline.core.upkeep.record import DeletedFiles, RemovedSnapshot, UpkeepRecord
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.formats.file_io.local_files import local_path
-from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, no_proof_in_words, why_not_asked
 from compaction_pipeline.iceberg.catalogs.inline_manifests import inline_paths
 from compaction_pipeline.iceberg.catalogs.metadata_files import read_metadata
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import counted_sends
+from compaction_pipeline.iceberg.deletions import failed_deletes, why_no_deletion
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.opened_paths import opened_name, opens_what_it_says
 from compaction_pipeline.iceberg.scan import refusal_of_contents
@@ -39,7 +37,6 @@ from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal as ToRem
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import remove
 from compaction_pipeline.iceberg.upkeep.unreachable import Judge
 
-_DELETES_AT_ONCE = 8
 _BATCH = 1_000
 _OLD_METADATA = 100
 """As many older metadata files are read at most, to find the one that a removal was made on."""
@@ -56,7 +53,8 @@ class IcebergSnapshotStores:
 
     def look(self, table: TableIdentifier) -> Sequence[StoreLook]:
         stores = open_stores(self._catalogs, table)
-        return [_look(name, loaded) for name, loaded in zip(stores.names(table), stores.tables, strict=True)]
+        why = why_no_deletion(*stores.tables)
+        return [_look(name, loaded, why) for name, loaded in zip(stores.names(table), stores.tables, strict=True)]
 
     def remove(self, look: StoreLook, snapshot_ids: Sequence[int], refs: Collection[str]) -> Removal:
         table: Table = look.handle
@@ -92,14 +90,17 @@ class IcebergSnapshotStores:
             judge = Judge([table, *(look.handle for look in doomed.beside)], doomed.kept)
             found = judge.unreachable(record.removed, record.statistics)
         self._on_step("files-judged")
-        run = _Run(doomed, judge, lambda: self._catalogs.load(doomed.look.store))
+        run = _Run(doomed, judge, self._catalogs.load)
         deleted = DeletedFiles()
-        for step, paths in (
+        steps = (
             ("content", list(found.content)),
             ("statistics", found.statistics),
             ("manifests", found.manifests),
             ("lists", found.lists),
-        ):
+        )
+        if doomed.look.keeps_files is not None:
+            return Deletion(deleted, would_go(doomed.look.keeps_files, (path for _, paths in steps for path in run.own(paths))))
+        for step, paths in steps:
             gone = run.delete(paths)
             deleted += _counted(step, gone, sum(found.content.get(path, 0) for path in gone))
             if run.problem is not None:
@@ -111,9 +112,10 @@ class IcebergSnapshotStores:
 class _Run:
     """One deletion in one table. After the first problem nothing more is deleted."""
 
-    def __init__(self, doomed: Doomed, judge: Judge, load: Callable[[], Table]) -> None:
-        """`load` loads the store of the files as it is then."""
+    def __init__(self, doomed: Doomed, judge: Judge, load: Callable[[TableIdentifier], Table]) -> None:
+        """`load` loads a store of the table as it is then."""
         self._table: Table = doomed.look.handle
+        self._beside: Sequence[Table] = [look.handle for look in doomed.beside]
         self._doomed = doomed
         self._judge = judge
         self._load = load
@@ -126,14 +128,14 @@ class _Run:
         """Delete these files, in batches. Return those that are gone now."""
         gone: list[str] = []
         for start in range(0, len(paths), _BATCH):
-            batch = self._own(paths[start : start + _BATCH])
+            batch = self.own(paths[start : start + _BATCH])
             if self.problem is not None or not batch:
                 continue
             self._look_again()
             if self.problem is not None:
                 break
             batch = [path for path in batch if opened_name(path) not in self._back]
-            failed = failed_deletes(self._table.io, batch)
+            failed = failed_deletes(self._table, batch, *self._beside)
             gone += [path for path in batch if path not in failed]
             if failed:
                 path, error = next(iter(failed.items()))
@@ -146,8 +148,12 @@ class _Run:
             self.problem = "the time for this run is over, or another process goes on with it"
             return
         try:
-            now = self._load()
-            if now.metadata.table_uuid != self._table.metadata.table_uuid:
+            now = self._load(self._doomed.look.store)
+            self._beside = [self._load(look.store) for look in self._doomed.beside]
+            forbidden = why_no_deletion(now, *self._beside)
+            if forbidden is not None:
+                self.problem = forbidden
+            elif now.metadata.table_uuid != self._table.metadata.table_uuid:
                 self.problem = "another table has the name now"
             elif now.metadata_location != self._table.metadata_location:
                 with translated(f"the files of table {self._doomed.look.store}"):
@@ -156,7 +162,7 @@ class _Run:
         except CompactionError as error:
             self.problem = str(error)
 
-    def _own(self, paths: Sequence[str]) -> Sequence[str]:
+    def own(self, paths: Sequence[str]) -> Sequence[str]:
         """Those of these files that lie in the folders of the table, and that no other table has."""
         others = set(self._doomed.of_others(paths))
         own = [path for path in paths if self._lies_here(path) and path not in others]
@@ -169,27 +175,7 @@ class _Run:
         return opens_what_it_says(path) and not steps_out and not is_metadata and _comparable(path).startswith(self._folders)
 
 
-def failed_deletes(io: FileIO, paths: Sequence[str]) -> Mapping[str, OSError]:
-    """Delete these files. Return the error of each that is still there, or may be."""
-    if isinstance(io, ObjectFileIO):
-        return io.delete_many(paths)
-
-    def failure(path: str) -> OSError | None:
-        try:
-            io.delete(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            return error
-        except Exception as error:  # A FileIO may raise anything for a path that it does not understand.
-            return OSError(f"{type(error).__name__}: {error}")
-        return None
-
-    with ThreadPoolExecutor(_DELETES_AT_ONCE) as pool:
-        return {path: error for path, error in zip(paths, pool.map(failure, paths), strict=True) if error is not None}
-
-
-def _look(store: TableIdentifier, table: Table) -> StoreLook:
+def _look(store: TableIdentifier, table: Table, forbidden: str | None) -> StoreLook:
     metadata = table.metadata
     statistics: dict[int, tuple[str, ...]] = {}
     for one in chain(metadata.statistics, metadata.partition_statistics):
@@ -209,7 +195,7 @@ def _look(store: TableIdentifier, table: Table) -> StoreLook:
         },
         statistics=statistics,
         refusal=refusal_of_contents(metadata) or why_the_catalog_decides(table) or _no_uuid(table) or _compacted_change_store(metadata),
-        keeps_files=_why_files_stay(table),
+        keeps_files=forbidden or _why_requests_fail(table),
         handle=table,
     )
 
@@ -241,12 +227,9 @@ def _compacted_change_store(metadata: TableMetadata) -> str | None:
     return None
 
 
-def _why_files_stay(table: Table) -> str | None:
-    """Why the files of a table may not be deleted from here, as its catalog says."""
-    said: dict[str, Any] = {**table.catalog.properties, **table.io.properties}
-    if str(said.get("s3.delete-enabled", "true")).lower() == "false":
-        return "'s3.delete-enabled' is false: the catalog deletes files itself, when it has kept them long enough"
-    if str(said.get("s3.remote-signing-enabled", "false")).lower() == "true":
+def _why_requests_fail(table: Table) -> str | None:
+    """Why the catalog lets no request for a deletion through; None when it does."""
+    if str(table.io.properties.get("s3.remote-signing-enabled", "false")).lower() == "true":
         return "the catalog signs each request ('s3.remote-signing-enabled'), and such signers allow no deletion; let it vend credentials"
     return None
 

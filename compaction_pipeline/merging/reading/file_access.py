@@ -5,6 +5,7 @@ Files on a local disk are opened by path. All others are opened by PyIceberg's p
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from compaction_pipeline.core.errors import FileUnreadable, MergeDenied, MergeFailed, StoreBusy
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
+from compaction_pipeline.core.tables.deletion_ban import DELETE_ENABLED_KEY, forbids_deletion
 from compaction_pipeline.core.tables.kinds import CHANGE_STORE_IO
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.formats.file_io.local_files import Tail, check_regular, local_path, local_tail
@@ -29,6 +31,8 @@ ChosenColumns = Callable[[pq.ParquetFile], list[str]]
 _MOST_AHEAD_BYTES = 64 * 1024 * 1024
 _LOOK_ROWS = 4096
 _LOOK_BYTES = 1024 * 1024
+
+_logger = logging.getLogger(__name__)
 
 
 class FileAccess:
@@ -58,6 +62,7 @@ class FileAccess:
         self._canceled = canceled
         of_change = {key.removeprefix(CHANGE_STORE_IO): value for key, value in file_io.items() if key.startswith(CHANGE_STORE_IO)}
         self._properties = {key: value for key, value in file_io.items() if not key.startswith(CHANGE_STORE_IO)}
+        self._of_change = of_change
         self._location = location
         self._io: FileIO | None = None
         self._below_change = f"{change_location.rstrip('/')}/" if change_location is not None and of_change else None
@@ -206,7 +211,16 @@ class FileAccess:
                 raise OSError(f"its footer says {file.metadata.num_rows} rows, but {rows} could be read")
 
     def delete_written(self) -> None:
-        """Delete the files that were created. If some cannot be deleted, upkeep finds and deletes them later, by name."""
+        """Delete the files that were created. If some cannot be deleted, upkeep finds and deletes them later, by name.
+
+        While the catalog or the table forbids deletions, they stay.
+        """
+        if self.written and any(map(forbids_deletion, (self._properties, self._of_change))):
+            _logger.info(
+                "'%s' is false: %d file(s) stay that a failed attempt wrote: %s", DELETE_ENABLED_KEY, len(self.written), self.written
+            )
+            self.written.clear()
+            return
         for path in self.written:
             with suppress(Exception):
                 local = self._local(path)

@@ -101,8 +101,9 @@ class DeleteExpired:
     def _deleted(
         self, table: TableIdentifier, record: UpkeepRecord, look: StoreLook, looks: Sequence[StoreLook], may_go_on: Callable[[], bool]
     ) -> UpkeepRecord:
-        if look.keeps_files is not None:
-            return replace(record, status=UpkeepStatus.KEPT, reason=look.keeps_files)
+        if look.keeps_files is not None and (record.reason or "").startswith(look.keeps_files):
+            # The files that would go were told. They go once the catalog lets them.
+            return record
         # Another registration of a base store needs files of the change store, too.
         stay = next(filter(None, (self._others.why_files_stay(table, one) for one in looks)), None)
         if stay is not None:

@@ -140,7 +140,7 @@ def test_an_open_question_about_a_tag_outlives_the_absence_of_the_table(house: H
     assert [one.status for one in services.expire_snapshots.records(None, 99)][-1] is UpkeepStatus.KEPT
 
 
-def test_leftovers_of_commits_stay_where_the_catalog_deletes_files_itself(tmp_path: Path) -> None:
+def test_leftovers_of_commits_stay_where_the_catalog_forbids_deletions(tmp_path: Path) -> None:
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db",
@@ -157,7 +157,7 @@ def test_leftovers_of_commits_stay_where_the_catalog_deletes_files_itself(tmp_pa
     files = files_on_disk(table.table)
     house.pass_time(2 * HOUR)
     record = gone_on(house, table)
-    assert (record.status, "'s3.delete-enabled' is false" in (record.reason or "")) == (UpkeepStatus.KEPT, True)
+    assert (record.status, "'s3.delete-enabled' of the catalog is false" in (record.reason or "")) == (UpkeepStatus.REMOVED, True)
     house.pass_time(3 * DAY)
     house.services.maintain_tables.maintain()
     assert files_on_disk(table.table) == files

@@ -1,0 +1,251 @@
+"""`s3.delete-enabled` = false in the catalog or the table lets no file go, whatever FileIO the table has, and says which would go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.errors import DeletionForbidden
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
+from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
+from compaction_pipeline.merging.reading.file_access import FileAccess
+from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
+from compaction_pipeline_tests.keyed.change_logs import row
+from compaction_pipeline_tests.keyed.program import TABLE
+from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.upkeep.cleaning import delete, deleted, local, looked_at, roomy, stray
+from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, compacted, expire, expired, gone_on, set_properties
+from compaction_pipeline_tests.services.upkeep.test_expiry_of_keyed_tables import Expiring
+
+BAN = "s3.delete-enabled"
+
+
+class OtherFileIO(PyArrowFileIO):
+    """Stands for the FileIO of somebody else, which knows nothing of the ban."""
+
+
+OTHER_FILE_IO = f"{__name__}.OtherFileIO"
+
+
+@pytest.fixture(params=[OBJECT_FILE_IO, OTHER_FILE_IO], ids=["our FileIO", "another FileIO"])
+def house(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[House]:
+    house = House(tmp_path, properties={**_sql(tmp_path), "py-io-impl": request.param})
+    yield house
+    house.services.close()
+
+
+def _sql(folder: Path) -> dict[str, str]:
+    return {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}/wh",
+        "init_catalog_tables": "true",
+        "catalog-name": "lake",
+    }
+
+
+def of_catalog(house: House, value: str, key: str = BAN) -> None:
+    """Set the key in the properties with which the catalog is registered."""
+    house.services.stores.catalogs.replace(CatalogEntry("lake", {**house.lake.properties, key: value}))
+
+
+def ban(house: House, table: LakeTable, where: str, value: str = "false") -> None:
+    if where == "table":
+        set_properties(table, s3__delete_enabled=value)
+    else:
+        of_catalog(house, value, BAN if where == "catalog" else f"table.{BAN}")
+
+
+@pytest.mark.parametrize("where", ["table", "catalog", "inherited"])
+def test_files_of_an_expiry_wait_for_the_end_of_the_ban(house: House, where: str) -> None:
+    table = compacted(house)
+    house.pass_time(6 * DAY)
+    assert expired(house, table).status is UpkeepStatus.REMOVED
+    house.pass_time(2 * HOUR)
+    ban(house, table, where)
+    files = files_on_disk(table.table)
+    for _ in range(2):
+        record = gone_on(house, table)
+        assert record.status is UpkeepStatus.REMOVED
+        assert f"'{BAN}' of the {'table' if where == 'table' else 'catalog'} is false" in (record.reason or "")
+        assert "without that, 14 files would go: " in (record.reason or "")
+    assert files_on_disk(table.table) == files
+    ban(house, table, where, "true")
+    assert gone_on(house, table).status is UpkeepStatus.DONE
+    assert files_on_disk(table.table) == reached(table.table)
+
+
+@pytest.mark.parametrize("where", ["table", "catalog"])
+def test_a_ban_in_the_middle_of_an_expiry_keeps_the_rest(house: House, where: str) -> None:
+    table = compacted(house)
+    house.pass_time(6 * DAY)
+    assert expired(house, table).status is UpkeepStatus.REMOVED
+    house.pass_time(2 * HOUR)
+    stores: Any = house.services._snapshot_stores
+
+    def comes(step: str) -> None:
+        if step == "content-deleted":
+            ban(house, table, where)
+
+    stores._on_step = comes
+    record = gone_on(house, table)
+    stores._on_step = lambda step: None
+    assert (record.status, record.deleted.content_files, record.deleted.manifests) == (UpkeepStatus.REMOVED, 12, 0)
+    assert f"'{BAN}'" in (record.reason or "")
+    left = files_on_disk(table.table) - reached(table.table)
+    assert left
+    gone_on(house, table)
+    assert left <= files_on_disk(table.table)
+    ban(house, table, where, "true")
+    assert gone_on(house, table).status is UpkeepStatus.DONE
+    assert files_on_disk(table.table) == reached(table.table)
+
+
+@pytest.mark.parametrize("where", ["table", "catalog"])
+def test_orphan_files_are_looked_for_and_stay(house: House, where: str) -> None:
+    table = roomy(house, "t")
+    path = stray(table)
+    looked_at(house, table)
+    ban(house, table, where)
+    cleaned = delete(house, table)
+    assert (deleted(cleaned), [BAN in refusal for refusal in cleaned.refusals]) == ([], [True])
+    assert [file.path for file in house.services.clean_orphans.look(table.identifier).orphans.files] == [path]
+    assert local(path).exists()
+    ban(house, table, where, "true")
+    house.pass_time(DAY)
+    assert deleted(delete(house, table)) == [path]
+
+
+def test_a_ban_between_two_looks_at_orphans_is_seen_before_the_batch(house: House) -> None:
+    table = roomy(house, "t")
+    path = stray(table)
+    looked_at(house, table)
+    looker: Any = house.services._files_looker
+    looker._on_step = lambda step: of_catalog(house, "false") if step == "files-listed" else None
+    cleaned = delete(house, table)
+    assert (deleted(cleaned), BAN in str(cleaned.problem), local(path).exists()) == ([], True, True)
+
+
+@pytest.mark.parametrize("where", ["table", "catalog"])
+def test_leftovers_are_named_and_stay(house: House, where: str) -> None:
+    table = house.fragmented("t", 3)
+    path = f"{table.table.metadata.location}/data/00000-0-left-over.parquet"
+    local(path).write_bytes(b"12345")
+    ban(house, table, where)
+    uuid = str(table.table.metadata.table_uuid)
+    with pytest.raises(DeletionForbidden, match=f"'{BAN}' .*; without that, 1 file would go: {path}"):
+        house.services.committer.delete_orphans(table.identifier, uuid, [path])
+    assert local(path).exists()
+    ban(house, table, where, "true")
+    assert house.services.committer.delete_orphans(table.identifier, uuid, [path]) == (path,)
+
+
+def test_a_round_of_upkeep_says_which_leftovers_stay(house: House) -> None:
+    table = house.fragmented("t", 12)
+    assert house.services.compact_tables.compact(table.identifier).committed
+    (task,) = house.services.stores.tasks.tasks(table.identifier)
+    path = f"{table.table.metadata.location}/data/{task.task_id}-0-killed.parquet"
+    local(path).write_bytes(b"12345")
+    ban(house, table, "table")
+    house.services.refresh_files.refresh(table.identifier)
+    skipped = house.services.maintain_tables.maintain().skipped[table.identifier]
+    assert "without that, 1 file would go: " + path in skipped
+    ban(house, table, "table", "true")
+    assert house.services.maintain_tables.maintain().leftovers == {table.identifier: (path,)}
+
+
+@pytest.mark.parametrize("banned", [True, False])
+def test_a_lost_attempt_to_commit_leaves_its_manifests_only_under_the_ban(house: House, banned: bool) -> None:
+    table = house.fragmented("t", 3, commit__retry__num_retries="0")
+    of_catalog(house, str(not banned).lower())
+    catalogs = house.services.catalogs
+    catalog: Any = catalogs.catalog("lake")
+    carried_out = catalog.commit_table
+
+    def lost(*arguments: Any) -> Any:
+        raise CommitFailedException("too late")
+
+    before = files_on_disk(table.table)
+    merge = table.merge()
+    merged = files_on_disk(table.table) - before
+    catalog.commit_table = lost
+    committer = IcebergCommitter(catalogs, sleep=lambda seconds: None)
+    with pytest.raises(Exception, match="another writer was faster"):
+        committer.commit(table.identifier, "record-1", [merge])
+    catalog.commit_table = carried_out
+    left = files_on_disk(table.table) - before - merged
+    assert bool(left) is banned
+    assert committer.commit(table.identifier, "record-1", [merge]).state is CommitState.COMMITTED
+
+
+@pytest.mark.parametrize("banned", [True, False])
+def test_pyiceberg_drops_old_metadata_only_without_the_ban(house: House, banned: bool, caplog: pytest.LogCaptureFixture) -> None:
+    properties = {"write__metadata__delete_after_commit__enabled": "true", "write__metadata__previous_versions_max": "1"}
+    table = house.fragmented("t", 12, **properties)
+    of_catalog(house, str(not banned).lower())
+    folder = local(f"{table.table.metadata.location}/metadata")
+    before = set(folder.glob("*.metadata.json"))
+    with caplog.at_level(logging.INFO, logger="compaction_pipeline.iceberg.deletions"):
+        assert house.services.compact_tables.compact(table.identifier).committed
+    assert (before <= set(folder.glob("*.metadata.json"))) is banned
+    assert any("1 file would go" in record.getMessage() for record in caplog.records) is banned
+
+
+@pytest.mark.parametrize("banned", [True, False])
+@pytest.mark.parametrize("where", ["", "change-store."])
+@pytest.mark.parametrize("impl", [OBJECT_FILE_IO, OTHER_FILE_IO])
+def test_a_failed_attempt_keeps_what_it_wrote_only_under_the_ban(tmp_path: Path, banned: bool, where: str, impl: str) -> None:
+    path = f"file://{tmp_path}/data/one.parquet"
+    local(path).parent.mkdir()
+    files = FileAccess({"py-io-impl": impl, f"{where}{BAN}": str(not banned), f"{where}py-io-impl": impl}, f"file://{tmp_path}")
+    with files.output(path) as stream:
+        stream.write(b"1")
+    files.delete_written()
+    assert (local(path).exists(), files.written) == (banned, [])
+
+
+def test_a_worker_is_told_of_a_ban_of_the_table(house: House) -> None:
+    table = house.fragmented("t", 3)
+    assert house.services.committer.file_io(table.identifier).get(BAN) is None
+    ban(house, table, "table")
+    assert house.services.committer.file_io(table.identifier)[BAN] == "false"
+
+
+@pytest.mark.parametrize("banned_store", ["base", "change"])
+def test_what_one_store_of_a_keyed_table_forbids_is_forbidden_in_both(tmp_path: Path, banned_store: str) -> None:
+    keyed = Expiring(tmp_path)
+    keyed.insert(row(1), row(2))
+    assert keyed.compact()
+    stores = {"base": keyed.base, "change": keyed.change}
+    with stores[banned_store].refresh().transaction() as transaction:
+        transaction.set_properties({BAN: "false"})
+    looks = keyed.services._snapshot_stores.look(TABLE)
+    assert [BAN in (look.keeps_files or "") for look in looks] == [True, True]
+    file_io = keyed.services.committer.file_io(TABLE)
+    assert (file_io[BAN], file_io.get(f"change-store.{BAN}", file_io[BAN])) == ("false", "false")
+    for store in stores.values():
+        path = f"{store.metadata.location}/data/00000-0-left-over.parquet"
+        local(path).write_bytes(b"12345")
+        with pytest.raises(DeletionForbidden):
+            keyed.services.committer.delete_orphans(TABLE, str(keyed.base.metadata.table_uuid), [path])
+        assert local(path).exists()
+    keyed.services.close()
+
+
+def test_a_value_that_is_not_true_forbids(house: House) -> None:
+    table = compacted(house)
+    house.pass_time(6 * DAY)
+    expire(house, table)
+    house.pass_time(2 * HOUR)
+    ban(house, table, "table", "yes")
+    assert gone_on(house, table).status is UpkeepStatus.REMOVED
