@@ -15,7 +15,7 @@ from compaction_pipeline.services.tables.wire import TableServices
 from compaction_pipeline.services.upkeep.wire import UpkeepServices
 
 if TYPE_CHECKING:
-    from compaction_pipeline.core.tables.table import TableIdentifier
+    from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
     from compaction_pipeline.services.check_tables import CheckTables
     from compaction_pipeline.services.compact import CompactTables
     from compaction_pipeline.services.keep import KeepWatch
@@ -30,6 +30,9 @@ class EveryService(TableServices, PlanningServices, QueueServices, CommitService
 
     def _note_denied(self, table: TableIdentifier, reason: str) -> bool:
         return self.plan_tables.note_denied(table, reason)
+
+    def _note_rollbacks(self, head: TableHead) -> None:
+        self.note_rollbacks.note(head)
 
     @cached_property
     def one_table(self) -> OneTable:

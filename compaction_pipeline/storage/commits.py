@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import select, update
@@ -16,6 +16,9 @@ from compaction_pipeline.storage.engine import batches, lock, writing
 from compaction_pipeline.storage.node_rows import last_done_of, last_done_text, note_change, update_nodes
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import unknown
+
+LastDone = Mapping[CompactionType, datetime]
+"""When each type of work was last done on a node."""
 
 
 class SqlCommitsStore(SqlStore):
@@ -35,6 +38,25 @@ class SqlCommitsStore(SqlStore):
                 raise unknown(table)
 
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
+        def with_done(before: LastDone, kinds: Collection[CompactionType]) -> LastDone:
+            return {**before, **{kind: max(at, before.get(kind, at)) for kind in kinds}}
+
+        self._change_done(table, done, with_done)
+
+    def forget_done(
+        self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], since: datetime, until: datetime
+    ) -> None:
+        def without(before: LastDone, kinds: Collection[CompactionType]) -> LastDone:
+            return {kind: at for kind, at in before.items() if kind not in kinds or not since <= at <= until}
+
+        self._change_done(table, done, without)
+
+    def _change_done(
+        self,
+        table: TableIdentifier,
+        done: Sequence[tuple[TableNode, CompactionType]],
+        change: Callable[[LastDone, Collection[CompactionType]], LastDone],
+    ) -> None:
         columns = schema.node.c
         kinds: dict[str, list[CompactionType]] = {}
         for node, kind in done:
@@ -45,7 +67,6 @@ class SqlCommitsStore(SqlStore):
             rows: list[dict[str, object]] = []
             for batch in batches(sorted(kinds)):
                 for row in connection.execute(select(columns.identity, columns.last_done).where(columns.identity.in_(batch))):
-                    before = last_done_of(row.last_done)
-                    after = {**before, **{kind: max(at, before.get(kind, at)) for kind in kinds[row.identity]}}
+                    after = change(last_done_of(row.last_done), kinds[row.identity])
                     rows.append({"identity": row.identity, "last_done": last_done_text(after)})
             update_nodes(connection, rows)

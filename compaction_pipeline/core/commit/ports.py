@@ -145,6 +145,11 @@ class CommitsStore(Protocol):
     def mark_done(self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], at: datetime) -> None:
         """Note that these types of work were done on these nodes at this time. A later time that is stored already stays."""
 
+    def forget_done(
+        self, table: TableIdentifier, done: Sequence[tuple[TableNode, CompactionType]], since: datetime, until: datetime
+    ) -> None:
+        """Forget that these types of work were done on these nodes, where that was noted between these two times, both included."""
+
 
 class RecordStore(Protocol):
     """The stored CompactionRecords, and which of them Dagster has been told about."""

@@ -103,6 +103,8 @@ class CompactionRecord:
 
     `answered` is True when every request of the commit certainly got an answer, so that none can still arrive.
 
+    `rolled_back_at` is when a look at the table found that its snapshot was taken back; None when none did.
+
     `queue_ms` is the longest time that a task waited, `merge_ms` the sum of all merges, and `commit_ms` the time from claiming the
     tasks to the end.
     """
@@ -133,11 +135,13 @@ class CompactionRecord:
     answered: bool = False
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     waited: str = ""
+    rolled_back_at: datetime | None = None
 
     @property
     def merged_away(self) -> int:
-        """By how many files, data and delete files together, this commit has made its table smaller. It is 0 unless the commit landed."""
-        if self.status is not RecordStatus.COMMITTED:
+        """By how many files, data and delete files together, this commit has made its table smaller. It is 0 unless the commit landed
+        and stayed."""
+        if self.status is not RecordStatus.COMMITTED or self.rolled_back_at is not None:
             return 0
         figures = self.figures
         return figures.files_before + figures.delete_files_before - figures.files_after - figures.delete_files_after
@@ -161,6 +165,9 @@ class CompactionRecord:
             after = self.figures.files_after + self.figures.delete_files_after
             taken, files = count_text(len(self.task_ids), "task"), count_change_text(before, after, "file")
             text = f"committed {len(self.committed_task_ids)} of {taken}: {files}"
+        if self.rolled_back_at is not None:
+            seen = f"{self.rolled_back_at:%Y-%m-%d %H:%M} UTC"
+            text += f"; the catalog rolled it back (seen at {seen}), and its nodes are planned again"
         return f"{text}; {self.left_out}" if self.left_out is not None else text
 
 

@@ -57,6 +57,7 @@ class TableProperties:
     major_duplicate_ratio: float = 0.1
     full_interval: timedelta | None = None
     full_rewrites_all: bool = False
+    catalog_may_roll_back: bool = False
     max_task_size_bytes: int = 128 * MIB
     max_change_files: int = 10_000
     num_retries: int = 3

@@ -82,6 +82,7 @@ ENABLED_KEY, OWN_ENABLED_KEY = "self-optimizing.enabled", "compaction.enabled"
 DELTA_REWRITE_KEY = "compaction.delta-rewrite.enabled"
 ASSET_KEY = "compaction.dagster-asset-key"
 GROUP_KEY = "self-optimizing.group"
+MAY_ROLL_BACK_KEY = "compaction.catalog-may-roll-back"
 FILTER_KEY = "self-optimizing.filter"
 FILTER_RULE = "a SQL condition without functions, on columns by which the table is partitioned"
 
@@ -247,6 +248,14 @@ PROPERTIES: tuple[Property, ...] = (
         "false",
         "keyed tables only, set when the table is created: a MINOR merges change files with each other. Amoro must not compact such a "
         "table, so `self-optimizing.enabled` must be false, and only `compaction.enabled` counts",
+    ),
+    Property(
+        MAY_ROLL_BACK_KEY,
+        "catalog_may_roll_back",
+        BOOLEAN,
+        "false",
+        "true: the catalog may take back a compaction that is in the way of another writer (Polaris with "
+        "`polaris.config.rollback.compaction.on-conflicts.enabled`); the nodes are then planned again. It has no effect on keyed tables",
     ),
     Property(
         "compaction.respec.quiet-interval",

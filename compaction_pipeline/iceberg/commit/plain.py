@@ -13,6 +13,7 @@ from compaction_pipeline.core.commit.decision import CommitDecision, decide
 from compaction_pipeline.core.commit.figures import commit_figures
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.record import CommitFigures
+from compaction_pipeline.core.commit.rollbacks import rollback_summary
 from compaction_pipeline.core.commit.validation import PathsIn
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.merged import MergedWork
@@ -60,7 +61,8 @@ class _OpenedTable(Opened[CommitDecision]):
         if decision.replaces:
             inputs = chosen.live([file for task in decision.merges for file in task.work.inputs])
             merged = [AddedFile(output.file, output.live.data_sequence_number) for output in chosen.outputs_of(decision.merges)]
-            transaction.stage(SnapshotChange(Operation.REPLACE, merged, [*inputs, *decision.dropped_by_replace], properties))
+            summary = {**properties, **rollback_summary(self.loaded.metadata.properties, self.loaded.catalog.properties)}
+            transaction.stage(SnapshotChange(Operation.REPLACE, merged, [*inputs, *decision.dropped_by_replace], summary))
         if decision.conversions:
             added = [AddedFile(output.file) for output in chosen.outputs_of(decision.conversions)]
             transaction.stage(SnapshotChange(Operation.OVERWRITE, added, decision.dropped_by_overwrite, properties))

@@ -17,6 +17,7 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.commit.rollbacks import rollback_summary
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.upkeep.commit_record import Figures, UpkeepPlan, UpkeepTarget
 from compaction_pipeline.core.upkeep.manifests import (
@@ -129,7 +130,8 @@ class _Made:
         self.figures = _figures(len(kept), replaced, len(new), self.plan.opened_before, opened)
         self.words = gain_in_words(replaced, str(len(new)), self.plan.opened_before, opened)
         counted = {_CREATED: len(new), _KEPT: len(kept), _REPLACED: replaced, _PROCESSED: entries}
-        properties = {**{key: str(count) for key, count in counted.items()}, RECORD_ID_PROPERTY: self.transaction.name}
+        allowed = rollback_summary(self.loaded.metadata.properties, self.loaded.catalog.properties)
+        properties = {**{key: str(count) for key, count in counted.items()}, **allowed, RECORD_ID_PROPERTY: self.transaction.name}
         # Nothing is added and nothing removed, so the totals of the parent go on.
         return manifests, summary_of(SnapshotChange(Operation.REPLACE, properties=properties), (), making.parent, 0)
 

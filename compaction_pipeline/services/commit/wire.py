@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.commit.commit_due import CommitDue
     from compaction_pipeline.services.commit.commit_tables import CommitTables
     from compaction_pipeline.services.commit.known_commits import KnownCommits
+    from compaction_pipeline.services.commit.note_rollbacks import NoteRollbacks
 
 
 class CommitServices(Wiring):
@@ -22,6 +23,12 @@ class CommitServices(Wiring):
 
         stores = self._stores
         return KnownCommits(stores.catalogs.entry, stores.tables, stores.commits, stores.records, stores.tasks, self.clock)
+
+    @cached_property
+    def note_rollbacks(self) -> NoteRollbacks:
+        from compaction_pipeline.services.commit.note_rollbacks import NoteRollbacks
+
+        return NoteRollbacks(self._stores.records, self._stores.tasks, self._stores.commits, self.clock)
 
     @cached_property
     def commit_tables(self) -> CommitTables:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from compaction_pipeline.core.fragmentation.small_since import changed_at
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder
-from compaction_pipeline.core.leases.ports import Clock, HeldLeases, Renew
+from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.foreign_rewrite import foreign_rewrite
 from compaction_pipeline.core.tables.index import (
@@ -84,15 +84,17 @@ class RefreshFiles:
         files: FileStore,
         leases: HeldLeases,
         scan: TableScan,
-        clock: Clock,
+        note_rollbacks: Callable[[TableHead], None] = lambda head: None,
     ) -> None:
+        """`note_rollbacks` compares the records of commits with the history of a head that has moved."""
         self._catalogs = catalogs
         self._reader = reader
         self._index = index
         self._files = files
         self._leases = leases
         self._scan = scan
-        self._clock = clock
+        self._clock = clock = leases.clock
+        self._note_rollbacks = note_rollbacks
         self._measure_nodes = MeasureNodes(reader, index, files, clock)
         self._measure_keyed = MeasureKeyed(reader, index, clock)
 
@@ -179,6 +181,7 @@ class RefreshFiles:
         if whole is not None and _stands_still(known, whole, head):
             self._note_still(known, whole, head, renew)
             return Refresh(table)
+        self._note_rollbacks(head)
         if head.layout.keyed is not None:
             return self._read_keyed(known, head, renew)
         return self._read(known, head, deadline, renew)

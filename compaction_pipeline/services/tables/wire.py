@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.tables.table import TableHead
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
@@ -53,4 +55,8 @@ class TableServices(Wiring):
         from compaction_pipeline.services.tables.refresh_files import RefreshFiles
 
         stores = self._stores
-        return RefreshFiles(stores.catalogs, stores.tables, stores.index, stores.files, self._leases, self._scan, self.clock)
+        return RefreshFiles(stores.catalogs, stores.tables, stores.index, stores.files, self._leases, self._scan, self._note_rollbacks)
+
+    @abstractmethod
+    def _note_rollbacks(self, head: TableHead) -> None:
+        """Note commits that were taken back, as `NoteRollbacks.note` does. Commits are another column."""
