@@ -37,18 +37,16 @@ def rolled_back(
 
     `head_id` is the snapshot that main is at, and `ancestors` are it and those before it as their parents tell, as far as they are known.
     When main has the snapshot on which a commit was made, and not the snapshot that the commit made, then somebody took it back. The same
-    holds when the commit was made on one that was taken back. When neither snapshot is known, the history is too short to tell: that is so
-    when the snapshots have expired.
+    holds for each later commit whose snapshot main does not have. Where no snapshot of an earlier commit is known, the history is too short
+    to tell: that is so when snapshots have expired.
     """
     known = {one.snapshot_id for one in ancestors} | ({head_id} if head_id is not None else set())
-    gone: set[int] = set()
-    found = []
+    found, reaches_back = [], False
     for record in sorted(records, key=lambda one: (one.created_at, one.record_id)):
         before, after = record.snapshot_before, record.snapshot_after
-        if record.status is not RecordStatus.COMMITTED or after is None or before is None or before == after or after in known:
+        if record.status is not RecordStatus.COMMITTED or after is None or before is None or before == after:
             continue
-        if before in known or before in gone:
-            gone.add(after)
-            if record.rolled_back_at is None:
-                found.append(record)
+        reaches_back = reaches_back or before in known or after in known
+        if reaches_back and after not in known and record.rolled_back_at is None:
+            found.append(record)
     return found
