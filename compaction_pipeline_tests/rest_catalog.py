@@ -34,6 +34,8 @@ class RestServer:
         """Faults for the next requests that load a table, one for each."""
         self.lists: list[Fault] = []
         """Faults for the next requests that list the tables of a namespace, one for each."""
+        self.lists_of: dict[str, list[Fault]] = {}
+        """The same for the tables of one namespace."""
         self.everything: Fault | None = None
         self.requests: list[str] = []
         self.logins: list[str | None] = []
@@ -126,6 +128,11 @@ def status(code: int) -> Fault:
     return lambda call: call.answer(code)
 
 
+def no_tables(call: Call) -> None:
+    """A fault that answers that a namespace has no table."""
+    call.answer(200, {"identifiers": []})
+
+
 def done_but(code: int) -> Fault:
     """A fault that carries the commit out, and then answers with this status."""
 
@@ -171,8 +178,8 @@ class _Handler(BaseHTTPRequestHandler):
             call.answer(200, {"namespaces": top})
         elif parts[3:] == ["register"]:
             self._register(call, parts[2], json.loads(call.body))
-        elif len(parts) == 4 and self.rest.lists:
-            self.rest.lists.pop(0)(call)
+        elif len(parts) == 4 and (faults := self.rest.lists_of.get(parts[2]) or self.rest.lists):
+            faults.pop(0)(call)
         elif len(parts) == 4:
             tables = self.rest.backend.list_tables(parts[2])
             call.answer(200, {"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in tables]})

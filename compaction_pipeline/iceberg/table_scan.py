@@ -60,6 +60,10 @@ class IcebergScan:
         """A scan for which a catalog is as this entry says."""
         return IcebergScan(self._catalogs.trying(entry), self._kept)
 
+    def every_table(self, catalog: str) -> Sequence[TableIdentifier]:
+        """Every table, sorted. Raises StorageUnavailable when a namespace is there and its tables are not told."""
+        return self._catalogs.every_table(catalog)
+
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
         """The location of each table's newest metadata, as `TableHead.metadata_location` has it, if the catalog tells all in one answer.
 

@@ -13,6 +13,11 @@ _MOST_FOLDERS = 100
 _FOLDERS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path", "write.metadata.path", "flink.manifests.location")
 
 
+def own_folders(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders to which a table writes: its location, and those that its properties name."""
+    return (location, *(properties[key] for key in _FOLDERS if properties.get(key)))
+
+
 class ForeignRoots:
     """The folders, as far as paths were noted. `own` are the folders of the table itself, as texts."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError as Malformed
@@ -109,6 +110,38 @@ class Catalogs:
                 f"catalog {name!r} holds nothing under the name {catalog.name!r}, but its database holds tables of "
                 f"{', '.join(map(repr, others))}: register it with -p {CATALOG_NAME_PROPERTY}={others[0]}"
             )
+        return tuple(sorted(found))
+
+    def every_table(self, name: str) -> tuple[TableIdentifier, ...]:
+        """Every table as `tables` lists them, for those who delete what no table needs. So a fault must not hide a table.
+
+        A server, or a proxy before it, may answer "not found" for a moment, or an empty list. So a namespace, or a list of namespaces, that
+        has nothing is asked for once more. Raises StorageUnavailable for a namespace that is listed, and does not exist when it is asked.
+        """
+        catalog = self.catalog(name)
+        if isinstance(catalog, SqlCatalog):
+            # A query of a database tells all or fails.
+            return self.tables(name)
+        found: set[TableIdentifier] = set()
+        with translated(f"catalog {name!r}"):
+            waiting: list[Identifier] = _surely(lambda: _top_namespaces(name, catalog)) or []
+            asked: set[Identifier] = set()
+            while waiting:
+                namespace = tuple(waiting.pop())
+                if namespace in asked:
+                    continue
+                asked.add(namespace)
+                tables = _surely(partial(catalog.list_tables, namespace))
+                children = _surely(partial(_children, catalog, namespace))
+                if tables is None or children is None:
+                    if namespace in _listed_beside(name, catalog, namespace):
+                        raise StorageUnavailable(
+                            f"catalog {name!r} lists the namespace {'.'.join(namespace)}, and says that it does not exist when asked "
+                            "for what is in it: tables there may be hidden; see that the catalog is healthy, and try again later"
+                        )
+                    continue
+                found.update(TableIdentifier(name, tuple(levels[:-1]), levels[-1]) for levels in tables)
+                waiting.extend(children)
         return tuple(sorted(found))
 
     def names_beside(self, table: TableIdentifier) -> tuple[str, ...]:
@@ -299,10 +332,52 @@ def _wait_for_locks(engine: Engine) -> None:
     engine.dispose()
 
 
+def _surely(ask: Callable[[], Sequence[Identifier]]) -> list[Identifier] | None:
+    """What a catalog lists. It is asked twice when it answers with nothing, or that there is no such namespace; None for the latter."""
+    answer: list[Identifier] | None = None
+    for _ in range(2):
+        try:
+            answer = list(ask())
+        except NoSuchNamespaceError:
+            continue
+        if answer:
+            break
+    return answer
+
+
+def _listed_beside(name: str, catalog: Catalog, namespace: Identifier) -> list[Identifier]:
+    """The namespaces that the level above a namespace lists now; none when that level is gone too."""
+    if len(namespace) == 1:
+        return [tuple(one) for one in _top_namespaces(name, catalog)]
+    return _surely(partial(_children, catalog, namespace[:-1])) or []
+
+
+def _children(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
+    """The namespaces of the next level. Hive and Glue answer the full list to every question, so only real children are told."""
+    try:
+        return [tuple(child) for child in catalog.list_namespaces(namespace) if len(child) > len(namespace)]
+    except NotImplementedError:
+        return []
+
+
 def _namespaces(name: str, catalog: Catalog) -> list[Identifier]:
     found: list[Identifier] = []
+    waiting = _top_namespaces(name, catalog)
+    while waiting:
+        namespace = tuple(waiting.pop())
+        if namespace in found:
+            continue
+        found.append(namespace)
+        try:
+            waiting.extend(_children(catalog, namespace))
+        except NoSuchNamespaceError:
+            continue
+    return found
+
+
+def _top_namespaces(name: str, catalog: Catalog) -> list[Identifier]:
     try:
-        waiting: list[Identifier] = list(catalog.list_namespaces())
+        return list(catalog.list_namespaces())
     except NoSuchNamespaceError as error:
         # Every REST catalog can list its namespaces. So a 'not found' here means that the configured path is wrong.
         answer = http_answer(error)
@@ -311,14 +386,3 @@ def _namespaces(name: str, catalog: Catalog) -> list[Identifier]:
         raise ConfigError(
             f"catalog {name!r} answered {answer} when asked for its namespaces; correct 'uri', 'prefix' or 'warehouse'"
         ) from error
-    while waiting:
-        namespace = tuple(waiting.pop())
-        if namespace in found:
-            continue
-        found.append(namespace)
-        try:
-            # Hive and Glue answer the full list to every question, so only real children are followed.
-            waiting.extend(child for child in catalog.list_namespaces(namespace) if len(child) > len(namespace))
-        except (NoSuchNamespaceError, NotImplementedError):
-            continue
-    return found

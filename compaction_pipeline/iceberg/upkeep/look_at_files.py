@@ -75,6 +75,10 @@ class IcebergFilesLooker:
         roots = (*foreign.roots, *(folder for folder in real if folder is not None))
         return Place(store, str(loaded.metadata.table_uuid), loaded.metadata.location, roots, loaded.metadata_location)
 
+    def named(self, store: TableIdentifier, kept: Sequence[UpkeepRecord] = ()) -> Iterator[str]:
+        """Every path that all metadata of this Iceberg table names."""
+        return Referenced().paths([self._catalogs.load(store)], kept)
+
     def hidden(self, catalog: str) -> Sequence[OtherTable]:
         """The tables of other formats in a catalog of Hive or Glue."""
         return [OtherTable(f"{catalog}.{name} (no Iceberg table)", location) for name, location in self._catalogs.hidden(catalog)]

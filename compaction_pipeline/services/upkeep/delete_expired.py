@@ -14,6 +14,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import Doomed, SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import UNSETTLED, RemovedSnapshot, UpkeepRecord, UpkeepStatus, files_due_at, given_up
 from compaction_pipeline.services.upkeep.other_tables import OtherTables
+from compaction_pipeline.services.upkeep.shared_files import SharedFiles
 from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ class DeleteExpired:
         memory: UpkeepStore,
         why_not: WhyNotChange,
         others: OtherTables,
+        shared: SharedFiles,
         clock: Clock,
         late: timedelta = LATE_REQUEST,
     ) -> None:
@@ -36,6 +38,7 @@ class DeleteExpired:
         self._memory = memory
         self._why_not = why_not
         self._others = others
+        self._shared = shared
         self._clock = clock
         self._late = late
 
@@ -105,11 +108,12 @@ class DeleteExpired:
             # The files that would go were told. They go once the catalog lets them.
             return record
         # Another registration of a base store needs files of the change store, too.
-        stay = next(filter(None, (self._others.why_files_stay(table, one) for one in looks)), None)
-        if stay is not None:
-            return replace(record, reason=stay)
+        neighbours = self._shared.neighbours(table, looks)
+        if neighbours.refusal is not None:
+            return replace(record, reason=neighbours.refusal)
+        of_others = self._shared.paths_of(table, neighbours, self._memory.records(under_way=True))
         beside = [one for one in looks if one is not look]
-        doomed = Doomed(look, record, beside, self._kept(table, record, look), self._others.paths_of(table, look), may_go_on)
+        doomed = Doomed(look, record, beside, self._kept(table, record, look), of_others, may_go_on)
         deletion = self._stores.delete_unreachable(doomed)
         record = replace(record, deleted=record.deleted.again(deletion.deleted), reason=deletion.problem)
         return record if deletion.problem is not None else self._ended(record, None)

@@ -15,9 +15,10 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.foreign_roots import ForeignRoots
+from compaction_pipeline.core.upkeep.neighbours import OwnPlaces, is_own
 from compaction_pipeline.core.upkeep.orphan_looks import Place
-from compaction_pipeline.core.upkeep.orphan_rules import OtherTable, OwnStore
-from compaction_pipeline.core.upkeep.paths import folder_path, full_path
+from compaction_pipeline.core.upkeep.orphan_rules import OtherTable
+from compaction_pipeline.core.upkeep.paths import folder_path
 from compaction_pipeline.core.upkeep.ports.files import FilesLook, FilesLooker
 from compaction_pipeline.core.upkeep.ports.orphans import OrphanStore
 from compaction_pipeline.core.upkeep.record import UpkeepRecord
@@ -50,7 +51,13 @@ class OtherPlaces:
         of tables until then is stored, so the next run goes on there.
         """
         noted, found = self._memory.places(), set[tuple[TableIdentifier, str, str]]()
-        for now, before in self._living(look.names, noted, fresh=fresh):
+        read_before = {(place.table, place.table_uuid, place.location): place for place in noted}
+        stores = [(store.state.uuid, store.location) for store in look.stores]
+        own = OwnPlaces(look.names, stores, [store.location for store in look.stores])
+        living = {now.table: now for now in self._tables.living(look.names, noted, fresh=fresh)}
+        living |= {now.table: now for now in self._tables.same_elsewhere(own, noted) if now.table not in living}
+        for now in living.values():
+            before = read_before.get((now.table, now.table_uuid, now.location))
             place = before if before is not None and self._is_known(now, before, fresh) else self._read(now, before, kept, is_over)
             found.add((place.table, place.table_uuid, place.location))
             yield OtherTable(str(place.table), place.location, place.roots)
@@ -58,7 +65,7 @@ class OtherPlaces:
             yield from self._looker.hidden(entry.name)
         listed = {(name, table_uuid) for name, table_uuid, _ in found}
         for place in noted:
-            if (place.table, place.table_uuid, place.location) not in found and not _is_own(place, look.names, look.stores):
+            if (place.table, place.table_uuid, place.location) not in found and not is_own(place, look.names, stores):
                 # A table that is listed has been read by now, wherever it lay before. Change stores are listed, too.
                 unread = place.is_unread and (place.table, place.table_uuid) not in listed
                 yield OtherTable(f"{place.table} (as it was seen earlier)", place.location, place.roots, unread=unread)
@@ -88,7 +95,7 @@ class OtherPlaces:
 
         Another table may have its name by now. A person has said that nobody needs files there. Raises what the scan raises.
         """
-        listed = {table for entry in self._catalogs.entries() for table in self._scan.list_tables(entry.name)}
+        listed = {table for entry in self._catalogs.entries() for table in self._scan.every_table(entry.name)}
         folders = [folder_path(store.location) for store in self._scan.head(table).layout.stores]
         gone = []
         for place in self._memory.places():
@@ -99,16 +106,6 @@ class OtherPlaces:
                 self._memory.forget_place(place)
                 gone.append(place)
         return gone
-
-    def _living(self, own: Collection[TableIdentifier], noted: Sequence[Place], *, fresh: bool) -> Iterator[tuple[Place, Place | None]]:
-        """Where each other table lies that a catalog lists now, and what was noted of it."""
-        before = {(place.table, place.table_uuid, place.location): place for place in noted}
-        for entry in self._catalogs.entries():
-            places = self._scan.locations(entry.name)
-            for other in self._scan.list_tables(entry.name):
-                now = None if other in own else self._tables.known(other, places.get(other), fresh=fresh)
-                if now is not None:
-                    yield now, before.get((other, now.table_uuid, now.location))
 
     def _is_known(self, now: Place, noted: Place, fresh: bool) -> bool:
         """Whether what was read of a table is enough: it has not changed, or the index follows it, and nothing is deleted by this look."""
@@ -125,17 +122,3 @@ class OtherPlaces:
         read = replace(read, roots=tuple(sorted(roots)), read_at=self._clock())
         self._memory.save_place(read)
         return read
-
-
-def _is_own(place: Place, names: Collection[TableIdentifier], stores: Sequence[OwnStore]) -> bool:
-    """Whether a place that no catalog lists is an earlier one of the table itself.
-
-    The same uuid under another name of the same catalog is: the table was renamed or moved. In another catalog, the table may live on
-    there, hidden. A former table of the same name at the same location left metadata files that tell of it, unless it was purged, or unless
-    they lie elsewhere.
-    """
-    if any(store.state.uuid == place.table_uuid for store in stores):
-        return any(name.catalog == place.table.catalog for name in names)
-    location, metadata = folder_path(place.location), place.metadata_location
-    is_here = place.table in names and any(folder_path(store.location) == location for store in stores)
-    return is_here and metadata is not None and full_path(metadata).is_below(location)

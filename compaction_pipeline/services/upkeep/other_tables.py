@@ -1,30 +1,32 @@
-"""Tells which of a table's files other tables have.
+"""Tells which other tables there are in any catalog, and where they lie.
 
-What another registration of the table needs is not deleted, and neither is what a clone of it or a table inside its folder needs.
+A table that a catalog hides, for a moment or by a fault, would be taken for gone, and its files for garbage. So a listing is not believed
+that lacks what was seen before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.errors import NotFoundError, StorageUnavailable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.neighbours import OwnPlaces, hidden_names
 from compaction_pipeline.core.upkeep.orphan_looks import Place
-from compaction_pipeline.core.upkeep.paths import Relation, compared, folder_path
-from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook
 
 _REMEMBERED = timedelta(minutes=5)
 """A catalog that does not list the metadata of its tables is asked for each of them, and its answers count for this long."""
+_ASKED_EACH = 3
+"""So many tables that were seen in a namespace are asked for when it lists none."""
 
 
 class OtherTables:
-    """The verbs why_files_stay, paths_of, is_known, known, is_indexed and live_elsewhere."""
+    """The verbs is_known, named, living, same_elsewhere, known, is_indexed and live_elsewhere."""
 
     def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, scan: TableScan, clock: Clock) -> None:
         self._catalogs = catalogs
@@ -38,40 +40,39 @@ class OtherTables:
         """Whether a table with this uuid is known, under whatever name."""
         return bool(self._tables.with_uuid(table_uuid))
 
-    def why_files_stay(self, table: TableIdentifier, look: StoreLook) -> str | None:
-        """Say which other table of any registered catalog has the same files; None when none has.
+    def named(self, table_uuid: str) -> Sequence[TableIdentifier]:
+        """The names of the known tables with this uuid."""
+        return [known.table for known in self._tables.with_uuid(table_uuid)]
 
-        A catalog or a table that cannot be read keeps the files too: it may be another registration of this table. The catalogs are asked,
-        because tables that a filter leaves out are not known here, and of a table that was refused as a second name nothing is kept.
+    def living(self, own: Collection[TableIdentifier], noted: Sequence[Place], *, fresh: bool = False) -> Iterator[Place]:
+        """Yield where each table lies that any catalog lists, but those that are `own`. Known or not does not matter.
+
+        `noted` are the places where tables were ever seen: a namespace that should have some of these tables, and lists none, is not
+        believed before they were asked for. Raises StorageUnavailable when one of them is there, and what the scan raises: nobody knows
+        then where all tables lie. `fresh` is that of `known`.
         """
-        for known in self._tables.with_uuid(look.table_uuid):
-            if known.table not in (table, look.store):
-                return _another(known.table)
-        try:
-            for entry in self._catalogs.entries():
-                places = self._scan.locations(entry.name)
-                for other in self._scan.list_tables(entry.name):
-                    if other not in (table, look.store) and self._is_same(other, places.get(other), look):
-                        return _another(other)
-        except CompactionError as error:
-            return f"it is not certain that no other table has them: {error}"
-        return None
+        remembered = {*self._tables.seen(), *(place.table for place in noted)}
+        for entry in self._catalogs.entries():
+            places, listed = self._scan.locations(entry.name), self._scan.every_table(entry.name)
+            for hidden in hidden_names(listed, [table for table in remembered if table.catalog == entry.name], _ASKED_EACH):
+                if hidden not in own and self.known(hidden, places.get(hidden), fresh=True) is not None:
+                    raise StorageUnavailable(
+                        f"catalog {entry.name!r} lists no table beside {hidden}, and not that one, but it is there: "
+                        "its listings are not whole; see that the catalog is healthy, and try again later"
+                    )
+            for other in listed:
+                now = None if other in own else self.known(other, places.get(other), fresh=fresh)
+                if now is not None:
+                    yield now
 
-    def paths_of(self, table: TableIdentifier, look: StoreLook) -> Callable[[Sequence[str]], Collection[str]]:
-        """Return what tells which of some paths are live files of other tables, or lie in a folder of one that is inside this table's."""
-        here = f"{look.location.rstrip('/')}/"
-        places = [
-            known.layout.location
-            for known in self._tables.states()
-            if known.layout is not None and known.table not in (table, look.store) and known.layout.location.startswith(here)
-        ]
-        inside = tuple(f"{place.rstrip('/')}/" for place in places)
-
-        def of_others(paths: Sequence[str]) -> Collection[str]:
-            below = {path for path in paths if inside and path.startswith(inside)}
-            return below | set(self._files.named_by_others(table, paths))
-
-        return of_others
+    def same_elsewhere(self, own: OwnPlaces, noted: Sequence[Place]) -> Iterator[Place]:
+        """Yield the tables that are there under former names of the table's own uuid, whether their catalogs list them or not."""
+        uuids = {uuid for uuid, _ in own.stores}
+        registered = {entry.name for entry in self._catalogs.entries()}
+        for name in sorted({place.table for place in noted if place.table_uuid in uuids and place.table.catalog in registered}):
+            now = None if name in own.names else self.known(name, None, fresh=True)
+            if now is not None:
+                yield now
 
     def is_indexed(self, place: Place) -> bool:
         """Whether the index has exactly the live files of the table at this place, as its metadata is now."""
@@ -85,17 +86,6 @@ class OtherTables:
     def live_elsewhere(self, table: TableIdentifier, paths: Sequence[str]) -> frozenset[str]:
         """Return those of these paths that are live files of other tables in the index. Paths are compared as they are written."""
         return frozenset(self._files.named_by_others(table, paths))
-
-    def _is_same(self, other: TableIdentifier, place: str | None, look: StoreLook) -> bool:
-        """Whether this is the table that is looked at, under another name. Raises when its catalog does not tell.
-
-        `place` is the path of its metadata, if the catalog tells it without a look at the table. An equal path proves that it is the same
-        table. Another path proves nothing: one folder has several spellings, and metadata may lie anywhere.
-        """
-        if place == look.metadata_location:
-            return True
-        known = self.known(other, place)
-        return known is not None and (known.table_uuid == look.table_uuid or _is_one_place(known.location, look.location))
 
     def known(self, other: TableIdentifier, place: str | None, *, fresh: bool = False) -> Place | None:
         """Return where a table lies, without its roots; None when it is gone. `place` is the path of its metadata, if its catalog tells it.
@@ -124,11 +114,3 @@ class OtherTables:
 
 def _may_be_at(known: Place | None, place: str | None) -> bool:
     return place is None or (known is not None and known.metadata_location == place)
-
-
-def _is_one_place(one: str, other: str) -> bool:
-    return compared(folder_path(one), folder_path(other)) is not Relation.DIFFERENT
-
-
-def _another(other: TableIdentifier) -> str:
-    return f"table {other} is another registration of this table, or has its location, and may need the files"

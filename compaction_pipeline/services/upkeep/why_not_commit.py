@@ -6,18 +6,18 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.core.upkeep.works import UpkeepWork
-from compaction_pipeline.services.upkeep.other_tables import OtherTables
+from compaction_pipeline.services.upkeep.shared_files import SharedFiles
 from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
 
 class WhyNotCommit:
     """One verb: of_work."""
 
-    def __init__(self, stores: SnapshotStores, memory: UpkeepStore, why_not: WhyNotChange, others: OtherTables) -> None:
+    def __init__(self, stores: SnapshotStores, memory: UpkeepStore, why_not: WhyNotChange, shared: SharedFiles) -> None:
         self._stores = stores
         self._memory = memory
         self._why_not = why_not
-        self._others = others
+        self._shared = shared
 
     def of_work(self, table: TableIdentifier, work: UpkeepWork) -> str | None:
         """Say why the work may not be done in a table; None when it may. Raises what a look at the table raises."""
@@ -28,7 +28,7 @@ class WhyNotCommit:
         refusal = self._why_not.set_back(looks)
         if refusal is None and work is UpkeepWork.CHANGE_FILES:
             # Another registration of the base store has the same change store, and may not have merged as far as this one.
-            refusal = next(filter(None, (self._others.why_files_stay(table, look) for look in looks)), None)
+            refusal = self._shared.neighbours(table, looks).refusal
         return refusal or (self._open_question(looks[0]) if work is UpkeepWork.CHANGE_FILES else None)
 
     def _open_question(self, base: StoreLook) -> str | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.services.upkeep.other_places import OtherPlaces
     from compaction_pipeline.services.upkeep.other_tables import OtherTables
+    from compaction_pipeline.services.upkeep.shared_files import SharedFiles
     from compaction_pipeline.services.upkeep.upkeep_tables import TakeTurn, UpkeepTables
     from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
@@ -40,7 +41,9 @@ class UpkeepServices(Wiring):
         from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
 
         stores, looked_at = self._stores, self._snapshot_stores
-        delete_expired = DeleteExpired(looked_at, stores.upkeep, self._why_not_change, self._other_tables, self.clock, self.late)
+        delete_expired = DeleteExpired(
+            looked_at, stores.upkeep, self._why_not_change, self._other_tables, self._shared_files, self.clock, self.late
+        )
         return ExpireSnapshots(looked_at, stores.upkeep, self._why_not_change, delete_expired, self._leases, self._new_id)
 
     @cached_property
@@ -70,7 +73,7 @@ class UpkeepServices(Wiring):
         from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
         from compaction_pipeline.services.upkeep.why_not_commit import WhyNotCommit
 
-        stores, why_not = self._stores, WhyNotCommit(self._snapshot_stores, self._stores.upkeep, self._why_not_change, self._other_tables)
+        stores, why_not = self._stores, WhyNotCommit(self._snapshot_stores, self._stores.upkeep, self._why_not_change, self._shared_files)
         return CommitUpkeep(stores.catalogs, why_not, self._leases, self._upkeep_committer, stores.upkeep, self._new_id, self.late)
 
     @cached_property
@@ -95,6 +98,12 @@ class UpkeepServices(Wiring):
 
         stores = self._stores
         return OtherTables(stores.catalogs, stores.tables, stores.files, self._scan, self.clock)
+
+    @cached_property
+    def _shared_files(self) -> SharedFiles:
+        from compaction_pipeline.services.upkeep.shared_files import SharedFiles
+
+        return SharedFiles(self._other_tables, self._stores.orphans, self._files_looker)
 
     @cached_property
     def _why_not_change(self) -> WhyNotChange:

@@ -153,7 +153,7 @@ def test_a_table_of_a_catalog_that_does_not_answer_leaves_everything_unknown(
     def silent(catalog: str) -> None:
         raise StorageUnavailable(f"catalog {catalog} did not answer")
 
-    monkeypatch.setattr(lake.scan, "list_tables", silent)
+    monkeypatch.setattr(lake.scan, "every_table", silent)
     with pytest.raises(StorageUnavailable, match="did not answer"):
         find(table)
 

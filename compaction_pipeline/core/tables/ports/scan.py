@@ -24,6 +24,12 @@ class TableScan(Protocol):
     def trying(self, entry: CatalogEntry) -> TableScan:
         """Return a scan for which a catalog is as this entry says, whatever is registered. Nothing is stored."""
 
+    def every_table(self, catalog: str) -> Sequence[TableIdentifier]:
+        """Return every table as `list_tables` does, but take no answer for a namespace without tables that may be a fault.
+
+        Raises StorageUnavailable when a namespace is there and its tables are not told. Those who delete files ask this.
+        """
+
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
         """Return the path of each table's newest metadata. The result is empty when the catalog cannot list these in one answer."""
 

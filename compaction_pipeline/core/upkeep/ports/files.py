@@ -53,6 +53,12 @@ class FilesLooker(Protocol):
         Its manifests are not read when its metadata is that of the place that was `noted` earlier, and read.
         """
 
+    def named(self, store: TableIdentifier, kept: Sequence[UpkeepRecord] = ()) -> Iterable[str]:
+        """Yield every path that all metadata of one Iceberg table names, some more than once.
+
+        `kept` is that of `look`. Raises as `look`.
+        """
+
     def hidden(self, catalog: str) -> Sequence[OtherTable]:
         """The tables of other formats that a catalog has, and that it does not list, with their locations. Raises StorageUnavailable.
 
