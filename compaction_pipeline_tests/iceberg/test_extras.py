@@ -20,7 +20,8 @@ from compaction_pipeline.iceberg.failures import translated
 )
 def test_a_catalog_whose_package_is_missing_names_our_extra(monkeypatch: pytest.MonkeyPatch, kind: str, module: str, extra: str) -> None:
     ours = "compaction_pipeline.iceberg.catalogs"
-    _hide(monkeypatch, module, f"pyiceberg.catalog.{kind}", *(f"{ours}.hive_{name}" for name in ("catalog", "client", "lock", "swap")))
+    hidden = [f"{ours}.hive_{name}" for name in ("catalog", "client", "lock", "swap")]
+    _hide(monkeypatch, module, f"pyiceberg.catalog.{kind}", f"{ours}.glue_catalog", *hidden)
     catalogs = Catalogs(lambda name: CatalogEntry(name, {"type": kind, "uri": "thrift://localhost:9083"}))
     with pytest.raises(ConfigError, match=rf"catalog 'lake' needs a package.*pip install 'compaction-pipeline\[{extra}\]'"):
         catalogs.catalog("lake")

@@ -15,6 +15,7 @@ ROOT = Path(next(iter(compaction_pipeline.__path__)))
 
 USED = {
     "iceberg/rewrite_files.py": ("table/__init__.py", {"_do_commit"}),
+    "iceberg/catalogs/glue_catalog.py": ("catalog/glue.py", {"_register_glue_catalog_id_with_glue_client"}),
     "iceberg/catalogs/rest_catalog.py": ("catalog/rest/__init__.py", {"_session", "_config_headers", "_init_sigv4"}),
     "iceberg/catalogs/sql_catalog.py": ("catalog/sql.py", {"_init_catalog"}),
 }

@@ -6,9 +6,8 @@ Tokens and credentials end in the middle, and no row is lost. `core/tables/proof
 from __future__ import annotations
 
 import base64
-import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import Delay, FaultProxy, Status, fault_proxy
-from compaction_pipeline_tests.real_services.gates import TOKENS, OAuth2Gate, SigV4Gate, VendedKeys, only_with
+from compaction_pipeline_tests.real_services.gates import TOKENS, OAuth2Gate, SigV4Gate, VendedKeys, once, only_with
 from compaction_pipeline_tests.real_services.lake import ServedLake
 from compaction_pipeline_tests.reference_reader import bag_difference
 from compaction_pipeline_tests.scenarios.soundness import faults
@@ -32,6 +31,14 @@ pytestmark = pytest.mark.interop
 SECRET = "s3cr3t+/=%&word"
 COMMIT = "^POST .*/tables/t$"
 OUTPUT = "^PUT .*[.]parquet"
+
+
+def is_output(method: str, path: str, headers: Mapping[str, str], body: bytes) -> bool:
+    return method == "PUT" and ".parquet" in path
+
+
+def is_commit(method: str, path: str, headers: Mapping[str, str], body: bytes) -> bool:
+    return method == "POST" and path.endswith("/tables/t")
 
 
 def written(lake: ServedLake) -> LakeTable:
@@ -59,18 +66,6 @@ def rows_are(table: LakeTable, before: Any) -> None:
     assert bag_difference(table.rows(), before) == ""
     assert faults(table.table) == []
     assert len(table.paths(FileContent.DATA)) == 1
-
-
-def once(pattern: str, act: Callable[[], object]) -> Callable[[str, str, Mapping[str, str], bytes], Status | None]:
-    """A gate that lets everything in, and acts before the first request that matches."""
-    left = [act]
-
-    def gate(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
-        if left and re.search(pattern, f"{method} {path}"):
-            left.pop()()
-        return None
-
-    return gate
 
 
 def test_a_catalog_without_a_login_gets_no_authorization(served_lake: ServedLake) -> None:
@@ -130,7 +125,7 @@ def test_oauth2_renews_its_tokens_before_they_end(nested: bool, served_lake: Ser
 @pytest.mark.parametrize("code", [401, 419])
 def test_oauth2_renews_a_token_that_ends_unannounced_during_a_merge(code: int, served_lake: ServedLake) -> None:
     gate = oauth2(served_lake, True, tells_end=False, code=code)
-    served_lake.s3_proxy.gate = once(OUTPUT, gate.end_tokens)
+    served_lake.s3_proxy.gate = once(is_output, gate.end_tokens)
     compacted(served_lake, written(served_lake), Authentication.OAUTH2)
     assert len(gate.given) == 2
     assert len(gate.refused) == 1
@@ -139,7 +134,7 @@ def test_oauth2_renews_a_token_that_ends_unannounced_during_a_merge(code: int, s
 def test_oauth2_renews_a_token_that_ends_right_before_the_commit(served_lake: ServedLake) -> None:
     gate = oauth2(served_lake, True)
 
-    ends = once(COMMIT, gate.end_tokens)
+    ends = once(is_commit, gate.end_tokens)
 
     def last_moment(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
         return ends(method, path, headers, body) or gate(method, path, headers, body)
@@ -195,7 +190,7 @@ def test_certificates_stand_beside_a_token_that_is_renewed_over_them(tls: FaultP
     gate = oauth2(served_lake, True)
     tls.gate = gate
     served_lake.product_properties["auth.oauth2.token_url"] = f"{tls.url}{TOKENS}"
-    served_lake.s3_proxy.gate = once(OUTPUT, gate.end_tokens)
+    served_lake.s3_proxy.gate = once(is_output, gate.end_tokens)
     compacted(served_lake, written(served_lake), Authentication.OAUTH2)
     assert len(gate.given) == 2
 
@@ -208,7 +203,7 @@ def test_vended_credentials_that_end_during_a_merge_come_anew(tells_end: bool, s
     for key in keys.properties:
         del served_lake.product_properties[key]
     served_lake.catalog_proxy.rewrite = keys.rewrite
-    ends = once(OUTPUT, keys.end)
+    ends = once(is_output, keys.end)
     served_lake.s3_proxy.gate = lambda *request: ends(*request) or keys.gate(*request)
     outcome = served_lake.compact(table, CompactionType.FULL)
     assert keys.refused

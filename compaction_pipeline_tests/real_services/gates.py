@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from urllib.parse import parse_qs
 
-from compaction_pipeline_tests.real_services.fault_proxy import Status
+from compaction_pipeline_tests.real_services.fault_proxy import Gate, Status
 
 TOKENS = "/v1/oauth/tokens"
 
@@ -22,7 +22,22 @@ def _refused(code: int) -> Status:
     return Status(code, json.dumps(error), "application/json")
 
 
-def only_with(authorization: str) -> Callable[[str, str, Mapping[str, str], bytes], Status | None]:
+Asks = Callable[[str, str, Mapping[str, str], bytes], bool]
+
+
+def once(asks: Asks, act: Callable[[], object]) -> Gate:
+    """A gate that lets everything in, and acts before the first request that asks for this."""
+    left = [act]
+
+    def gate(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
+        if left and asks(method, path, headers, body):
+            left.pop()()
+        return None
+
+    return gate
+
+
+def only_with(authorization: str) -> Gate:
     """A gate that demands this header."""
     return lambda method, path, headers, body: None if headers.get("Authorization") == authorization else _refused(401)
 
@@ -136,3 +151,25 @@ class VendedKeys:
     def end(self) -> None:
         """End all credentials that were given so far."""
         self._first_valid = self.given + 1
+
+
+@dataclass
+class GlueVersions:
+    """Lets one update of each version of a table in, as Glue itself does. moto takes every update, whatever version it names."""
+
+    used: set[tuple[str, str, str]] = field(default_factory=set)
+    refused: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
+        if not (headers.get("X-Amz-Target") or "").endswith(".UpdateTable"):
+            return None
+        asked = json.loads(body)
+        version = asked["DatabaseName"], asked["TableInput"]["Name"], asked["VersionId"]
+        with self._lock:
+            if version not in self.used:
+                self.used.add(version)
+                return None
+            self.refused += 1
+        error = {"__type": "ConcurrentModificationException", "Message": "the table has another version by now"}
+        return Status(400, json.dumps(error), "application/x-amz-json-1.1")

@@ -1,4 +1,4 @@
-"""A lake on a real REST catalog and a real S3. The product reaches both through proxies that inject faults.
+"""A lake on a real catalog (REST or Glue) and a real S3. The product reaches both through proxies that inject faults.
 
 Tests write and check tables without the proxies. So the proxies count only the product's requests, and their faults hit nobody else.
 """
@@ -20,7 +20,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.real_services.fault_proxy import fault_proxy
-from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server
+from compaction_pipeline_tests.real_services.servers import GlueServer, RestCatalogServer, S3Server
 
 PATIENT = RequestLimits(connect_seconds=600, read_seconds=600, commit_seconds=600)
 """Generous limits, which only end a hang. On a busy machine a server may take long for its first answers."""
@@ -29,7 +29,7 @@ PATIENT = RequestLimits(connect_seconds=600, read_seconds=600, commit_seconds=60
 class ServedLake(Lake):
     """A lake with its own namespace. The product uses `catalog_proxy` and `s3_proxy`, and its catalog is called `lake`."""
 
-    def __init__(self, folder: Path, s3: S3Server, rest: RestCatalogServer) -> None:
+    def __init__(self, folder: Path, s3: S3Server, rest: RestCatalogServer | GlueServer) -> None:
         super().__init__(folder, properties={**rest.properties(), **s3.properties()}, namespace=f"db{uuid4().hex[:8]}", limits=PATIENT)
         self._open = ExitStack()
         self.s3_proxy = self._open.enter_context(fault_proxy(s3.port))

@@ -1,4 +1,4 @@
-"""S3 (s3proxy over a folder) and Iceberg's own REST catalog, each a Java process on a free loopback port.
+"""S3 (s3proxy over a folder), Iceberg's own REST catalog and the API of Glue (moto), each a process on a free loopback port.
 
 A server ends with its block. Its output goes to a log file in its folder. The error of a failed start repeats that log.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from compaction_pipeline_tests.interop.peers import SPARK_JARS, java, rest_catalog_jars, s3_jars
 from compaction_pipeline_tests.ports import free_port
+from compaction_pipeline_tests.real_services.fault_proxy import fault_proxy
+from compaction_pipeline_tests.real_services.gates import GlueVersions
 from compaction_pipeline_tests.reference_reader import MOUNTS
 
 REGION = "us-east-1"
@@ -56,6 +59,27 @@ class RestCatalogServer:
     def properties(self, port: int | None = None) -> dict[str, str]:
         """Properties that open the catalog. `port` is the port of a proxy in front of it."""
         return {"type": "rest", "uri": f"http://127.0.0.1:{port or self.port}", "warehouse": self.warehouse}
+
+
+@dataclass(frozen=True)
+class GlueServer:
+    """The API of Glue, which refuses an update that names an old version of a table. It has one account, and accepts every key."""
+
+    port: int
+    unchecked_port: int
+    """The same, but updates are never refused. Other services with Glue's API may be so."""
+    warehouse: str
+
+    def properties(self, port: int | None = None) -> dict[str, str]:
+        """Properties that open the catalog. `port` is the port of a proxy in front of it."""
+        return {
+            "type": "glue",
+            "glue.endpoint": f"http://127.0.0.1:{port or self.port}",
+            "glue.region": REGION,
+            "glue.access-key-id": "AKGLUE",
+            "glue.secret-access-key": SECRET_KEY,
+            "warehouse": self.warehouse,
+        }
 
 
 @contextmanager
@@ -114,6 +138,16 @@ def rest_catalog_server(folder: Path, s3: S3Server, s3_port: int | None = None) 
     command = [str(java()), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", classpath, server]
     with _process(command, settings, port, folder / "rest-catalog.log", path="/v1/config"):
         yield RestCatalogServer(port, warehouse)
+
+
+@contextmanager
+def glue_server(folder: Path) -> Iterator[GlueServer]:
+    """The API of Glue with tables below `glue/` of the bucket, until the block ends. It keeps them in memory."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with _process(command, {}, port, folder / "moto.log", path="/moto-api/data.json"), fault_proxy(port) as checked:
+        checked.gate = GlueVersions()
+        yield GlueServer(checked.port, port, f"s3://{BUCKET}/glue")
 
 
 @contextmanager

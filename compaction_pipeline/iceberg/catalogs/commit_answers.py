@@ -11,6 +11,7 @@ from pyiceberg.exceptions import CommitFailedException
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from compaction_pipeline.core.commit.answers import Answer, of_aws, of_http, of_sql
+from compaction_pipeline.iceberg.catalogs.glue_tables import is_glue
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog
 from compaction_pipeline.iceberg.catalogs.swap_errors import SwapNotAsked, SwapRefused
 from compaction_pipeline.iceberg.failures import is_readonly_database
@@ -80,7 +81,7 @@ def is_metadata_not_written(catalog: Catalog, error: Exception) -> bool:
     SQL catalogs and Glue write the file first, and errors of SQL databases are no OSError. Some errors of botocore are, and they may be
     about the question to Glue. While botocore asks, it may also read files for new credentials, and send the question again.
     """
-    writes_first = isinstance(catalog, SqlCatalog) or type(catalog).__name__ == "GlueCatalog"
+    writes_first = isinstance(catalog, SqlCatalog) or is_glue(catalog)
     return (
         writes_first
         and isinstance(error, OSError)

@@ -27,6 +27,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError, StorageU
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs.bounded_hive import use_bounded_hive_catalogs
+from compaction_pipeline.iceberg.catalogs.glue_tables import is_glue, metadata_files, other_formats, use_bounded_glue_catalogs
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
 from compaction_pipeline.iceberg.catalogs.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits, use_bounded_rest_catalogs
@@ -57,6 +58,7 @@ class Catalogs:
         use_bounded_rest_catalogs(limits)
         use_bounded_sql_catalogs(limits)
         use_bounded_hive_catalogs(limits)
+        use_bounded_glue_catalogs(limits)
 
     def trying(self, entry: CatalogEntry) -> Catalogs:
         """The same catalogs, but for one that is as this entry says. It is opened anew."""
@@ -150,9 +152,13 @@ class Catalogs:
             return tuple(levels[-1] for levels in self.catalog(table.catalog).list_tables(table.namespace))
 
     def locations(self, name: str) -> Mapping[TableIdentifier, str]:
-        """The metadata locations of all tables of a SQL or Hive catalog, as it lists them. Empty for other kinds, which answer table by
-        table."""
+        """The metadata locations of all tables of a SQL or Hive catalog, as it lists them, or of Glue, by one request for 100 tables.
+
+        Empty for other kinds, which answer table by table.
+        """
         catalog: Any = self.catalog(name)
+        if is_glue(catalog):
+            return self._locations_in_glue(name, catalog)
         if type(catalog).__name__ == _HIVE:
             with translated(f"catalog {name!r}"):
                 return {TableIdentifier(name, levels[:-1], levels[-1]): location for levels, location in catalog.locations().items()}
@@ -167,21 +173,29 @@ class Catalogs:
             if location
         }
 
+    def _locations_in_glue(self, name: str, catalog: Catalog) -> Mapping[TableIdentifier, str]:
+        with translated(f"catalog {name!r}"):
+            return {
+                TableIdentifier(name, tuple(levels), table): location
+                for levels in _namespaces(name, catalog)
+                for table, location in metadata_files(catalog, levels[0])
+            }
+
     def hidden(self, name: str) -> Sequence[tuple[str, str]]:
         """The tables of other formats in a catalog of Hive or Glue, which it does not list: their names with their locations.
 
         Empty for other kinds of catalogs, which have Iceberg tables alone, or do not tell of others.
         """
         catalog: Any = self.catalog(name)
-        kind = type(catalog).__name__
-        if kind not in (_HIVE, "GlueCatalog"):
+        of_hive = type(catalog).__name__ == _HIVE
+        if not of_hive and not is_glue(catalog):
             return ()
         found: list[tuple[str, str | None]] = []
         with translated(f"catalog {name!r}"):
-            if kind == _HIVE:
+            if of_hive:
                 found += [(table, location) for table, _, location in catalog.others()]
             else:
-                found += [one for levels in _namespaces(name, catalog) for one in _of_glue(catalog, levels[0])]
+                found += [one for levels in _namespaces(name, catalog) for one in other_formats(catalog, levels[0])]
         return [(table, location) for table, location in found if location]
 
     def other_names(self, name: str) -> tuple[str, ...]:
@@ -218,14 +232,6 @@ _ICEBERG = "iceberg"
 
 _HIVE = "BoundedHiveCatalog"
 """The class of our Hive catalog. Its module needs packages that are installed only where Hive is used."""
-
-
-def _of_glue(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
-    """The tables of a database of Glue that PyIceberg does not list. A view has no location."""
-    for page in catalog.glue.get_paginator("get_tables").paginate(DatabaseName=database):
-        for table in page["TableList"]:
-            if table.get("Parameters", {}).get("table_type", "").lower() != _ICEBERG:
-                yield f"{database}.{table['Name']}", table.get("StorageDescriptor", {}).get("Location")
 
 
 def _opened(entry: CatalogEntry) -> Catalog:
