@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -227,8 +227,6 @@ def iceberg_identifier(table: TableIdentifier) -> Identifier:
     """The identifier of a table inside its catalog, which does not hold our name of the catalog."""
     return (*table.namespace, table.name)
 
-
-_ICEBERG = "iceberg"
 
 _HIVE = "BoundedHiveCatalog"
 """The class of our Hive catalog. Its module needs packages that are installed only where Hive is used."""
