@@ -35,7 +35,7 @@ from compaction_pipeline.iceberg.catalogs.hive_lock import HiveLock
 from compaction_pipeline.iceberg.catalogs.hive_tables import METADATA_LOCATION, metadata_location, set_committed
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.catalogs.swap_errors import SwapNotAsked, SwapRefused
-from compaction_pipeline.iceberg.rewrite_files import delete_quietly
+from compaction_pipeline.iceberg.deletions import delete_quietly
 
 if TYPE_CHECKING:
     from compaction_pipeline.iceberg.catalogs.hive_catalog import BoundedHiveCatalog
@@ -95,7 +95,7 @@ class HiveSwap:
             self._write(staged)
             self._swap(self._row_after(row, current, staged), staged)
         except (CommitFailedException, SwapNotAsked, SwapRefused):
-            delete_quietly(staged.io, [staged.metadata_location])
+            delete_quietly(staged, [staged.metadata_location])
             raise
         return CommitTableResponse(metadata=staged.metadata, metadata_location=staged.metadata_location)
 
