@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import FaultProxy, Lost, Status, fault_proxy
-from compaction_pipeline_tests.real_services.gates import SigV4Gate, once
+from compaction_pipeline_tests.real_services.gates import SigV4Gate, keys_of_this_machine, once
 from compaction_pipeline_tests.real_services.lake import PATIENT, ServedLake
 from compaction_pipeline_tests.real_services.servers import SECRET_KEY, GlueServer, S3Server, glue_server
 from compaction_pipeline_tests.reference_reader import bag_difference
@@ -174,25 +173,11 @@ def test_credentials_of_the_machine_are_renewed_during_a_merge(lake: ServedLake,
     """The keys come from where a container gets them, and end: the commit is signed with new ones."""
     table = written(lake)
     before = table.rows()
-    gate = SigV4Gate({}, "glue")
-    given: list[str] = []
-
-    def container(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status:
-        # Only the newest keys are accepted, and they say that they end soon.
-        given.append(f"AK{len(given)}")
-        gate.keys = {given[-1]: SECRET_KEY}
-        ends = datetime.now(timezone.utc) + timedelta(minutes=5)
-        keys = {"AccessKeyId": given[-1], "SecretAccessKey": SECRET_KEY, "Token": "t", "Expiration": ends.isoformat()}
-        return Status(200, json.dumps(keys), "application/json")
-
     for key in ("glue.access-key-id", "glue.secret-access-key"):
         del lake.product_properties[key]
+    gate = SigV4Gate({}, "glue")
     lake.catalog_proxy.gate = gate
-    with fault_proxy(1) as metadata:
-        metadata.gate = container
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{metadata.url}/keys")
+    with keys_of_this_machine(gate, SECRET_KEY, monkeypatch):
         outcome = lake.compact(table, CompactionType.FULL)
     assert outcome.committed, outcome.reason
     assert len(set(gate.let_in)) >= 2

@@ -18,10 +18,12 @@ from typer.testing import CliRunner
 from compaction_pipeline.cli.main import app
 from compaction_pipeline.core.tables.authentication import Authentication, authentication_of, authentication_problems
 from compaction_pipeline.core.tables.data_file import FileContent
+from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import Delay, FaultProxy, Status, fault_proxy
-from compaction_pipeline_tests.real_services.gates import TOKENS, OAuth2Gate, SigV4Gate, VendedKeys, once, only_with
+from compaction_pipeline_tests.real_services.gates import TOKENS, OAuth2Gate, SigV4Gate, VendedKeys, keys_of_this_machine, once, only_with
 from compaction_pipeline_tests.real_services.lake import ServedLake
 from compaction_pipeline_tests.reference_reader import bag_difference
 from compaction_pipeline_tests.scenarios.soundness import faults
@@ -102,6 +104,51 @@ def test_token(served_lake: ServedLake) -> None:
     compacted(served_lake, written(served_lake), Authentication.TOKEN)
 
 
+def test_a_token_that_ends_and_is_not_renewed_loses_nothing(served_lake: ServedLake) -> None:
+    """Nobody here can renew a token. The merge stays prepared, and is committed once somebody registers a new token."""
+    accepted = ["first"]
+
+    def gate(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status | None:
+        return only_with(f"Bearer {accepted[0]}")(method, path, headers, body)
+
+    served_lake.catalog_proxy.gate = gate
+    served_lake.product_properties |= {"token": "first"}
+    served_lake.s3_proxy.gate = once(is_output, lambda: accepted.__setitem__(0, SECRET))
+    table = written(served_lake)
+    before = table.rows()
+    first = served_lake.compact(table, CompactionType.FULL)
+    assert not first.committed
+    assert "no permission: HTTP 401" in first.reason
+    assert SECRET not in first.reason
+    stores = served_lake.services.stores
+    stores.catalogs.replace(CatalogEntry("lake", {**served_lake.product_properties, "token": SECRET}))
+    outputs = len(served_lake.s3_proxy.requests(OUTPUT))
+    outcome = served_lake.compact(table, CompactionType.FULL)
+    assert outcome.committed, outcome.reason
+    assert len(served_lake.s3_proxy.requests(OUTPUT)) == outputs
+    rows_are(table, before)
+
+
+def test_a_sql_catalog_with_keys_of_the_storage(served_lake: ServedLake) -> None:
+    table = written(served_lake)
+    served_lake.product_properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{served_lake.folder}/catalog.db",
+        "warehouse": "s3://lakehouse/sql",
+        "init_catalog_tables": "true",
+        **{key: value for key, value in served_lake.product_properties.items() if key.startswith("s3.")},
+    }
+    catalog = Catalogs(lambda name: CatalogEntry(name, served_lake.product_properties)).catalog("lake")
+    catalog.create_namespace(served_lake.namespace)
+    table.table = catalog.register_table((served_lake.namespace, "t"), table.table.refresh().metadata_location)
+    assert authentication_of(served_lake.product_properties) is Authentication.AKSK
+    before = table.rows()
+    assert served_lake.compact(table, CompactionType.FULL).committed
+    assert bag_difference(table.rows(), before) == ""
+    assert faults(table.table) == []
+    assert len(list(table.table.scan().plan_files())) == 1
+
+
 def oauth2(lake: ServedLake, nested: bool, **gate: Any) -> OAuth2Gate:
     """A gate that demands tokens, and the product's login for it, in one of its two forms."""
     made = OAuth2Gate(SECRET, **gate)
@@ -157,6 +204,16 @@ def test_sigv4(served_lake: ServedLake) -> None:
     }
     compacted(served_lake, written(served_lake), Authentication.SIGV4)
     assert len(gate.let_in) >= 3
+
+
+def test_sigv4_with_credentials_of_the_machine_that_end_during_a_merge(served_lake: ServedLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = SigV4Gate({})
+    served_lake.catalog_proxy.gate = gate
+    served_lake.product_properties |= {"rest.sigv4-enabled": "true", "rest.signing-region": "eu-central-1"}
+    table = written(served_lake)
+    with keys_of_this_machine(gate, SECRET, monkeypatch):
+        compacted(served_lake, table, Authentication.SIGV4)
+    assert len(set(gate.let_in)) >= 2
 
 
 @pytest.fixture

@@ -6,12 +6,15 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from urllib.parse import parse_qs
 
-from compaction_pipeline_tests.real_services.fault_proxy import Gate, Status
+import pytest
+
+from compaction_pipeline_tests.real_services.fault_proxy import Gate, Status, fault_proxy
 
 TOKENS = "/v1/oauth/tokens"
 
@@ -115,6 +118,38 @@ class SigV4Gate:
             return _refused(401)
         self.let_in.append(key)
         return None
+
+
+@dataclass
+class MachineKeys:
+    """The service from which a container gets its keys. It gives new ones at each request, and `gate` lets only the newest in.
+
+    The keys say that they end in five minutes, so a client asks for new ones before each request.
+    """
+
+    gate: SigV4Gate
+    secret: str
+    given: int = 0
+
+    def __call__(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Status:
+        self.given += 1
+        key = f"AK{self.given}"
+        self.gate.keys = {key: self.secret}
+        ends = datetime.now(timezone.utc) + timedelta(minutes=5)
+        answer = {"AccessKeyId": key, "SecretAccessKey": self.secret, "Token": "t", "Expiration": ends.isoformat()}
+        return Status(200, json.dumps(answer), "application/json")
+
+
+@contextmanager
+def keys_of_this_machine(gate: SigV4Gate, secret: str, environment: pytest.MonkeyPatch) -> Iterator[MachineKeys]:
+    """Let AWS's client find such a service in the environment, and no other keys, until the block ends."""
+    # No server is behind this proxy. Its gate answers everything.
+    with fault_proxy(1) as service, environment.context() as changed:
+        service.gate = keys = MachineKeys(gate, secret)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+            changed.delenv(name, raising=False)
+        changed.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{service.url}/keys")
+        yield keys
 
 
 @dataclass
