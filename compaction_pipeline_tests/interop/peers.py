@@ -31,9 +31,12 @@ REST_CATALOG = "1.11.0"
 """The newest iceberg-open-api that contains Iceberg's REST catalog for tests."""
 _JETTY = "12.1.5"
 _SQLITE = "3.46.1.3"
+_JUNIT = "4.13.2"
 
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 _HOME = Path(sys.prefix) / "peers"
+HADOOP = next(SPARK_JARS.glob("hadoop-client-api-*.jar")).stem.rpartition("-")[2]
+"""The version of Hadoop that PySpark contains. HDFS must have the same, because both run on the jars of PySpark."""
 _IVY_CACHE = Path.home() / ".ivy2.5.2" / "cache"
 
 _S3PROXY = f"""
@@ -78,6 +81,16 @@ def s3_jars() -> Path:
 def rest_catalog_jars() -> Path:
     """A folder with Iceberg's own REST catalog for tests and the jars that it needs, except Hadoop's, which PySpark contains."""
     return _made(f"rest-catalog-{REST_CATALOG}", lambda folder: _ivy_all(folder, _REST_CATALOG))
+
+
+def hdfs_jars() -> Path:
+    """A folder with Hadoop's small HDFS for tests. PySpark contains the rest of Hadoop."""
+
+    def fetch(folder: Path) -> None:
+        _ivy(folder, "org.apache.hadoop", "hadoop-client-minicluster", HADOOP)
+        _ivy(folder, "junit", "junit", _JUNIT)
+
+    return _made(f"hdfs-{HADOOP}", fetch)
 
 
 def java() -> Path:

@@ -63,3 +63,7 @@ class ImmutableFiles:
     def _drop(self, key: tuple[object, str]) -> None:
         data = self._held.pop(key, None)
         self._bytes -= len(data) if data is not None else 0
+
+
+immutable_files = ImmutableFiles()
+"""The metadata files that this process keeps. One command loads a table, and makes its FileIO, many times."""

@@ -22,9 +22,11 @@ from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from compaction_pipeline.formats.file_io.immutable import ImmutableFiles, is_unique
+from compaction_pipeline.formats.file_io.hdfs_files import hdfs_file
+from compaction_pipeline.formats.file_io.immutable import immutable_files, is_unique
 from compaction_pipeline.formats.file_io.local_files import Tail
 from compaction_pipeline.formats.file_io.s3_stores import DEFAULT_LIMITS, SCHEMES, S3Bucket, s3_bucket
+from compaction_pipeline.formats.file_io.stored_file import StoredFile
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -36,18 +38,21 @@ _READS_AT_ONCE = 8
 _DELETES_AT_ONCE = 8
 _OBJECTS_AT_ONCE = 1000
 
-immutable_files = ImmutableFiles()
-"""The metadata files that this process keeps. One command loads a table, and makes its FileIO, many times."""
+__all__ = ["PART_BYTES", "ObjectFile", "ObjectFileIO", "ObjectOutput", "immutable_files", "listed_objects"]
 
 
 class ObjectFileIO(PyArrowFileIO):
-    """PyArrow's FileIO with fewer requests on S3, and with time limits where none are set."""
+    """PyArrow's FileIO with fewer requests on S3, with time limits where none are set, and with HDFS without a JVM."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__({**DEFAULT_LIMITS, **properties})
 
-    def object(self, location: str) -> ObjectFile | None:
-        """The file as an object of S3 that we access ourselves. None if PyArrow has to do it."""
+    def object(self, location: str) -> StoredFile | None:
+        """The file of S3 or HDFS that we access ourselves. None if PyArrow has to do it."""
+        on_hdfs = hdfs_file(self.properties, location)
+        return on_hdfs if on_hdfs is not None else self._of_s3(location)
+
+    def _of_s3(self, location: str) -> ObjectFile | None:
         parts = urlsplit(location)
         if parts.scheme not in SCHEMES or "?" in location or "#" in location:
             return None
@@ -83,7 +88,7 @@ class ObjectFileIO(PyArrowFileIO):
         found = {location: self.object(location) for location in locations}
         buckets: dict[S3Bucket, list[ObjectFile]] = {}
         for file in found.values():
-            if file is not None:
+            if isinstance(file, ObjectFile):
                 buckets.setdefault(file.bucket, []).append(file)
         done = {file.location for bucket, files in buckets.items() if _deleted_at_once(bucket, files) for file in files}
         with ThreadPoolExecutor(_DELETES_AT_ONCE, thread_name_prefix="deletes") as pool:
@@ -125,8 +130,8 @@ def listed_objects(bucket: S3Bucket, prefix: str) -> Iterator[ObjectMeta]:
             yield from page
 
 
-class ObjectFile(InputFile, OutputFile):
-    """One object. Errors are FileNotFoundError, PermissionError or OSError. Their text holds the code that the service gave."""
+class ObjectFile(StoredFile):
+    """One object. The text of errors holds the code that the service gave."""
 
     def __init__(self, location: str, bucket: S3Bucket, key: str) -> None:
         super().__init__(location=location)
@@ -134,8 +139,8 @@ class ObjectFile(InputFile, OutputFile):
         self._client = bucket.client
         self.key = key
         self._length: int | None = None
+        # The ETag, once a HEAD request has asked for the size.
         self.version: str | None = None
-        """The ETag, once a HEAD request has asked for the size; None before, and where the service tells none."""
 
     def __len__(self) -> int:
         """The size in bytes. It is known if this object wrote the file; otherwise a HEAD request asks for it."""

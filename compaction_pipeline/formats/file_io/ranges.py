@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from compaction_pipeline.formats.file_io.object_io import ObjectFile
+from compaction_pipeline.formats.file_io.stored_file import StoredFile
 
 _TAIL_BYTES = 64 * 1024
 """The first read of a Parquet reader: the footer, usually all of it."""
@@ -23,7 +23,7 @@ _GAP_BYTES = 128 * 1024
 class RangedFile:
     """Reads an object of `size` bytes. `hold` fetches ranges ahead. Reading anything else is a request of its own."""
 
-    def __init__(self, file: ObjectFile, size: int) -> None:
+    def __init__(self, file: StoredFile, size: int) -> None:
         self.closed = False
         self._file = file
         self._size = size

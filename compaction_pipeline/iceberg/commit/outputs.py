@@ -18,7 +18,7 @@ from compaction_pipeline.core.work.expected import expected_of
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.formats.file_io.local_files import local_path, local_version
-from compaction_pipeline.formats.file_io.object_io import ObjectFile
+from compaction_pipeline.formats.file_io.stored_file import StoredFile
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.manifests.entries import EntryCheck, data_file_of
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
@@ -129,7 +129,7 @@ def _on_storage(loaded: Table, path: str) -> tuple[int, str | None]:
     """The size and the version of a file. The version is None where the storage tells none."""
     found = loaded.io.new_input(path)
     size, local = len(found), local_path(path)
-    if isinstance(found, ObjectFile):
+    if isinstance(found, StoredFile):
         return size, found.version
     return size, local_version(local) if local is not None else None
 

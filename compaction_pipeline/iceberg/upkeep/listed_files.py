@@ -17,6 +17,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
 from compaction_pipeline.core.upkeep.orphan_rules import ListedFile
 from compaction_pipeline.core.upkeep.paths import folder_path
+from compaction_pipeline.formats.file_io import hdfs_files
+from compaction_pipeline.formats.file_io.hdfs_clients import SCHEMES as HDFS
 from compaction_pipeline.formats.file_io.object_io import listed_objects
 from compaction_pipeline.formats.file_io.s3_stores import SCHEMES, S3Bucket, s3_bucket
 from compaction_pipeline.iceberg.failures import translated
@@ -39,6 +41,8 @@ def listed_files(io: FileIO, location: str) -> Iterator[ListedFile]:
             files = _of_bucket(bucket, path.partition("/")[2])
         elif scheme == "file":
             files = _of_host(path)
+        elif scheme in HDFS:
+            files = hdfs_files.listed_files(io.properties, base)
         else:
             # PyArrow opens the same location with the same properties, whichever FileIO the catalog chose.
             files = _of_file_system(PyArrowFileIO(io.properties).fs_by_scheme(scheme, netloc), path)

@@ -1,6 +1,6 @@
 """Opens, creates and deletes the files of a table. Its errors say what is wrong, and with which file.
 
-Files on a local disk are opened by path. All others are opened by PyIceberg's public FileIO; for S3, by one that saves requests.
+Files on a local disk are opened by path. All others are opened by PyIceberg's public FileIO; for S3 and HDFS, by one of ours.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from compaction_pipeline.core.storage_failures import StorageFailure, advice, ne
 from compaction_pipeline.core.tables.deletion_ban import DELETE_ENABLED_KEY, forbids_deletion
 from compaction_pipeline.core.tables.kinds import CHANGE_STORE_IO
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
+from compaction_pipeline.formats.file_io.hdfs_files import HdfsOutput
 from compaction_pipeline.formats.file_io.local_files import Tail, check_regular, local_path, local_tail
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO, ObjectOutput
 from compaction_pipeline.formats.file_io.ranges import RangedFile
@@ -173,7 +174,7 @@ class FileAccess:
             # Write what is still buffered. A full disk may show only here.
             with in_words(f"new file {path}", "cannot be written"):
                 stream.close()
-            content = stream.content if isinstance(stream, ObjectOutput) else None
+            content = stream.content if isinstance(stream, (HdfsOutput, ObjectOutput)) else None
             if content is not None and len(content) <= self._hold_bytes:
                 self._hold_bytes -= len(content)
                 self.held[path] = content

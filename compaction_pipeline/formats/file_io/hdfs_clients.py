@@ -1,0 +1,217 @@
+"""Clients for HDFS, made from the properties of a PyIceberg FileIO: one process for each set of properties.
+
+PyArrow needs a JVM and Hadoop's native library, and where a path names a host it ignores the user and the ticket. The client is
+`hdfs-native`, which takes the user from its process alone. So it has a process of its own (`hdfs_process.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import dataclass
+from importlib.util import find_spec
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+SCHEMES = frozenset({"hdfs", "viewfs"})
+HOST, PORT, USER, TICKET = "hdfs.host", "hdfs.port", "hdfs.user", "hdfs.kerberos_ticket"
+"""PyIceberg's names. The ticket is the path of a file with Kerberos tickets."""
+CONF = "hdfs.conf."
+"""What follows is the name of a setting of Hadoop, as in `core-site.xml` and `hdfs-site.xml`."""
+KRB5_CONF = "hdfs.krb5-conf"
+"""The path of a `krb5.conf`."""
+
+_SILENCE_SECONDS = 300
+"""A request that has no answer after this time has failed."""
+_CLIENTS_AT_ONCE = 16
+_DEFAULT_PORT = "8020"
+_LIMITS: Mapping[str, str] = {
+    # The library's defaults wait for minutes where nobody listens. The task is tried again anyway.
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.base.millis": "200",
+    "dfs.client.failover.sleep.max.millis": "2000",
+    "dfs.client.socket-timeout": "60000",
+}
+_NO_CONF_FOLDER = os.devnull
+"""A folder that has no files. Without one the library would read those of HADOOP_CONF_DIR."""
+
+
+@dataclass(frozen=True)
+class HdfsPlace:
+    """A cluster, and as whom it is opened. Equal ones share a client."""
+
+    url: str
+    conf: tuple[tuple[str, str], ...]
+    """Settings of Hadoop. If there are none of the catalog's own, those of HADOOP_CONF_DIR hold."""
+    own_conf: bool
+    environment: tuple[tuple[str, str], ...]
+
+
+def hdfs_place(properties: Mapping[str, str], scheme: str, authority: str) -> HdfsPlace:
+    """The cluster of `scheme://authority`. Raises ValueError where the properties contradict each other or name no cluster."""
+    own = {key.removeprefix(CONF): str(value) for key, value in properties.items() if key.startswith(CONF)}
+    environment: dict[str, str] = {}
+    secure = own.get("hadoop.security.authentication", "simple").lower() != "simple"
+    user, ticket = properties.get(USER), properties.get(TICKET)
+    if user and (secure or ticket):
+        raise ValueError(f"'{USER}' is {user!r} but Kerberos tells the user; remove it, or remove the ticket and the Kerberos settings")
+    if user:
+        environment["HADOOP_USER_NAME"] = str(user)
+    if ticket:
+        environment["KRB5CCNAME"] = f"FILE:{ticket}"
+        own.setdefault("hadoop.security.authentication", "kerberos")
+    if properties.get(KRB5_CONF):
+        environment["KRB5_CONFIG"] = str(properties[KRB5_CONF])
+    return HdfsPlace(_url(properties, own, scheme, authority), tuple(sorted(own.items())), bool(own), tuple(sorted(environment.items())))
+
+
+def _url(properties: Mapping[str, str], own: Mapping[str, str], scheme: str, authority: str) -> str:
+    if authority:
+        # A name without a port is that of a service with several name nodes, if the settings know it.
+        lone = scheme == "hdfs" and ":" not in authority and own and f"dfs.ha.namenodes.{authority}" not in own
+        return f"{scheme}://{authority}:{_DEFAULT_PORT}" if lone else f"{scheme}://{authority}"
+    host = properties.get(HOST)
+    if host and scheme == "hdfs":
+        return f"hdfs://{host}:{properties.get(PORT) or _DEFAULT_PORT}"
+    return str(own.get("fs.defaultFS", "hdfs:///"))
+
+
+class HdfsClient:
+    """Sends requests to the process of one client. Threads may share it. Errors are those of `StoredFile`."""
+
+    def __init__(self, place: HdfsPlace) -> None:
+        if find_spec("hdfs_native") is None:
+            raise ModuleNotFoundError("No module named 'hdfs_native'", name="hdfs_native")
+        self.place = place
+        self._waiting: dict[int, Future[Any]] = {}
+        self._last = 0
+        self._lock = Lock()
+        self._sending = Lock()
+        self.alive = True
+        ours, theirs = socket.socketpair()
+        with theirs:
+            program = str(Path(__file__).with_name("hdfs_process.py"))
+            self._process = subprocess.Popen(
+                [sys.executable, program, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                # The library writes a trace for each crash. The answer tells of it.
+                stderr=subprocess.DEVNULL,
+                env=_environment(place),
+            )
+        self._connection: Any = Connection(ours.detach())
+        conf = {**_LIMITS, **dict(place.conf)}
+        self._connection.send((place.url, conf, _NO_CONF_FOLDER if place.own_conf else None))
+        Thread(target=self._receive, name="hdfs answers", daemon=True).start()
+
+    def request(self, name: str, *arguments: Any, location: str) -> Any:
+        """The answer to a request of `hdfs_process.Requests` about the file at `location`."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._last += 1
+            number = self._last
+            self._waiting[number] = future
+        try:
+            if not self.alive:
+                raise ConnectionResetError(errno.ECONNRESET, "the client's process has ended", location)
+            with self._sending:
+                self._connection.send((number, name, arguments))
+            good, answer = future.result(_SILENCE_SECONDS)
+        except NoAnswer:
+            raise TimeoutError(errno.ETIMEDOUT, f"HDFS did not answer within {_SILENCE_SECONDS} s ({name})", location) from None
+        except (BrokenPipeError, ConnectionResetError, EOFError) as error:
+            self.alive = False
+            raise ConnectionResetError(errno.ECONNRESET, f"the client's process has ended ({name})", location) from error
+        finally:
+            with self._lock:
+                self._waiting.pop(number, None)
+        if not good:
+            kind, text = answer
+            raise in_our_words(kind, text, name, location)
+        return answer
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                number, good, found = self._connection.recv()
+            except (EOFError, OSError):
+                break
+            with self._lock:
+                future = self._waiting.get(number)
+            if future is not None:
+                future.set_result((good, found))
+        self.alive = False
+        self._process.wait()
+        with self._lock:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(ConnectionResetError())
+
+    def close(self) -> None:
+        """End the process. Files that are being written stay incomplete."""
+        self.alive = False
+        self._process.kill()
+
+
+def _environment(place: HdfsPlace) -> dict[str, str]:
+    """The environment of the client's process. It has no identity but that of the place, when the place has one."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RUST_BACKTRACE": "0"}
+    return {**environment, **dict(place.environment)}
+
+
+_clients: OrderedDict[tuple[int, HdfsPlace], HdfsClient] = OrderedDict()
+_clients_lock = Lock()
+
+
+def hdfs_client(place: HdfsPlace) -> HdfsClient:
+    """The client of this place in this process, made when there is none. Raises ModuleNotFoundError if the extra `hdfs` is missing."""
+    # A process that was forked must not talk to its parent's client.
+    key = (os.getpid(), place)
+    with _clients_lock:
+        client = _clients.pop(key, None)
+        if client is None or not client.alive:
+            client = HdfsClient(place)
+        _clients[key] = client
+        while len(_clients) > _CLIENTS_AT_ONCE:
+            _clients.popitem(last=False)
+        return client
+
+
+_CLASS = re.compile(r'^\w+\("([\w.$]+)", "(.*)"\)$', re.DOTALL)
+_DENIED = ("AccessControlException", "AuthorizationException")
+_FULL = ("QuotaExceededException",)
+_KERBEROS = re.compile(r"GSSAPIError|SASLError|SaslException|NoSASLMechanism|InvalidToken")
+
+
+def in_our_words(kind: str, text: str, verb: str, location: str) -> OSError:
+    """The error for what the library raised: its type's name and its text, which may hold the stack of a Java process."""
+    found = _CLASS.match(text)
+    java, said = (found[1].rpartition(".")[2], found[2]) if found else ("", text)
+    first = re.split(r"\n|\\n", said, maxsplit=1)[0].strip() or kind
+    said = f"HDFS: {java}: {first} ({verb})" if java else f"HDFS: {first} ({verb})"
+    if java.endswith(_DENIED):
+        return PermissionError(errno.EACCES, said, location)
+    if java.endswith(_FULL):
+        return OSError(errno.EDQUOT, said, location)
+    if kind == "FileNotFoundError" and "is not a file" in first:
+        return IsADirectoryError(errno.EISDIR, said, location)
+    if kind == "FileNotFoundError" or java == "FileNotFoundException":
+        return FileNotFoundError(errno.ENOENT, said, location)
+    if kind == "FileExistsError":
+        return FileExistsError(errno.EEXIST, said, location)
+    if kind == "IsADirectoryError":
+        return IsADirectoryError(errno.EISDIR, said, location)
+    if _KERBEROS.search(text):
+        return OSError(f"{said}: Unauthenticated: the Kerberos ticket is missing, has expired or is not accepted ({location})")
+    return OSError(f"{said} ({location})")

@@ -1,0 +1,193 @@
+"""Our FileIO on a real HDFS, and tables there: Java reads what our compaction, expiry and removal of orphans leave."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.formats.file_io.hdfs_clients import USER
+from compaction_pipeline.formats.file_io.hdfs_files import PART_BYTES
+from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
+from compaction_pipeline.iceberg.listing import files_under
+from compaction_pipeline.iceberg.upkeep.listed_files import listed_files
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.iceberg.reached import reached
+from compaction_pipeline_tests.opened import OpenedServices, merge_on_spark
+from compaction_pipeline_tests.real_services.hdfs import HdfsCluster, hdfs_cluster
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
+    with hdfs_cluster(tmp_path_factory.mktemp("hdfs")) as cluster:
+        yield cluster
+
+
+def write(io: ObjectFileIO, path: str, data: bytes) -> None:
+    with io.new_output(path).create() as stream:
+        stream.write(data)
+
+
+def read(io: ObjectFileIO, path: str) -> bytes:
+    with io.new_input(path).open() as stream:
+        return bytes(stream.read())
+
+
+def test_a_file_has_the_bytes_that_were_written(hdfs: HdfsCluster) -> None:
+    io, path = ObjectFileIO(), f"{hdfs.url}/bytes/of"
+    data = os.urandom(PART_BYTES) + b"end"
+    for name, written in (("empty", b""), ("small", b"abc"), ("parts", data)):
+        write(io, f"{path}/{name}", written)
+        assert len(ObjectFileIO().new_input(f"{path}/{name}")) == len(written)
+        assert read(io, f"{path}/{name}") == written
+    file = io.new_input(f"{path}/parts")
+    assert [one.to_pybytes() for one in file.read_spans([(1, 4), (len(data) - 2, 99), (len(data) + 5, 1)])] == [data[1:5], b"nd", b""]
+    tail = file.tail(7, 3)
+    assert (tail.data, tail.size) == (b"end", len(data))
+
+
+def test_a_listing_of_many_answers_tells_every_file_with_size_and_time(hdfs: HdfsCluster) -> None:
+    io, folder = ObjectFileIO(), f"{hdfs.url}/listing/t"
+    names = [f"a{number}" for number in range(7)] + ["b/c/d.parquet", "b/e"]
+    for name in names:
+        write(io, f"{folder}/{name}", name.encode())
+    write(io, f"{folder}2/none of t", b"")
+    found = list(listed_files(io, f"{folder}/"))
+    assert {one.path: one.size_bytes for one in found} == {f"{folder}/{name}": len(name) for name in names}
+    for one in found:
+        known = io.new_input(one.path)
+        assert len(known) == one.size_bytes
+        assert known.version == one.version == known.tail(1, 1).version
+    assert sorted(files_under(io, folder)) == sorted(f"{folder}/{name}" for name in names)
+    assert sorted(files_under(io, folder, recursive=False)) == [f"{folder}/{name}" for name in names[:7]]
+    assert list(listed_files(io, f"{hdfs.url}/no/such/folder")) == []
+
+
+def test_each_failure_is_told_apart(hdfs: HdfsCluster) -> None:
+    io, path = ObjectFileIO(), f"{hdfs.url}/failures/f"
+    write(io, path, b"abc")
+    with pytest.raises(FileExistsError):
+        write(io, path, b"other")
+    assert read(io, path) == b"abc"
+    with pytest.raises(FileNotFoundError):
+        read(io, f"{path}2")
+    with pytest.raises(FileNotFoundError):
+        io.delete(f"{path}2")
+    with pytest.raises(IsADirectoryError):
+        io.delete(f"{hdfs.url}/failures")
+    with pytest.raises(IsADirectoryError):
+        read(io, f"{hdfs.url}/failures")
+    with pytest.raises(ValueError, match="rename it"):
+        io.new_input(f"{hdfs.url}/failures/../failures/f")
+    with pytest.raises(OSError, match="refused") as refused:
+        read(io, "hdfs://127.0.0.1:1/f")
+    assert storage_failure(refused.value) is StorageFailure.PASSING
+    assert io.delete_many([path, f"{path}2"]) == {}
+    assert not io.new_input(path).exists()
+
+
+def test_an_error_while_a_file_is_written_leaves_no_file(hdfs: HdfsCluster) -> None:
+    io, path = ObjectFileIO(), f"{hdfs.url}/broken/f"
+
+    def fail() -> None:
+        with io.new_output(path).create() as stream:
+            stream.write(bytes(2 * PART_BYTES + 1))
+            assert io.new_input(path).exists()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not io.new_input(path).exists()
+
+
+def test_the_user_of_one_catalog_is_not_that_of_another(hdfs: HdfsCluster) -> None:
+    """Also when both are used at once, and although the client library takes the user from its process."""
+    ours, alice, bob = ObjectFileIO(), ObjectFileIO({USER: "alice"}), ObjectFileIO({USER: "bob"})
+    write(ours, f"{hdfs.url}/users/f", b"ours")
+
+    def denied(io: ObjectFileIO, number: int) -> str:
+        try:
+            write(io, f"{hdfs.url}/users/g{number}", b"")
+        except PermissionError as error:
+            return str(error)
+        return "allowed"
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(denied, [ours, alice, bob] * 4, range(12)))
+    assert ["allowed" if one == "allowed" else one.split("user=")[1].split(",")[0] for one in answers] == ["allowed", "alice", "bob"] * 4
+    assert read(alice, f"{hdfs.url}/users/f") == b"ours"
+    assert "HADOOP_USER_NAME" not in os.environ
+
+
+def files_of(table: LakeTable) -> set[str]:
+    table.table.refresh()
+    return {one.path for one in listed_files(table.table.io, table.table.location()) if not one.path.endswith(".metadata.json")}
+
+
+@pytest.mark.parametrize("engine", ["in this process", "on Spark"])
+def test_a_table_is_compacted_expired_and_cleaned_and_java_reads_its_rows(
+    hdfs: HdfsCluster, iceberg_spark: Any, tmp_path: Path, engine: str
+) -> None:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path}/catalog.db",
+        "warehouse": f"{hdfs.url}/{tmp_path.name}",
+        "init_catalog_tables": "true",
+    }
+    table = Lake(tmp_path, properties=properties).table(
+        properties={"history.expire.max-snapshot-age-ms": "0", "compaction.expire.grace": "0s"}
+    )
+    for first in range(0, 24, 3):
+        table.ids(*range(first, first + 3))
+    table.delete_ids(1, 5)
+    rows = [one for one in range(24) if one not in (1, 5)]
+
+    def rows_in_java() -> list[int]:
+        table.table.refresh()
+        found = iceberg_spark.read.format("iceberg").load(table.table.metadata_location).select("id").collect()
+        return sorted(row[0] for row in found)
+
+    assert rows_in_java() == rows
+    now = [datetime.now(timezone.utc)]
+    services = OpenedServices(Settings(home=tmp_path / "state"), clock=lambda: now[0])
+    services.stores.catalogs.add(CatalogEntry("lake", properties))
+    if engine == "on Spark":
+        merge_on_spark(services)
+    request = PlanRequest(types=(CompactionType.FULL,), force=True)
+    assert services.compact_tables.compact(table.identifier, request).committed
+    assert rows_in_java() == rows
+    table.table.refresh()
+    assert len(list(table.table.scan().plan_files())) == 1
+
+    until = time.monotonic() + 60
+    while files_of(table) != reached(table.table):
+        assert time.monotonic() < until, sorted(files_of(table) - reached(table.table))
+        services.expire_snapshots.expire(table.identifier)
+    assert len(table.table.metadata.snapshots) == 1
+    assert rows_in_java() == rows
+
+    orphan = f"{table.table.location()}/data/00000-7-0f8fad5b-d9cb-469f-a165-70867728950e-00001.parquet"
+    write(ObjectFileIO(), orphan, b"12345")
+    now[0] += timedelta(days=30)
+    services.one_table.refresh(table.identifier)
+    assert services.clean_orphans.look(table.identifier).refusals == ()
+    now[0] += timedelta(days=1)
+    cleaned = services.clean_orphans.delete(table.identifier, accept_share=1.0)
+    assert (cleaned.refusals, cleaned.problem) == ((), None)
+    assert {file.path for deletion in cleaned.deletions for file in deletion.deleted} >= {orphan}
+    assert not ObjectFileIO().new_input(orphan).exists()
+    assert rows_in_java() == rows
+    services.close()
