@@ -17,6 +17,7 @@ from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.ports.reports import ReportStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.table_filters import why_left_out
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,9 @@ class TakeReports:
                     f"table {table} is not known, and catalog {table.catalog!r} does not list it; report a commit after it has landed, and "
                     "name the table as the catalog does"
                 ) from None
+            left_out = why_left_out(table, self._catalogs.entry(table.catalog).properties)
+            if left_out is not None:
+                raise NotFoundError(f"table {table} is not looked after: {left_out}") from None
             # When it is a change store, its base store is the one to look at.
             bases = [base for name in base_names(table.name) if (base := replace(table, name=name)) in listed]
             for found in (table, *bases):

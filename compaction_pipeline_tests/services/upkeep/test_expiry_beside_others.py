@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.table import Table
 
+from compaction_pipeline.core.catalogs.change import CatalogChange
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.iceberg.upkeep.managed import why_the_catalog_decides
-from compaction_pipeline_tests.iceberg.lake import LakeTable
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.rest_catalog import RestServer, done_but
 from compaction_pipeline_tests.services.house import House
@@ -236,6 +238,55 @@ def test_a_catalog_that_does_not_answer_keeps_the_files_because_it_may_have_a_se
     record = gone_on(house, table)
     assert record.status is UpkeepStatus.REMOVED
     assert "it is not certain that no other table has them" in (record.reason or "")
+
+
+def left_out(house: House, catalog: str = "lake") -> None:
+    """Let the filter of a catalog leave out the table `clone`."""
+    house.services.manage_catalogs.change(catalog, CatalogChange({"table-filter": "(db|wild)[.][^c].*"}))
+
+
+@pytest.mark.parametrize("when", ["never known", "left out later", "in another catalog"])
+def test_files_that_a_table_names_which_a_filter_leaves_out_stay(house: House, tmp_path: Path, when: str) -> None:
+    table = compacted(house)
+    files = files_of(table, snapshots(table)[0])
+    lake = house.lake
+    if when == "in another catalog":
+        (tmp_path / "second").mkdir()
+        lake = Lake(tmp_path / "second")
+        house.services.stores.catalogs.add(CatalogEntry("second", lake.properties))
+        left_out(house, "second")
+    elif when == "never known":
+        left_out(house)
+    clone = lake.table("clone")
+    clone.table.add_files(files[:2], check_duplicate_files=False)
+    house.services.explore_catalogs.explore()
+    if when == "left out later":
+        house.services.refresh_files.refresh(clone.identifier)
+        left_out(house)
+    assert "clone" not in {state.table.name for state in house.services.stores.tables.states()}
+    house.pass_time(6 * DAY)
+    record = finished(house, table)
+    assert (record.status, record.reason) == (UpkeepStatus.DONE, None)
+    assert record.deleted.kept_elsewhere >= 2
+    assert len(clone.rows()) == 2
+    assert {urlsplit(path).path for path in files[:2]} <= files_on_disk(table.table)
+
+
+def test_a_table_that_a_filter_leaves_out_and_that_cannot_be_read_keeps_all_files(house: House) -> None:
+    table = compacted(house)
+    clone = house.lake.table("clone")
+    clone.table.add_files(files_of(table, snapshots(table)[0])[:2], check_duplicate_files=False)
+    left_out(house)
+    house.pass_time(6 * DAY)
+    expired(house, table)
+    house.pass_time(2 * HOUR)
+    lists = clone.table.refresh().current_snapshot()
+    assert lists is not None
+    before = files_on_disk(table.table)
+    Path(urlsplit(lists.manifest_list).path).unlink()
+    record = gone_on(house, table)
+    assert (record.status, "clone" in (record.reason or "")) == (UpkeepStatus.REMOVED, True)
+    assert files_on_disk(table.table) == before
 
 
 # ---- catalogs that look after tables themselves -----------------------------------------------------------------------

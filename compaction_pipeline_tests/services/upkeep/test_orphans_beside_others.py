@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from compaction_pipeline.core.catalogs.change import CatalogChange
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.orphan_rules import OtherTable, Standing
@@ -69,6 +70,18 @@ def test_a_table_that_imported_files_keeps_them_whichever_came_first(house: Hous
         house.services.explore_catalogs.explore()
         house.services.one_table.refresh(other.identifier)
     assert "importing" in refused(house, table) or "another table has 1 file(s)" in refused(house, table)
+    assert local(path).exists()
+
+
+def test_a_table_that_a_filter_leaves_out_keeps_the_files_that_it_names(house: House, table: LakeTable) -> None:
+    path = copied(table)
+    other = imported(house, table, path)
+    house.services.explore_catalogs.explore()
+    house.services.one_table.refresh(other.identifier)
+    house.services.manage_catalogs.change("lake", CatalogChange({"table-filter": ".*[.]t"}))
+    assert other.identifier not in house.services.stores.tables.seen()
+    looked_at(house, table)
+    assert "importing names files in" in refused(house, table)
     assert local(path).exists()
 
 
