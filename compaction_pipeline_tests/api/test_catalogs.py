@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline_tests.api.served import Served
@@ -26,42 +24,42 @@ def test_all_problems_of_a_catalog_are_in_one_answer_and_nothing_is_stored(serve
     assert served.house.services.explore_catalogs.entries() == before
 
 
-@pytest.mark.parametrize(
-    ("properties", "key"),
-    [
-        ({"py-catalog-impl": "os.path"}, "py-catalog-impl"),
-        ({"py-io-impl": "a.b"}, "py-io-impl"),
-        ({"py-auth-impl": "a.b"}, "py-auth-impl"),
-        ({"auth.manager": "a.b"}, "auth.manager"),
-        ({"token": "file:/etc/passwd"}, "token"),
-        ({"token": "env:COMPACTION_SECRET_KEY"}, "token"),
-        ({"uri": "sqlite:////data/catalog.db"}, "uri"),
-        ({"uri": "SQLite:////data/catalog.db", "type": "sql"}, "uri"),
-        ({"uri": "duckdb:////data/catalog.db", "type": "sql"}, "uri"),
-        ({"uri": "postgresql:///catalog", "type": "sql"}, "uri"),
-        ({"uri": "postgresql://%2Fvar%2Frun/catalog", "type": "sql"}, "uri"),
-        ({"uri": "postgresql://db/catalog?passfile=/root/.pgpass", "type": "sql"}, "uri"),
-        ({"uri": "postgresql+pg8000://db/catalog", "type": "sql"}, "uri"),
-        ({"warehouse": "/data/lake"}, "warehouse"),
-        ({"warehouse": "file:///data/lake"}, "warehouse"),
-        ({"ssl.client.cert": "/etc/server.pem"}, "ssl.client.cert"),
-        ({"s3.retry-strategy-impl": "a.b"}, "s3.retry-strategy-impl"),
-        ({"s3.profile-name": "root"}, "s3.profile-name"),
-        ({"hdfs.kerberos_ticket": "/tmp/krb5cc"}, "hdfs.kerberos_ticket"),
-        ({"kerberos.keytab": "/etc/krb5.keytab"}, "kerberos.keytab"),
-        ({"gcp.bigquery.credential-file": "/etc/key.json"}, "gcp.bigquery.credential-file"),
-        ({"auth.google.credentials_path": "/etc/key.json"}, "auth.google.credentials_path"),
-        ({"nobody-knows-this": "x"}, "nobody-knows-this"),
-    ],
-)
-def test_what_loads_code_or_reads_files_of_the_server_is_refused(served: Served, properties: dict[str, str], key: str) -> None:
-    body = {**REST, "properties": {"uri": "https://c.example.com", **properties}}
-    if "type" in properties:
-        del body["type"]
-    answer = served.ask("POST", "/api/v1/catalogs", served.token(Role.ADMIN), json=body)
-    assert answer.status_code == 400, answer.text
-    assert key in keys_of(answer)
-    assert "server" in next(one["sentence"] for one in answer.json()["problems"] if one["key"] == key)
+CODE_AND_FILES: list[tuple[dict[str, str], str]] = [
+    ({"py-catalog-impl": "os.path"}, "py-catalog-impl"),
+    ({"py-io-impl": "a.b"}, "py-io-impl"),
+    ({"py-auth-impl": "a.b"}, "py-auth-impl"),
+    ({"auth.manager": "a.b"}, "auth.manager"),
+    ({"token": "file:/etc/passwd"}, "token"),
+    ({"token": "env:COMPACTION_SECRET_KEY"}, "token"),
+    ({"uri": "sqlite:////data/catalog.db"}, "uri"),
+    ({"uri": "SQLite:////data/catalog.db", "type": "sql"}, "uri"),
+    ({"uri": "duckdb:////data/catalog.db", "type": "sql"}, "uri"),
+    ({"uri": "postgresql:///catalog", "type": "sql"}, "uri"),
+    ({"uri": "postgresql://%2Fvar%2Frun/catalog", "type": "sql"}, "uri"),
+    ({"uri": "postgresql://db/catalog?passfile=/root/.pgpass", "type": "sql"}, "uri"),
+    ({"uri": "postgresql+pg8000://db/catalog", "type": "sql"}, "uri"),
+    ({"warehouse": "/data/lake"}, "warehouse"),
+    ({"warehouse": "file:///data/lake"}, "warehouse"),
+    ({"ssl.client.cert": "/etc/server.pem"}, "ssl.client.cert"),
+    ({"s3.retry-strategy-impl": "a.b"}, "s3.retry-strategy-impl"),
+    ({"s3.profile-name": "root"}, "s3.profile-name"),
+    ({"hdfs.kerberos_ticket": "/tmp/krb5cc"}, "hdfs.kerberos_ticket"),
+    ({"kerberos.keytab": "/etc/krb5.keytab"}, "kerberos.keytab"),
+    ({"gcp.bigquery.credential-file": "/etc/key.json"}, "gcp.bigquery.credential-file"),
+    ({"auth.google.credentials_path": "/etc/key.json"}, "auth.google.credentials_path"),
+    ({"nobody-knows-this": "x"}, "nobody-knows-this"),
+]
+
+
+def test_what_loads_code_or_reads_files_of_the_server_is_refused(served: Served) -> None:
+    admin = served.token(Role.ADMIN)
+    for properties, key in CODE_AND_FILES:
+        body = {**REST, "properties": {"uri": "https://c.example.com", **properties}}
+        if "type" in properties:
+            del body["type"]
+        answer = served.ask("POST", "/api/v1/catalogs", admin, json=body)
+        assert answer.status_code == 400, (properties, answer.text)
+        assert "server" in next(one["sentence"] for one in answer.json()["problems"] if one["key"] == key), properties
     assert [entry.name for entry in served.house.services.explore_catalogs.entries()] == ["lake"]
 
 
@@ -84,23 +82,23 @@ def test_a_change_over_http_keeps_tables_and_masks_secrets(served: Served) -> No
     assert [state.table for state in house.services.stores.tables.states("lake")] == [table]
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ({"properties": {"warehouse": "s3://b"}, "unset": ["warehouse"]}, "set and unset at once"),
-        ({"unset": ["warehosue"]}, "do you mean 'warehouse'"),
-        ({"unset": "warehouse"}, "must be a list of texts"),
-        ({"name": "pond"}, "cannot be changed"),
-        ({}, "nothing is to be changed"),
-        ([], "must be a mapping"),
-        ({"properties": {"uri": "sqlite:////etc/other.db"}}, "database file of the server"),
-        ({"unset": ["uri"]}, "'uri' is missing"),
-    ],
-)
-def test_a_change_with_a_mistake_changes_nothing(served: Served, body: object, said: str) -> None:
-    before = served.house.services.manage_catalogs.entry("lake")
-    answer = served.ask("PATCH", "/api/v1/catalogs/lake", served.token(Role.ADMIN), json=body)
-    assert (answer.status_code, said in answer.text) == (400, True), answer.text
+MISTAKES: list[tuple[object, str]] = [
+    ({"properties": {"warehouse": "s3://b"}, "unset": ["warehouse"]}, "set and unset at once"),
+    ({"unset": ["warehosue"]}, "do you mean 'warehouse'"),
+    ({"unset": "warehouse"}, "must be a list of texts"),
+    ({"name": "pond"}, "cannot be changed"),
+    ({}, "nothing is to be changed"),
+    ([], "must be a mapping"),
+    ({"properties": {"uri": "sqlite:////etc/other.db"}}, "database file of the server"),
+    ({"unset": ["uri"]}, "'uri' is missing"),
+]
+
+
+def test_a_change_with_a_mistake_changes_nothing(served: Served) -> None:
+    before, admin = served.house.services.manage_catalogs.entry("lake"), served.token(Role.ADMIN)
+    for body, said in MISTAKES:
+        answer = served.ask("PATCH", "/api/v1/catalogs/lake", admin, json=body)
+        assert (answer.status_code, said in answer.text) == (400, True), answer.text
     assert served.house.services.manage_catalogs.entry("lake") == before
 
 
