@@ -62,10 +62,14 @@ class CatalogAnswer(BaseModel):
 
 
 class TriedAnswer(CatalogAnswer):
-    """A catalog that was stored after one listing. `tables` are those that its filters leave in, and `left_out` counts the others."""
+    """A catalog that was stored after one listing. `tables` are those that its filters leave in, and `left_out` counts the others.
+
+    `warnings` are sentences about properties without an effect, and about what no commit has shown to work.
+    """
 
     tables: list[str]
     left_out: int
+    warnings: list[str]
 
 
 class ExploredAnswer(BaseModel):
@@ -142,4 +146,9 @@ def catalog_routes(manage: ManageCatalogs, explore: ExploreCatalogs, guard: Guar
 
 
 def _tried(tried: Tried) -> dict[str, object]:
-    return {**catalog_value(tried.entry), "tables": [str(table) for table in tried.tables], "left_out": len(tried.left_out)}
+    return {
+        **catalog_value(tried.entry),
+        "tables": [str(table) for table in tried.tables],
+        "left_out": len(tried.left_out),
+        "warnings": tried.warnings,
+    }

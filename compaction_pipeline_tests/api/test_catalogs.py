@@ -72,6 +72,7 @@ def test_a_change_over_http_keeps_tables_and_masks_secrets(served: Served) -> No
     assert changed.status_code == 200, changed.text
     answer = changed.json()
     assert (answer["observe"], answer["tables"], answer["properties"]["s3.secret-access-key"]) == (True, [str(table)], "***")
+    assert answer["warnings"] == []
     shown = served.ask("GET", "/api/v1/catalogs/lake", served.token(Role.READER))
     assert "hunter2" not in shown.text
     assert shown.json()["sources"]["observe"] == "person"

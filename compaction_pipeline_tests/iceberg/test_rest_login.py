@@ -12,6 +12,7 @@ from pyiceberg.exceptions import OAuthError
 from requests import ConnectionError, HTTPError, Request, Response
 from requests.auth import AuthBase
 
+from compaction_pipeline.core.secrets.known import without_known_secrets
 from compaction_pipeline.iceberg.catalogs.rest_login import OAuth2Login, TokenQuestion, login_of
 
 SECRET = "s3cr3t+/=%&word"
@@ -111,6 +112,18 @@ def test_a_failing_login_tells_the_service_and_no_secret(answer: tuple[int, str]
         service.login().auth_header()
     shown = f"{told.value} {told.value!r} {told.value.__cause__!r} {QUESTION}"
     assert not any(part in shown for part in (SECRET, "s3cr3t", "pw@", "key=1"))
+
+
+def test_tokens_that_were_got_are_hidden_in_every_text() -> None:
+    service = TokenService()
+    service.answers = [(200, json.dumps({"access_token": f"eyJhbGciOi{number}.Sflkxwrj", "token_type": "bearer"})) for number in (1, 2, 3)]
+    login = service.login()
+    for number in (1, 2, 3):
+        assert login.auth_header() == f"Bearer eyJhbGciOi{number}.Sflkxwrj"
+        login.forget()
+    # An error about a request with the token before may come late.
+    for number in (2, 3):
+        assert "Sflkx" not in without_known_secrets(f"Invalid header value b'Bearer eyJhbGciOi{number}.Sflkxwrj'")
 
 
 def asked(properties: Mapping[str, str]) -> tuple[Mapping[str, str], str | None]:

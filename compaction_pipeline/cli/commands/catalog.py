@@ -15,7 +15,6 @@ from compaction_pipeline.core.catalogs.value import catalog_value
 from compaction_pipeline.core.errors import AccessDenied, ConfigError
 from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.insight.overview import NO_CATALOG
-from compaction_pipeline.core.tables.catalog_properties import without_effect
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.tables.manage_catalogs import Tried
 
@@ -202,7 +201,7 @@ def _mode(tried: Tried, dry_run: bool) -> str:
 
 
 def _answer(session: Session, tried: Tried, done: str, dry_run: bool) -> None:
-    for sentence in without_effect(tried.entry.properties):
+    for sentence in tried.warnings:
         session.output.say(f"warning: {sentence}")
     namespaces = {table.namespace for table in tried.tables}
     counts = f"{count_text(len(tried.tables), 'table')} in {count_text(len(namespaces), 'namespace')}"

@@ -42,6 +42,7 @@ def _tested(*tests: str) -> Shown:
 
 _LOGINS = "interop/test_logins.py::"
 _GLUE = "interop/test_glue.py::"
+_HIVE = "interop/test_hive_commits.py::"
 
 PROOFS: Mapping[tuple[str, Authentication], Shown] = {
     ("sql", Authentication.SIMPLE): _tested(
@@ -74,6 +75,11 @@ PROOFS: Mapping[tuple[str, Authentication], Shown] = {
         f"{_GLUE}test_a_lost_race_that_glue_notices_is_tried_again",
         f"{_GLUE}test_a_commit_whose_answer_is_lost_is_found_and_not_sent_again",
         f"{_GLUE}test_a_refusal_is_certain_and_the_next_attempt_commits",
+    ),
+    ("hive", Authentication.SIMPLE): _tested(
+        f"{_HIVE}test_rows_stay_exact_while_spark_writes_through_the_same_metastore",
+        f"{_HIVE}test_a_compaction_whose_answer_is_late_is_found_by_the_next_one",
+        f"{_HIVE}test_the_metastore_refuses_a_swap_that_others_overtook",
     ),
 }
 """What was shown, by type of catalog and authentication. Everything else is untried."""

@@ -20,6 +20,7 @@ from pyiceberg.catalog.rest.response import TokenResponse
 from pyiceberg.exceptions import OAuthError
 from requests.auth import AuthBase, HTTPBasicAuth
 
+from compaction_pipeline.core.secrets.known import KnownSecrets
 from compaction_pipeline.core.tables.authentication import Authentication, authentication_of
 from compaction_pipeline.iceberg.catalogs.http_answers import shown_url
 
@@ -70,6 +71,8 @@ class OAuth2Login(AuthManager):
         self._post = post
         self._clock = clock
         self._lock = threading.Lock()
+        self._secrets = KnownSecrets()
+        self._given: tuple[str, ...] = ()
         self._token: str | None = None
         self._renewed_at = self._ends_at = float("inf")
 
@@ -101,6 +104,9 @@ class OAuth2Login(AuthManager):
             # The error of pydantic repeats the answer, and that may hold a token.
             raise OAuthError(f"{shown_url(asked.url)} answered something that is no token: check the URL of the token service") from None
         life = asked.expires_in if given.expires_in is None else given.expires_in
+        # An error about a request with the last one may come late.
+        self._secrets.know("token", (*self._given[-1:], given.access_token))
+        self._given = (*self._given[-1:], given.access_token)
         self._token = given.access_token
         self._ends_at = float("inf") if life is None else asked_at + life
         self._renewed_at = float("inf") if life is None else asked_at + life - min(asked.margin_seconds, life / 2)

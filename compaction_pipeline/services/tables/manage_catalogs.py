@@ -21,7 +21,9 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
+from compaction_pipeline.core.tables.catalog_properties import without_effect
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.proofs import untried
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.table_filters import passing, why_no_pattern
@@ -41,6 +43,11 @@ class Tried:
     entry: CatalogEntry
     tables: tuple[TableIdentifier, ...]
     left_out: tuple[TableIdentifier, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about properties without an effect, and about what no commit has shown to work."""
+        return (*without_effect(self.entry.properties), *untried(self.entry.properties))
 
 
 @dataclass(frozen=True, slots=True)
