@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from compaction_pipeline_tests.interop.peers import SPARK_JARS, java
 from compaction_pipeline_tests.ports import free_port
 
-LOCK_TIMEOUT_SECONDS = 4
+LOCK_TIMEOUT_SECONDS = 6
 """The metastore takes a lock away when no heartbeat has come for this long."""
 
 _PART = 1 << 20
@@ -57,7 +57,9 @@ def hive_metastore(folder: Path) -> Iterator[HiveMetastore]:
         "hive.metastore.schema.verification": "false",
         "hive.metastore.warehouse.dir": str(folder / "warehouse"),
         "derby.stream.error.file": str(folder / "derby.log"),
-        # The thread that takes locks away runs only where compactions are started.
+        # The thread that takes locks away runs only with these three.
+        "hive.txn.manager": "org.apache.hadoop.hive.ql.lockmgr.DbTxnManager",
+        "hive.support.concurrency": "true",
         "hive.compactor.initiator.on": "true",
         "hive.txn.timeout": f"{LOCK_TIMEOUT_SECONDS}s",
         "hive.timedout.txn.reaper.start": "1s",

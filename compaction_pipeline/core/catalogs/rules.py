@@ -14,6 +14,7 @@ from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.catalogs.keys import AUTHENTICATION, DATABASE_FILTER, GROUP, OBSERVE, OWN_KEYS, TABLE_FILTER, TABLE_FORMATS
 from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
+from compaction_pipeline.core.commit.hive import problems_of_hive, why_observe_only
 from compaction_pipeline.core.tables.authentication import authentication_problems
 from compaction_pipeline.core.tables.catalog_properties import property_problem
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
@@ -97,11 +98,21 @@ def _problems_of_type(given: str, kind: str, definition: CatalogDefinition) -> I
         )
     if kind == "hive" and uri and not all(one.strip().startswith("thrift://") for one in uri.split(",")):
         yield Problem("uri", "the 'uri' of a Hive metastore must begin with thrift:// and name a host, e.g. -p uri=thrift://host:9083")
+    if kind == "hive":
+        yield from _hive_problems(definition)
     if kind in CANNOT_COMMIT and not definition.observe:
         yield Problem(
             OBSERVE,
             f"'{OBSERVE}' must be true for type {kind}: PyIceberg reads such a catalog and cannot commit to it; set it with --observe",
         )
+
+
+def _hive_problems(definition: CatalogDefinition) -> Iterator[Problem]:
+    wrong = problems_of_hive(definition.properties)
+    yield from (Problem(key, sentence) for key, sentence in wrong.items())
+    why = None if wrong or definition.observe else why_observe_only(definition.properties)
+    if why is not None:
+        yield Problem(OBSERVE, f"{why}; or set '{OBSERVE}' to true, with --observe")
 
 
 def _why_no_filter(text: str, facts: Facts) -> str | None:

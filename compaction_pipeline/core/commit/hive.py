@@ -34,20 +34,20 @@ class Guard:
     checked: bool
 
 
-def problem_of_hive(properties: Mapping[str, str]) -> str | None:
-    """What is wrong with the properties of a Hive catalog that its commits depend on; None when nothing is."""
+def problems_of_hive(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """What is wrong with the properties of a Hive catalog that its commits depend on, by key."""
     locks, checks = properties.get(LOCKS, METASTORE_LOCKS), properties.get(CHECKS_EXPECTED_PARAMETER, "false")
+    wrong: dict[str, str] = {}
     if locks not in (METASTORE_LOCKS, OTHER_LOCKS):
-        return f"'{LOCKS}' is {locks!r} but must be {METASTORE_LOCKS} or {OTHER_LOCKS}"
+        wrong[LOCKS] = f"'{LOCKS}' is {locks!r} but must be {METASTORE_LOCKS} or {OTHER_LOCKS}"
     if checks.lower() not in ("true", "false"):
-        return f"'{CHECKS_EXPECTED_PARAMETER}' is {checks!r} but must be true or false"
-    return None
+        wrong[CHECKS_EXPECTED_PARAMETER] = f"'{CHECKS_EXPECTED_PARAMETER}' is {checks!r} but must be true or false"
+    return wrong
 
 
 def why_observe_only(properties: Mapping[str, str]) -> str | None:
     """Why nothing may be committed to any table of a Hive catalog with these properties; None when something may."""
-    problem = problem_of_hive(properties)
-    if problem is not None:
+    for problem in problems_of_hive(properties).values():
         return problem
     if properties.get(LOCKS, METASTORE_LOCKS) == OTHER_LOCKS and not _is_checked(properties):
         return (

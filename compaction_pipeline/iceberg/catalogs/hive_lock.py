@@ -208,13 +208,19 @@ class HiveLock:
         return _HEARTBEAT_SECONDS if timeout is None else min(_HEARTBEAT_SECONDS, timeout / _BEATS_IN_TIMEOUT)
 
 
-_SECONDS_OF = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 0.001, "msec": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0}
+_UNITS = {
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("ms", "msec", "millis"), 0.001),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
+}
 
 
 def seconds_of(text: str) -> float | None:
     """A time of Hive's configuration, such as `300s`, in seconds. None when it has no form that is known here."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
-    unit = _SECONDS_OF.get(match[2].removesuffix("s") or match[2]) if match else None
+    unit = _UNITS.get(match[2]) if match else None
     return float(match[1]) * unit if match and unit and int(match[1]) else None
 
 
