@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -134,7 +135,8 @@ def test_the_user_of_one_catalog_is_not_that_of_another(hdfs: HdfsCluster) -> No
 
 def files_of(table: LakeTable) -> set[str]:
     table.table.refresh()
-    return {one.path for one in listed_files(table.table.io, table.table.location()) if not one.path.endswith(".metadata.json")}
+    found = (urlsplit(one.path).path for one in listed_files(table.table.io, table.table.location()))
+    return {path for path in found if not path.endswith(".metadata.json")}
 
 
 @pytest.mark.parametrize("engine", ["in this process", "on Spark"])
