@@ -22,6 +22,7 @@ from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.containers import Containers
+from compaction_pipeline.core.tables.ports.policies import PolicyReader
 from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
 from compaction_pipeline.core.upkeep.ports.commits import UpkeepCommitter
 from compaction_pipeline.core.upkeep.ports.files import FilesLooker
@@ -137,6 +138,12 @@ class Foundations:
         from compaction_pipeline.iceberg.table_scan import IcebergScan
 
         return IcebergScan(self._catalogs)
+
+    @cached_property
+    def _policy_reader(self) -> PolicyReader:
+        from compaction_pipeline.iceberg.catalogs.policies import CatalogPolicies
+
+        return CatalogPolicies(self._catalogs)
 
     @cached_property
     def _key_reader(self) -> KeyReader:

@@ -18,6 +18,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import CommitTableRequest
 
 from compaction_pipeline.iceberg.catalogs import Catalog
+from compaction_pipeline.iceberg.catalogs.policies import ENDPOINT as POLICIES
 from compaction_pipeline.iceberg.catalogs.rest_catalog import _silent_until
 
 Fault = Callable[["Call"], None]
@@ -46,6 +47,8 @@ class RestServer:
         """The `config` in the answer to a request that loads a table."""
         self.config_of: dict[str, dict[str, str]] = {}
         """What is added to it for some tables, by name."""
+        self.policies: Fault | None = None
+        """Answers requests for the policies of a table. With it, the answer to `GET /v1/config` names the endpoint of Polaris."""
         self.ended = threading.Event()
         server = self
 
@@ -84,6 +87,7 @@ class Call:
     def __init__(self, handler: _Handler, body: bytes) -> None:
         self._handler = handler
         self.body = body
+        self.path = handler.path
 
     def carry_out(self) -> dict[str, Any]:
         request = CommitTableRequest.model_validate_json(self.body)
@@ -143,6 +147,15 @@ def done_but(code: int) -> Fault:
     return fault
 
 
+_ENDPOINTS = [
+    "GET /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables",
+    "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "POST /v1/{prefix}/namespaces/{namespace}/register",
+]
+
+
 class _Handler(BaseHTTPRequestHandler):
     rest: RestServer
     protocol_version = "HTTP/1.1"
@@ -168,9 +181,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.rest.everything is not None:
             self.rest.everything(call)
             return
+        prefix = self.rest.overrides.get("prefix")
+        if prefix and path.startswith(f"/v1/{prefix}/"):
+            path = path.replace(f"/{prefix}", "", 1)
         parts = path.strip("/").split("/")
         if path == "/v1/config":
-            call.answer(200, {"defaults": {}, "overrides": self.rest.overrides})
+            endpoints = {"endpoints": [*_ENDPOINTS, str(POLICIES)]} if self.rest.policies is not None else {}
+            call.answer(200, {"defaults": {}, "overrides": self.rest.overrides, **endpoints})
+        elif parts[-1] == "applicable-policies" and self.rest.policies is not None:
+            self.rest.policies(call)
         elif path == "/v1/oauth/tokens":
             call.answer(200, {"access_token": "token", "token_type": "bearer"})
         elif parts[:2] == ["v1", "namespaces"] and len(parts) == 2:

@@ -17,6 +17,7 @@ from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.index import IndexStore, NodeKeyStore, SwitchStore
+from compaction_pipeline.core.tables.ports.policies import PolicyStore
 from compaction_pipeline.core.tables.ports.reports import ReportStore
 from compaction_pipeline.core.upkeep.ports.orphans import OrphanStore
 from compaction_pipeline.core.upkeep.ports.snapshots import UpkeepStore
@@ -52,6 +53,7 @@ class Stores:
     watchers: WatcherStore
     upkeep: UpkeepStore
     orphans: OrphanStore
+    policies: PolicyStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -15,6 +15,7 @@ from compaction_pipeline.services.tables.wire import TableServices
 from compaction_pipeline.services.upkeep.wire import UpkeepServices
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.tables.policies import TablePolicies
     from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
     from compaction_pipeline.services.check_tables import CheckTables
     from compaction_pipeline.services.compact import CompactTables
@@ -33,6 +34,9 @@ class EveryService(TableServices, PlanningServices, QueueServices, CommitService
 
     def _note_rollbacks(self, head: TableHead) -> None:
         self.note_rollbacks.note(head)
+
+    def _ask_policies(self, table: TableIdentifier, table_uuid: str) -> TablePolicies | None:
+        return self.ask_policies.ask(table, table_uuid)
 
     @cached_property
     def one_table(self) -> OneTable:

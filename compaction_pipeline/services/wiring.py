@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.leases.ports import Clock, Heartbeat
     from compaction_pipeline.core.queue.ports.containers import Containers
     from compaction_pipeline.core.stores import Stores
+    from compaction_pipeline.core.tables.ports.policies import PolicyReader
     from compaction_pipeline.core.tables.ports.scan import ChangeRates, KeyReader, TableScan
     from compaction_pipeline.core.upkeep.ports.commits import UpkeepCommitter
     from compaction_pipeline.core.upkeep.ports.files import FilesLooker
@@ -81,6 +82,8 @@ class Wiring(Protocol):
     def _containers(self) -> Containers: ...
     @property
     def _key_reader(self) -> KeyReader: ...
+    @property
+    def _policy_reader(self) -> PolicyReader: ...
     @property
     def _change_rates(self) -> ChangeRates: ...
     @property

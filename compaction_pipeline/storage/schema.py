@@ -22,6 +22,7 @@ from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.figures import MetadataFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
+from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.table import TableLayout
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
 from compaction_pipeline.core.upkeep.consumers import Consumer
@@ -96,6 +97,8 @@ table_state = _table(
     Column("commit_retry_at", Moment),
     # TableSwitch.
     Column("paused", Boolean, nullable=False, server_default=false()),
+    # TablePolicies.
+    Column("policies", Json(TablePolicies, remembered=_TABLES)),
     # It changes with every change of the table's nodes, whoever makes it: by it, readers notice that they must read the nodes again.
     Column("nodes_version", String, nullable=False, server_default=""),
     # A first look at a table asks whether it is known under another name.

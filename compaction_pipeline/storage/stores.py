@@ -19,6 +19,7 @@ from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
 from compaction_pipeline.storage.optimizers import SqlOptimizerStore
 from compaction_pipeline.storage.orphans import SqlOrphanStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
+from compaction_pipeline.storage.policies import SqlPolicyStore
 from compaction_pipeline.storage.queues import SqlQueueReader
 from compaction_pipeline.storage.readiness import begin_write
 from compaction_pipeline.storage.records import SqlRecordStore
@@ -63,6 +64,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlWatcherStore(engine),
         SqlUpkeepStore(engine),
         SqlOrphanStore(engine),
+        SqlPolicyStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -1,4 +1,4 @@
-"""Rows of tables. A row holds four values of a table; this module turns each value into columns, and a row into the values."""
+"""Rows of tables. A row holds five values of a table; this module turns each value into columns, and a row into the values."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def planning_columns(planning: TablePlanning) -> dict[str, object]:
 
 
 def known_table(row: StoredRow) -> KnownTable:
-    """The four values that a row holds."""
+    """The five values that a row holds."""
     state = _state(row)
     whole = isinstance(state, (Complete, Empty))
     earlier = None if whole or row.read_at is None else WholeRead(row.snapshot_id, row.read_at)
@@ -100,6 +100,7 @@ def known_table(row: StoredRow) -> KnownTable:
         TableCommits(row.landed, row.last_committed_at, row.commit_problem, row.commit_failures, row.commit_retry_at),
         TableSwitch(row.paused),
         row.index_version,
+        row.policies,
     )
 
 

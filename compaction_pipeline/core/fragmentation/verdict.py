@@ -53,7 +53,8 @@ class PlanReasonCode(str, Enum):
     EMPTY_TABLE = "EMPTY_TABLE"
     """The table has no files."""
     DISABLED = "DISABLED"
-    """A switch of the table is off: `self-optimizing.enabled`, or `compaction.enabled`. Or `self-optimizing.filter` leaves the node out."""
+    """A switch of the table is off: `self-optimizing.enabled`, or `compaction.enabled`. Or `self-optimizing.filter` leaves the node out, or
+    a policy of the catalog forbids to compact."""
     PAUSED = "PAUSED"
     """A person paused the table, or all tables."""
     OBSERVED = "OBSERVED"

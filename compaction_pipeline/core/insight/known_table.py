@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.tables.index import Complete, Empty, Refused, TableIndex
+from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.switch import TableSwitch
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """The four values of a table, each written by one service, as one read found them.
+    """The five values of a table, each written by one service, as one read found them.
 
     `index_version` changes with every change of the index. A writer passes the version that it has read. The store refuses the change when
-    the index has another version by now.
+    the index has another version by now. `policies` are those of the catalog; None when it has none.
     """
 
     index: TableIndex
@@ -24,6 +25,7 @@ class KnownTable:
     commits: TableCommits = TableCommits()
     switch: TableSwitch = TableSwitch()
     index_version: str = field(default="", compare=False)
+    policies: TablePolicies | None = None
 
     @property
     def table(self) -> TableIdentifier:

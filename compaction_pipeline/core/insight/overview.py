@@ -21,6 +21,7 @@ from compaction_pipeline.core.tables.figures import MetadataFigures, NodeMetrics
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.policies import PolicyType, inherited
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, properties_or_defaults
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.words import count_text
@@ -182,7 +183,9 @@ def _is_due(node: NodeOverview) -> bool:
 
 def _properties(state: KnownTable, catalog: CatalogEntry) -> TableProperties:
     """The properties in force, or all defaults when one of them breaks its rule."""
-    return properties_or_defaults(state.layout.properties if state.layout is not None else {}, catalog.properties)
+    return properties_or_defaults(
+        state.layout.properties if state.layout is not None else {}, inherited(catalog.properties, state.policies)
+    )
 
 
 def _asset_key_problem(state: KnownTable) -> str | None:
@@ -353,7 +356,8 @@ def _is_over(code: PlanReasonCode, state: KnownTable, catalog: CatalogEntry) -> 
     before, and would have shown them. OBSERVED holds nothing back where no node is due.
     """
     if code is PlanReasonCode.DISABLED:
-        return _properties(state, catalog).enabled
+        forbidden = state.policies is not None and state.policies.why_not(PolicyType.COMPACTION) is not None
+        return _properties(state, catalog).enabled and not forbidden
     return code in (PlanReasonCode.OBSERVED, PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY, PlanReasonCode.BEING_READ)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from compaction_pipeline.core.tables.expiry_properties import CLEANS_ORPHANS_KEY, ENABLED_KEY, REWRITE_KEY
+from compaction_pipeline.core.tables.policies import PolicyType, TablePolicies
 from compaction_pipeline.core.tables.properties import in_force
 
 
@@ -41,6 +42,23 @@ _KEYS: Mapping[UpkeepWork, str] = {
     UpkeepWork.SNAPSHOTS: ENABLED_KEY,
     UpkeepWork.ORPHAN_FILES: CLEANS_ORPHANS_KEY,
 }
+
+
+POLICY_OF: Mapping[UpkeepWork, PolicyType] = {
+    UpkeepWork.CHANGE_FILES: PolicyType.EXPIRY,
+    UpkeepWork.MANIFESTS: PolicyType.MANIFESTS,
+    UpkeepWork.SNAPSHOTS: PolicyType.EXPIRY,
+    UpkeepWork.ORPHAN_FILES: PolicyType.ORPHANS,
+}
+"""Which policy of a catalog may forbid a work. Polaris has none about old rows."""
+
+
+def why_forbidden(work: UpkeepWork, policies: TablePolicies | None) -> str | None:
+    """Return why a policy of the catalog forbids a work; None when none does. What is not known forbids every work but the manifests'."""
+    if policies is None or work not in POLICY_OF:
+        return None
+    removes = work is not UpkeepWork.MANIFESTS
+    return policies.why_no_deletion(POLICY_OF[work]) if removes else policies.why_not(POLICY_OF[work])
 
 
 def asks_for(work: UpkeepWork, table: Mapping[str, str], catalog: Mapping[str, str]) -> bool:

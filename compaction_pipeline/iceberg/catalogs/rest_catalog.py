@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -22,7 +22,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
-from pyiceberg.catalog.rest import SIGV4, SNAPSHOT_LOADING_MODE, Endpoints, RestCatalog
+from pyiceberg.catalog.rest import SIGV4, SNAPSHOT_LOADING_MODE, Endpoint, Endpoints, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerAdapter
 from pyiceberg.exceptions import AuthorizationExpiredError, UnauthorizedError
 from pyiceberg.table import CommitTableResponse, Table
@@ -93,6 +93,17 @@ class BoundedRestCatalog(RestCatalog):
         super().__init__(name, **_flat(properties))
         # If only referenced snapshots were loaded, an older commit of ours would look as if it had never been made.
         self.properties[SNAPSHOT_LOADING_MODE] = "all"
+
+    @property
+    def endpoints(self) -> Collection[Endpoint]:
+        """The endpoints that the catalog's answer to `GET /v1/config` names, or PyIceberg's own list where it names none."""
+        return self._supported_endpoints
+
+    def asked(self, url: str, parameters: Mapping[str, str]) -> Any:
+        """Return what the catalog answers to a GET with these parameters, as JSON. Raises HTTPError, and what `requests` raises."""
+        response = self._session.get(url, params=dict(parameters))
+        response.raise_for_status()
+        return response.json()
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

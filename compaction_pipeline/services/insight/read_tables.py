@@ -32,6 +32,7 @@ from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.bloom_filters import not_honoured
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.policies import TablePolicies, inherited
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
@@ -59,6 +60,7 @@ class TableDetail:
     tasks: tuple[CompactionTask, ...]
     records: tuple[CompactionRecord, ...]
     layout: TableLayout | None = None
+    policies: TablePolicies | None = None
 
 
 class ReadTables:
@@ -105,6 +107,7 @@ class ReadTables:
             tasks=tuple(task for task in self._tasks.tasks(table, statuses=(*OPEN, TaskStatus.FAILED)) if not task.is_final),
             records=tuple(self._records.records(table, limit=SHOWN)),
             layout=state.layout,
+            policies=state.policies,
         )
 
     def asset_reports(
@@ -191,6 +194,7 @@ def _not_honoured(state: KnownTable) -> Mapping[str, str]:
 
 def _properties(state: KnownTable, entry: CatalogEntry) -> tuple[TableProperties | None, str | None]:
     try:
-        return resolve_properties(state.layout.properties if state.layout is not None else {}, entry.properties, state.table), None
+        of_catalog = inherited(entry.properties, state.policies)
+        return resolve_properties(state.layout.properties if state.layout is not None else {}, of_catalog, state.table), None
     except ConfigError as error:
         return None, str(error)

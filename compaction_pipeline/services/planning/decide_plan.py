@@ -141,6 +141,7 @@ class DecidePlan:
             known.index,
             known.whole,
             entry.properties,
+            policies=known.policies,
             paused=known.paused and not reads,
             observed=entry.observe and asker not in (Asker.READER, Asker.OBSERVER),
             left_out=why_left_out(known.table, entry.properties),
@@ -163,7 +164,9 @@ class DecidePlan:
         observed is decided too. Raises NotFoundError when the table was forgotten meanwhile.
         """
         properties = self._catalogs.entry(known.table.catalog).properties
-        admitted = admission(known.index, known.whole, properties, paused=known.paused, observed=False, force=False)
+        admitted = admission(
+            known.index, known.whole, properties, policies=known.policies, paused=known.paused, observed=False, force=False
+        )
         if isinstance(admitted, PlanReason):
             return Decision(CompactionPlan((), admitted))
         history = NodeHistory(last_old_spec_delete_at=known.index.last_old_spec_delete_at)

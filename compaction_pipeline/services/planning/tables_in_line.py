@@ -10,6 +10,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.line import in_line
+from compaction_pipeline.core.tables.policies import inherited
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
@@ -53,7 +54,12 @@ class TablesInLine:
                 if known.planning.queue_full_since is not None:
                     # Somebody else may have done its work. Its next plan takes it out of the line.
                     in_line.add(known.table)
-                sources[known.table] = (nodes.get(known.table, ()), layout.properties, catalogs.get(known.table.catalog, {}), reached)
+                sources[known.table] = (
+                    nodes.get(known.table, ()),
+                    layout.properties,
+                    inherited(catalogs.get(known.table.catalog, {}), known.policies),
+                    reached,
+                )
         now = self._clock()
         worth = _WORTH.made(sources, _worth_from).items()
         return [table for table, since in worth if table in in_line or (since is not None and since <= now)]

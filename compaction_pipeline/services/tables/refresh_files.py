@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -37,6 +37,7 @@ from compaction_pipeline.core.tables.index import (
 from compaction_pipeline.core.tables.kinds import is_keyed
 from compaction_pipeline.core.tables.live_files import manifest_changes
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.policies import TablePolicies, inherited
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.index import IndexStore
@@ -69,6 +70,17 @@ class Refresh:
     error: CompactionError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OnLook:
+    """What other use cases do at a look at a table.
+
+    `note_rollbacks` compares the records of commits with the history of a head that has moved. `ask_policies` is `AskPolicies.ask`.
+    """
+
+    note_rollbacks: Callable[[TableHead], None]
+    ask_policies: Callable[[TableIdentifier, str], TablePolicies | None]
+
+
 class _Overtaken(Exception):
     """Somebody else changed the index since this process looked at it. What this process found may be older."""
 
@@ -84,9 +96,8 @@ class RefreshFiles:
         files: FileStore,
         leases: HeldLeases,
         scan: TableScan,
-        note_rollbacks: Callable[[TableHead], None] = lambda head: None,
+        on_look: OnLook,
     ) -> None:
-        """`note_rollbacks` compares the records of commits with the history of a head that has moved."""
         self._catalogs = catalogs
         self._reader = reader
         self._index = index
@@ -94,7 +105,7 @@ class RefreshFiles:
         self._leases = leases
         self._scan = scan
         self._clock = clock = leases.clock
-        self._note_rollbacks = note_rollbacks
+        self._on_look = on_look
         self._measure_nodes = MeasureNodes(reader, index, files, clock)
         self._measure_keyed = MeasureKeyed(reader, index, clock)
 
@@ -169,7 +180,8 @@ class RefreshFiles:
         if known.whole is None or not _stands_still(known, known.whole, head):
             self._refuse_second_name(known, head)
         known = self._anew_if_recreated(known, head)
-        if measures_differ(known.layout, head.layout):
+        told_anew = _policies_changed(known, self._on_look.ask_policies(table, head.table_uuid))
+        if measures_differ(known.layout, head.layout) or told_anew:
             # Touch the nodes before the new layout is stored. When the process is killed in between, the nodes are measured again.
             self._files.touch(table)
             self._index.forget_verdicts(table)
@@ -179,9 +191,11 @@ class RefreshFiles:
             self._save(self._with_old_spec_deletes(refused, known.index, head), known.index_version)
             return Refresh(table, complete=False, problem=head.refusal)
         if whole is not None and _stands_still(known, whole, head):
+            if told_anew:
+                self._measure(known.index, head, renew)
             self._note_still(known, whole, head, renew)
             return Refresh(table)
-        self._note_rollbacks(head)
+        self._on_look.note_rollbacks(head)
         if head.layout.keyed is not None:
             return self._read_keyed(known, head, renew)
         return self._read(known, head, deadline, renew)
@@ -297,7 +311,7 @@ class RefreshFiles:
     def _read_keyed(self, known: KnownTable, head: TableHead, renew: Renew) -> Refresh:
         """Measure a keyed table of which one of the stores moved. Its files are not stored."""
         table, index = head.table, known.index
-        properties = properties_or_defaults(head.layout.properties, self._catalogs.entry(table.catalog).properties)
+        properties = properties_or_defaults(head.layout.properties, self._of_catalog(table))
         try:
             files = self._scan.keyed_content(head, self._clock()).files
             measured = measure_keyed(files, head.layout.properties, properties)
@@ -365,12 +379,16 @@ class RefreshFiles:
 
         `index` is what was known of the table before this look.
         """
-        properties = properties_or_defaults(head.layout.properties, self._catalogs.entry(head.table.catalog).properties)
+        properties = properties_or_defaults(head.layout.properties, self._of_catalog(head.table))
         return self._measure_nodes.measure(head, properties, changed_at(index, head, self._clock()), renew)
+
+    def _of_catalog(self, table: TableIdentifier) -> Mapping[str, str]:
+        """The properties that a table inherits."""
+        return inherited(self._catalogs.entry(table.catalog).properties, self._reader.state(table).policies)
 
     def _property_problem(self, head: TableHead) -> str | None:
         try:
-            properties = resolve_properties(head.layout.properties, self._catalogs.entry(head.table.catalog).properties, head.table)
+            properties = resolve_properties(head.layout.properties, self._of_catalog(head.table), head.table)
             if properties.filter:
                 self._scan.partition_filter(head.table, head.layout, properties.filter)
         except CompactionError as error:
@@ -388,6 +406,12 @@ def _without_cycle_search() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _policies_changed(known: KnownTable, policies: TablePolicies | None) -> bool:
+    """Return whether the catalog's policies differ from those that were known before, so that each node is judged anew."""
+    before, after = ((one.policies, one.answered_at is None) if one is not None else ((), False) for one in (known.policies, policies))
+    return before != after
 
 
 def _stands_still(known: KnownTable, whole: Complete | Empty, head: TableHead) -> bool:

@@ -10,6 +10,7 @@ from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
     from compaction_pipeline.core.tables.table import TableHead
+    from compaction_pipeline.services.tables.ask_policies import AskPolicies
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
@@ -51,11 +52,18 @@ class TableServices(Wiring):
         return TakeReports(stores.catalogs, stores.tables, stores.index, stores.reports, self._scan, self.clock)
 
     @cached_property
-    def refresh_files(self) -> RefreshFiles:
-        from compaction_pipeline.services.tables.refresh_files import RefreshFiles
+    def ask_policies(self) -> AskPolicies:
+        from compaction_pipeline.services.tables.ask_policies import AskPolicies
 
         stores = self._stores
-        return RefreshFiles(stores.catalogs, stores.tables, stores.index, stores.files, self._leases, self._scan, self._note_rollbacks)
+        return AskPolicies(self._policy_reader, stores.tables, stores.policies, self.clock)
+
+    @cached_property
+    def refresh_files(self) -> RefreshFiles:
+        from compaction_pipeline.services.tables.refresh_files import OnLook, RefreshFiles
+
+        stores, on_look = self._stores, OnLook(self._note_rollbacks, self.ask_policies.ask)
+        return RefreshFiles(stores.catalogs, stores.tables, stores.index, stores.files, self._leases, self._scan, on_look)
 
     @abstractmethod
     def _note_rollbacks(self, head: TableHead) -> None:

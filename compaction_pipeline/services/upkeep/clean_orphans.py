@@ -179,7 +179,7 @@ class CleanOrphans:
 
     def _refusals(self, table: TableIdentifier) -> tuple[str, ...]:
         """Why nothing of the table may be deleted, whatever its files are."""
-        refusal = self._why_not.of_table(table)
+        refusal = self._why_not.of_table(table) or self._why_not.by_policy(table, UpkeepWork.ORPHAN_FILES)
         if refusal is not None:
             return (refusal,)
         looks = self._stores.look(table)

@@ -29,6 +29,7 @@ from compaction_pipeline.core.upkeep.consumers import Consumer, lost
 from compaction_pipeline.core.upkeep.expiry import Expiry, decide_expiry
 from compaction_pipeline.core.upkeep.ports.snapshots import Removal, RemovalState, SnapshotStores, StoreLook, UpkeepStore
 from compaction_pipeline.core.upkeep.record import ENDED, UpkeepRecord, UpkeepStatus
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.services.upkeep.delete_expired import DeleteExpired
 from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
@@ -97,7 +98,7 @@ class ExpireSnapshots:
             refused = self._refused(table)
             if refused is not None:
                 return refused
-            earlier = self._delete_expired.go_on(table, lambda: not is_over() and renew())
+            earlier = self._delete_expired.go_on(table, lambda: self._may_go_on(table, is_over, renew))
             with self._holding(commit_lease(table), f"committing {table}"):
                 # A commit may have begun since the first question, and its process may have died.
                 refused = self._refused(table)
@@ -111,7 +112,7 @@ class ExpireSnapshots:
         """Only go on with earlier records of a table, and remove no further snapshot. Raises as `expire`."""
         with self._holding(upkeep_lease(table), f"looking after the files of {table}") as renew:
             refused = self._refused(table)
-            return refused or Expired(table, (), self._delete_expired.go_on(table, lambda: not is_over() and renew()))
+            return refused or Expired(table, (), self._delete_expired.go_on(table, lambda: self._may_go_on(table, is_over, renew)))
 
     def forget_sightings(self, table: TableIdentifier) -> None:
         """Forget what was seen of a table, so that metadata that is older than that counts as its metadata."""
@@ -130,8 +131,12 @@ class ExpireSnapshots:
             yield renew
 
     def _refused(self, table: TableIdentifier) -> Expired | None:
-        refusal = self._why_not.of_table(table)
+        refusal = self._why_not.of_table(table) or self._why_not.by_policy(table, UpkeepWork.SNAPSHOTS)
         return None if refusal is None else Expired(table, (ExpiredStore(table, refusal=refusal),))
+
+    def _may_go_on(self, table: TableIdentifier, is_over: Callable[[], bool], renew: Renew) -> bool:
+        """Whether another batch may be deleted. A policy that came meanwhile is told by the next run."""
+        return not is_over() and renew() and self._why_not.by_policy(table, UpkeepWork.SNAPSHOTS) is None
 
     def _decided(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
         refusal = self._why_not.of_store(table, look, looks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -12,6 +12,7 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.keyed.transactions import transaction_timeout
+from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.consumers import held_by_consumers
@@ -20,24 +21,32 @@ from compaction_pipeline.core.upkeep.ports.snapshots import StoreLook, UpkeepSto
 from compaction_pipeline.core.upkeep.refusals import why_nothing_expires
 from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
 from compaction_pipeline.core.upkeep.sightings import Sighting, Sightings, seen
+from compaction_pipeline.core.upkeep.works import UpkeepWork, why_forbidden
 from compaction_pipeline.core.work.merged import by_kind
 from compaction_pipeline.services.table_filters import why_left_out
 
 
 class WhyNotChange:
-    """The verb of_table says why a table may not be changed, of_store why nothing of it may expire, and set_back whether its metadata is
-    older than what was seen. The verb held tells which snapshots somebody needs.
+    """The verb of_table says why a table may not be changed, by_policy which policy of its catalog forbids a work, of_store why nothing of
+    a store may expire, and set_back whether its metadata is older than what was seen. The verb held tells which snapshots somebody needs.
 
     They read the retention and what was seen before, and tell these too: retention and seen_before. The verb note remembers what is seen.
     """
 
     def __init__(
-        self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore, memory: UpkeepStore, clock: Clock
+        self,
+        catalogs: CatalogStore,
+        tables: TableReader,
+        work: tuple[TaskStore, RecordStore],
+        memory: UpkeepStore,
+        clock: Clock,
+        ask_policies: Callable[[TableIdentifier, str], TablePolicies | None] = lambda table, uuid: None,
     ) -> None:
+        """`ask_policies` is `AskPolicies.ask`."""
         self._catalogs = catalogs
         self._tables = tables
-        self._tasks = tasks
-        self._records = records
+        self._tasks, self._records = work
+        self._ask_policies = ask_policies
         self._memory = memory
         self._clock = clock
 
@@ -61,6 +70,15 @@ class WhyNotChange:
         if unsettled:
             return f"commit {unsettled[0].record_id} may still land; the next tick, or `compaction-pipeline compact {table}`, finds out"
         return None
+
+    def by_policy(self, table: TableIdentifier, work: UpkeepWork) -> str | None:
+        """Say which policy of the catalog forbids a work in a table; None when none does. An answer of the last ten minutes counts."""
+        try:
+            loaded = self._tables.state(table).index.loaded
+        except NotFoundError:
+            loaded = None
+        uuid = loaded.table_uuid if loaded is not None else ""
+        return why_forbidden(work, self._ask_policies(table, uuid))
 
     def of_store(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> str | None:
         """Say why nothing of a store may expire or be deleted, as metadata says; None when something may. `looks` are all stores of the

@@ -21,7 +21,7 @@ class WhyNotCommit:
 
     def of_work(self, table: TableIdentifier, work: UpkeepWork) -> str | None:
         """Say why the work may not be done in a table; None when it may. Raises what a look at the table raises."""
-        refusal = self._why_not.of_table(table)
+        refusal = self._why_not.of_table(table) or self._why_not.by_policy(table, work)
         if refusal is not None:
             return refusal
         looks = self._stores.look(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.tables.policies import TablePolicies
+    from compaction_pipeline.core.tables.table import TableIdentifier
     from compaction_pipeline.services.upkeep.clean_orphans import CleanOrphans
     from compaction_pipeline.services.upkeep.commit_upkeep import CommitUpkeep
     from compaction_pipeline.services.upkeep.expire_snapshots import ExpireSnapshots
@@ -92,6 +95,10 @@ class UpkeepServices(Wiring):
         stores = self._stores
         return OtherPlaces(stores.catalogs, self._scan, self._other_tables, self._files_looker, stores.orphans, self.clock)
 
+    @abstractmethod
+    def _ask_policies(self, table: TableIdentifier, table_uuid: str) -> TablePolicies | None:
+        """What the catalog says about a table, as `AskPolicies.ask` does. Catalogs are another column."""
+
     @cached_property
     def _other_tables(self) -> OtherTables:
         from compaction_pipeline.services.upkeep.other_tables import OtherTables
@@ -110,4 +117,4 @@ class UpkeepServices(Wiring):
         from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
 
         stores = self._stores
-        return WhyNotChange(stores.catalogs, stores.tables, stores.tasks, stores.records, stores.upkeep, self.clock)
+        return WhyNotChange(stores.catalogs, stores.tables, (stores.tasks, stores.records), stores.upkeep, self.clock, self._ask_policies)
