@@ -20,22 +20,25 @@ class Admitted:
     properties: TableProperties
 
 
-def admission(
-    index: TableIndex,
-    whole: Complete | Empty | None,
-    of_catalog: Mapping[str, str],
-    *,
-    policies: TablePolicies | None = None,
-    paused: bool,
-    observed: bool,
-    left_out: str | None = None,
-    force: bool,
-) -> Admitted | PlanReason:
+@dataclass(frozen=True, slots=True)
+class OfCatalog:
+    """What counts for a table because of its catalog.
+
+    `observed` is True when the catalog is only measured. `left_out` says which of its filters leaves the table out. `policies` are those
+    that the catalog itself has for the table.
+    """
+
+    properties: Mapping[str, str]
+    observed: bool = False
+    left_out: str | None = None
+    policies: TablePolicies | None = None
+
+
+def admission(index: TableIndex, whole: Complete | Empty | None, catalog: OfCatalog, *, paused: bool, force: bool) -> Admitted | PlanReason:
     """Return what a plan is made from, or the reason why nothing may be planned.
 
-    `whole` is the index, or None when a plan may not trust it (`KnownTable.whole`). `observed` is True when the table's catalog is only
-    measured. `left_out` says which filter of the catalog leaves the table out; None when none does. `force` is True when a person asked for
-    work even on a table whose properties want none. A policy of the catalog that forbids compaction wins over that too.
+    `whole` is the index, or None when a plan may not trust it (`KnownTable.whole`). `force` is True when a person asked for work even on a
+    table whose properties want none. A policy of the catalog that forbids compaction wins over that too.
     """
     if index.refusal is not None:
         return PlanReason(PlanReasonCode.REFUSED, index.refusal)
@@ -43,21 +46,21 @@ def admission(
         return PlanReason(
             PlanReasonCode.PAUSED, f"a person paused it; `resume_job` of Dagster or `compaction-pipeline resume {index.table}` ends this"
         )
-    if left_out is not None:
-        return PlanReason(PlanReasonCode.DISABLED, left_out)
-    if observed:
+    if catalog.left_out is not None:
+        return PlanReason(PlanReasonCode.DISABLED, catalog.left_out)
+    if catalog.observed:
         return PlanReason(
             PlanReasonCode.OBSERVED,
             f"catalog {index.table.catalog} is only observed: `compaction-pipeline catalog change {index.table.catalog} --no-observe` lets "
             "its tables be compacted (or set `observe: false` in the component that declares it)",
         )
-    forbidden = policies.why_not(PolicyType.COMPACTION) if policies is not None else None
+    forbidden = catalog.policies.why_not(PolicyType.COMPACTION) if catalog.policies is not None else None
     if forbidden is not None:
         return PlanReason(PlanReasonCode.DISABLED, forbidden)
     if whole is None:
         return PlanReason(PlanReasonCode.BEING_READ, index.problem or "the table's files are still being read")
     try:
-        properties = resolve_properties(whole.loaded.layout.properties, inherited(of_catalog, policies), index.table)
+        properties = resolve_properties(whole.loaded.layout.properties, inherited(catalog.properties, catalog.policies), index.table)
     except ConfigError as error:
         return PlanReason(PlanReasonCode.INVALID_PROPERTY, str(error))
     if not properties.enabled and not force:

@@ -19,7 +19,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeStat
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.planning.admission import Admitted, admission
+from compaction_pipeline.core.planning.admission import Admitted, OfCatalog, admission
 from compaction_pipeline.core.planning.budget import may_refill, most_tasks, table_budget
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
 from compaction_pipeline.core.planning.filtered import nodes_left_out, obeys_filter, with_left_out
@@ -137,16 +137,13 @@ class DecidePlan:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
         entry = self._catalogs.entry(known.table.catalog)
         reads = asker is Asker.READER
-        admitted = admission(
-            known.index,
-            known.whole,
+        of_catalog = OfCatalog(
             entry.properties,
-            policies=known.policies,
-            paused=known.paused and not reads,
-            observed=entry.observe and asker not in (Asker.READER, Asker.OBSERVER),
-            left_out=why_left_out(known.table, entry.properties),
-            force=request.force,
+            entry.observe and asker not in (Asker.READER, Asker.OBSERVER),
+            why_left_out(known.table, entry.properties),
+            known.policies,
         )
+        admitted = admission(known.index, known.whole, of_catalog, paused=known.paused and not reads, force=request.force)
         if isinstance(admitted, PlanReason):
             if admitted.code is PlanReasonCode.OBSERVED and asker in (Asker.TICK, Asker.REVIEW):
                 judged = self.decide(known, request, Asker.OBSERVER)
@@ -164,9 +161,8 @@ class DecidePlan:
         observed is decided too. Raises NotFoundError when the table was forgotten meanwhile.
         """
         properties = self._catalogs.entry(known.table.catalog).properties
-        admitted = admission(
-            known.index, known.whole, properties, policies=known.policies, paused=known.paused, observed=False, force=False
-        )
+        of_catalog = OfCatalog(properties, policies=known.policies)
+        admitted = admission(known.index, known.whole, of_catalog, paused=known.paused, force=False)
         if isinstance(admitted, PlanReason):
             return Decision(CompactionPlan((), admitted))
         history = NodeHistory(last_old_spec_delete_at=known.index.last_old_spec_delete_at)

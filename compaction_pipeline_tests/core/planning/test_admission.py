@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
-from compaction_pipeline.core.planning.admission import Admitted, admission
+from compaction_pipeline.core.planning.admission import Admitted, OfCatalog, admission
 from compaction_pipeline.core.tables.index import Complete, Empty, Failed, Refused, TableIndex
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline_tests.builders import COMPLETE, LAYOUT, LOADED, NOW, TABLE
@@ -26,14 +26,13 @@ def code(
     index: TableIndex, whole: Complete | Empty | None, *, paused: bool = False, observed: bool = False, force: bool = False
 ) -> PlanReasonCode | None:
     """The code of the reason, or None for a table that may be planned."""
-    answer = admission(index, whole, {}, paused=paused, observed=observed, force=force)
+    answer = admission(index, whole, OfCatalog({}, observed), paused=paused, force=force)
     return None if isinstance(answer, Admitted) else answer.code
 
 
 def test_a_whole_index_is_admitted_with_the_properties_in_force() -> None:
-    answer = admission(
-        TableIndex(TABLE, COMPLETE), COMPLETE, {"table.self-optimizing.priority": "7"}, paused=False, observed=False, force=False
-    )
+    catalog = OfCatalog({"table.self-optimizing.priority": "7"})
+    answer = admission(TableIndex(TABLE, COMPLETE), COMPLETE, catalog, paused=False, force=False)
     assert answer == Admitted(COMPLETE, TableProperties(priority=7))
 
 
@@ -60,6 +59,6 @@ def test_force_ignores_that_a_table_is_disabled() -> None:
 
 
 def test_a_table_that_is_not_read_whole_says_why() -> None:
-    reason = admission(TableIndex(TABLE, Failed("the catalog is away")), None, {}, paused=False, observed=False, force=False)
+    reason = admission(TableIndex(TABLE, Failed("the catalog is away")), None, OfCatalog({}), paused=False, force=False)
     assert not isinstance(reason, Admitted)
     assert reason.text == "the catalog is away"
