@@ -30,11 +30,18 @@ class Neighbours:
     """What other tables mean for a deletion. With a `refusal` nothing may be deleted.
 
     `clones` name files in the folders of the table, or may do so: what they name stays. What lies below a folder of `inside` stays too.
+    `unread` are tables of which nobody knows where they name files: each is a clone when it names some in one of the table's `folders`.
     """
 
     refusal: str | None = None
     clones: tuple[TableIdentifier, ...] = ()
     inside: tuple[str, ...] = ()
+    unread: tuple[Place, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    def is_clone(self, place: Place) -> bool:
+        """Whether a place that was read names files in the folders of the table."""
+        return any(_overlaps([folder_path(folder) for folder in self.folders], root) for root in place.roots)
 
 
 def judge_neighbours(own: OwnPlaces, living: Sequence[Place], noted: Sequence[Place]) -> Neighbours:

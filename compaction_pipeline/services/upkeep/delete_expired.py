@@ -111,7 +111,7 @@ class DeleteExpired:
         neighbours = self._shared.neighbours(table, looks)
         if neighbours.refusal is not None:
             return replace(record, reason=neighbours.refusal)
-        of_others = self._shared.paths_of(table, neighbours, self._memory.records(under_way=True))
+        of_others = self._shared.paths_of(table, neighbours, self._memory.records(under_way=True), lambda: not may_go_on())
         beside = [one for one in looks if one is not look]
         doomed = Doomed(look, record, beside, self._kept(table, record, look), of_others, may_go_on)
         deletion = self._stores.delete_unreachable(doomed)

@@ -30,7 +30,7 @@ but for a look that deletes."""
 
 
 class OtherPlaces:
-    """The verbs others, live_elsewhere, names_of, note and forget_gone."""
+    """The verbs others, read, live_elsewhere, names_of, note and forget_gone."""
 
     def __init__(
         self, catalogs: CatalogStore, scan: TableScan, tables: OtherTables, looker: FilesLooker, memory: OrphanStore, clock: Clock
@@ -58,7 +58,7 @@ class OtherPlaces:
         living |= {now.table: now for now in self._tables.same_elsewhere(own, noted) if now.table not in living}
         for now in living.values():
             before = read_before.get((now.table, now.table_uuid, now.location))
-            place = before if before is not None and self._is_known(now, before, fresh) else self._read(now, before, kept, is_over)
+            place = before if before is not None and self._is_known(now, before, fresh) else self.read(now, before, kept, is_over)
             found.add((place.table, place.table_uuid, place.location))
             yield OtherTable(str(place.table), place.location, place.roots)
         for entry in self._catalogs.entries():
@@ -114,7 +114,11 @@ class OtherPlaces:
         unchanged = bool(now.metadata_location) and noted.metadata_location == now.metadata_location
         return unchanged or (not fresh and self._clock() - noted.read_at < _FRESH and self._tables.is_indexed(now))
 
-    def _read(self, now: Place, noted: Place | None, kept: Sequence[UpkeepRecord], is_over: Callable[[], bool]) -> Place:
+    def read(self, now: Place, noted: Place | None, kept: Sequence[UpkeepRecord], is_over: Callable[[], bool]) -> Place:
+        """Read all metadata of a table, note the folders in which it names files, and return its place with all that were ever noted.
+
+        Raises StorageUnavailable when the time is over, and what the looker raises.
+        """
         if is_over():
             raise StorageUnavailable(f"the time is over before it was read where table {now.table} names files; the next run goes on")
         read = self._looker.place(now.table, noted, kept)

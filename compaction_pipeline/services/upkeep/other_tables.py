@@ -26,7 +26,7 @@ _ASKED_EACH = 3
 
 
 class OtherTables:
-    """The verbs is_known, named, living, same_elsewhere, known, is_indexed and live_elsewhere."""
+    """The verbs is_known, named, living, same_elsewhere, known, is_followed, is_indexed and live_elsewhere."""
 
     def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, scan: TableScan, clock: Clock) -> None:
         self._catalogs = catalogs
@@ -73,6 +73,17 @@ class OtherTables:
             now = None if name in own.names else self.known(name, None, fresh=True)
             if now is not None:
                 yield now
+
+    def is_followed(self, table: TableIdentifier) -> bool:
+        """Whether the index has all live files of a snapshot of the table, so that its files and folders are known.
+
+        A table that the filters of its catalog leave out is not followed, and neither is a keyed one.
+        """
+        try:
+            state = self._tables.state(table)
+        except NotFoundError:
+            return False
+        return state.layout is not None and not state.layout.kind.beside and state.whole is not None
 
     def is_indexed(self, place: Place) -> bool:
         """Whether the index has exactly the live files of the table at this place, as its metadata is now."""

@@ -110,7 +110,7 @@ class UpkeepServices(Wiring):
     def _shared_files(self) -> SharedFiles:
         from compaction_pipeline.services.upkeep.shared_files import SharedFiles
 
-        return SharedFiles(self._other_tables, self._stores.orphans, self._files_looker)
+        return SharedFiles(self._other_tables, self._stores.orphans, self._files_looker, self.other_places)
 
     @cached_property
     def _why_not_change(self) -> WhyNotChange:
