@@ -15,6 +15,7 @@ from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
 from compaction_pipeline.core.catalogs.definition import ALL_FIELDS, CatalogDefinition, read_definition
+from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.catalogs.rules import check_definition
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
@@ -22,6 +23,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.location import definitions
 from compaction_pipeline.defs.together import check_together
+from compaction_pipeline.services.table_filters import why_no_pattern
 from compaction_pipeline.settings import Settings
 
 _SETTINGS = ("asset_prefix", "state_url", "sensor_interval_seconds", "keeper_interval_seconds", "catalog_interval_seconds")
@@ -174,7 +176,7 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
 def _defined(catalog: Catalog) -> CatalogDefinition:
     """The definition of a catalog. Raises DefinitionError with everything that is wrong, as far as it is seen without a state database."""
     definition, problems = read_definition({name: getattr(catalog, name) for name in ALL_FIELDS})
-    check_definition(definition, before=problems)
+    check_definition(definition, Facts(why_no_pattern), problems)
     return definition
 
 

@@ -7,8 +7,20 @@ from typing import Any
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline_tests.api.served import Served
+from compaction_pipeline_tests.core.catalogs.bad_definitions import BAD, SECRET
 
 REST: dict[str, Any] = {"name": "prod", "type": "rest", "properties": {"uri": "https://c.example.com", "token": "s3cret-token"}}
+
+
+def test_every_bad_definition_is_answered_in_words_and_nothing_is_stored(served: Served) -> None:
+    admin, before = served.token(Role.ADMIN), served.house.services.explore_catalogs.entries()
+    for bad in (each for each in BAD if each.given is not None):
+        answer = served.ask("POST", "/api/v1/catalogs", admin, json=bad.given)
+        assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json"), (bad.name, answer.text)
+        assert keys_of(answer) >= bad.keys, bad.name
+        assert bad.said in answer.json()["detail"] or "server" in answer.json()["detail"], bad.name
+        assert SECRET not in answer.text
+    assert served.house.services.explore_catalogs.entries() == before
 
 
 def keys_of(answer: Any) -> set[str]:

@@ -11,14 +11,17 @@ from types import SimpleNamespace
 import dagster as dg
 import pytest
 from dagster_pyspark import LazyPySparkResource
+from pydantic import ValidationError
 
 import compaction_pipeline
 from compaction_pipeline.component import CompactionPipeline
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition
+from compaction_pipeline.core.catalogs.problem import DefinitionError
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.definitions import definitions, defs
 from compaction_pipeline.defs.choices import Choices
 from compaction_pipeline.defs.resources import SparkOfSettings
+from compaction_pipeline_tests.core.catalogs.bad_definitions import BAD, SECRET
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick, reason
 
@@ -46,6 +49,23 @@ def load(home: Path, attributes: object, **environment: str) -> subprocess.Compl
         text=True,
         env={"PATH": "", "HOME": str(home), "COMPACTION_HOME": str(home / "compaction"), **environment},
     )
+
+
+def test_every_bad_definition_of_a_catalog_keeps_the_component_from_loading() -> None:
+    """Whether a group exists is known only with a state database, so the first tick says that. Dagster takes "yes" and 1 for true."""
+    elsewhere = ("no group of this name", "observe in words", "observe as a number")
+    tried = [bad for bad in BAD if isinstance(bad.given, dict) and bad.name not in elsewhere]
+    assert len(tried) > 50
+    in_words = 0
+    for bad in tried:
+        with pytest.raises((ConfigError, dg.DagsterError, ValidationError)) as caught:
+            CompactionPipeline.from_attributes_dict(attributes={"catalogs": [bad.given]}).choices()
+        if isinstance(caught.value, DefinitionError):
+            in_words += 1
+            assert {one.key for one in caught.value.problems} >= bad.keys, bad.name
+            assert bad.said in str(caught.value)
+            assert SECRET not in str(caught.value)
+    assert in_words > 30, "Dagster itself tells the others: values of a kind that the schema of the YAML does not have"
 
 
 def test_attributes_win_over_the_environment_and_loading_opens_nothing(tmp_path: Path) -> None:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import yaml
 
+from compaction_pipeline.core.catalogs.change import CatalogChange
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.services.table_filters import passing, why_no_pattern
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tables.let_go import LetGo
 from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
+from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import NOW
+from compaction_pipeline_tests.core.catalogs.bad_definitions import BAD, SECRET
 from compaction_pipeline_tests.defs.values import ORDERS, ago, head, snapshot
 
 DEVICES = TableIdentifier("lake", ("shop",), "devices")
@@ -214,6 +222,146 @@ def test_a_declared_catalog_with_such_a_filter_is_not_stored_and_does_not_stop_t
     applied = managed(stores, World()).apply([bad, CatalogDefinition("third", {**ATTIC, "uri": "http://third"})])
     assert [entry.name for entry in stores.catalogs.entries()] == ["lake", "third"]
     assert ("'table.self-optimizing.filter' is 'day >'" in applied.problems[0], applied.added) == (True, ("third",))
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "catalogs.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_every_bad_definition_of_the_file_is_told_and_nothing_is_stored(stores: Stores, tmp_path: Path) -> None:
+    before = stores.catalogs.entries()
+    for bad in BAD:
+        path = written(tmp_path, yaml.safe_dump({"catalogs": [bad.given]}))
+        [problem] = managed(stores, World(), path).apply().problems
+        assert bad.said in problem, (bad.name, problem)
+        assert problem.startswith("the file of COMPACTION_CATALOGS_FILE: catalog ")
+        assert SECRET not in problem
+    assert stores.catalogs.entries() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("catalogs: [", "no YAML"),
+        ("catalogs:\n- name: a\n  type: glue\n  type: rest\n", "'type' stands twice in one mapping in line 4"),
+        ("catalogs: []\ncatalogs: []\n", "'catalogs' stands twice"),
+        ("catalogs:\n- {name: a, type: glue}\n- {name: a, type: glue}\n", "defines a more than once"),
+        ("lakes: []\n", "must have the one key 'catalogs'"),
+        ("[]", "must have the one key 'catalogs'"),
+        ("", "must have the one key 'catalogs'"),
+        ("catalogs: {a: {type: glue}}", "must have the one key 'catalogs'"),
+        ("catalogs: !!python/object/apply:os.system [echo]", "no YAML"),
+        ("? {a: b}\n: c", "a key is no text"),
+    ],
+)
+def test_a_file_that_is_no_list_of_catalogs_changes_nothing_and_says_why(stores: Stores, tmp_path: Path, text: str, said: str) -> None:
+    manage, before = managed(stores, World(), written(tmp_path, text)), stores.catalogs.entries()
+    [problem] = manage.apply().problems
+    assert said in problem
+    with pytest.raises(ConfigError, match="COMPACTION_CATALOGS_FILE"):
+        manage.check_file()
+    assert stores.catalogs.entries() == before
+
+
+def test_a_file_that_is_not_there_is_named(stores: Stores, tmp_path: Path) -> None:
+    [problem] = managed(stores, World(), tmp_path / "none.yaml").apply().problems
+    assert "none.yaml', which cannot be read: No such file" in problem
+
+
+FILE = """
+catalogs:
+- name: prod
+  type: rest
+  properties: {uri: "https://file", token: file-token, prefix: p}
+  database_filter: shop_.*
+"""
+
+
+def test_the_component_wins_over_the_file_and_the_file_over_people_key_by_key(stores: Stores, tmp_path: Path) -> None:
+    manage = managed(stores, Shelf(apart=("devices", "orders")), written(tmp_path, FILE))
+    of_component = CatalogDefinition("prod", {"type": "rest", "uri": "https://component"}, observe=True)
+    for _ in range(2):
+        applied = manage.apply([of_component])
+        [problem] = applied.problems
+        of = "the file of COMPACTION_CATALOGS_FILE"
+        assert problem == f"catalog prod: {of} sets 'uri', but the YAML of the component CompactionPipeline holds it and wins"
+        prod = stores.catalogs.entry("prod")
+        assert prod.properties == {
+            "type": "rest",
+            "uri": "https://component",
+            "token": "file-token",
+            "prefix": "p",
+            "database-filter": "shop_.*",
+        }
+        assert prod.held == {
+            **dict.fromkeys(("type", "uri", "observe"), "component"),
+            **dict.fromkeys(("token", "prefix", "database-filter"), "file"),
+        }
+    for change, holder in (
+        (CatalogChange({"uri": "https://mine"}), "component CompactionPipeline"),
+        (CatalogChange(observe=False), "component CompactionPipeline"),
+        (CatalogChange({"prefix": "q"}), "COMPACTION_CATALOGS_FILE"),
+        (CatalogChange(unset=("token",)), "COMPACTION_CATALOGS_FILE"),
+    ):
+        with pytest.raises(ConfigError, match=f"is held by .*{holder}.*: change it there"):
+            manage.change("prod", change)
+    assert stores.catalogs.entry("prod") == prod
+    manage.change("prod", CatalogChange({"scope": "mine"}))
+    # The file gives up a key: it goes. What a person has set beside it stays.
+    written(tmp_path, FILE.replace(", prefix: p", ""))
+    manage.apply([of_component])
+    assert "prefix" not in stores.catalogs.entry("prod").properties
+    assert stores.catalogs.entry("prod").properties["scope"] == "mine"
+    # The file names the catalog no more: that is told, and it stays.
+    written(tmp_path, "catalogs: []")
+    [told] = manage.apply([of_component]).problems
+    assert told.startswith("catalog prod is not named by the file of COMPACTION_CATALOGS_FILE any more; it stays")
+    assert stores.catalogs.entry("prod").properties["token"] == "file-token"
+    manage.change("prod", CatalogChange({"token": "mine"}), take_over=True)
+    assert "token" not in stores.catalogs.entry("prod").held
+
+
+def test_tables_that_a_filter_leaves_out_are_not_looked_after(stores: Stores) -> None:
+    stores.catalogs.replace(CatalogEntry("lake", {"table-filter": "shop[.]o.*"}))
+    stores.tasks.insert([example("waits", table=DEVICES)], [], NOW)
+    found = explored(stores, World()).explore()
+    assert (found.appeared, found.dropped, found.left_out) == ((), (), (DEVICES,))
+    assert [state.table for state in stores.tables.states()] == [ORDERS]
+    assert explored(stores, World()).explore().left_out == ()
+    stores.catalogs.replace(CatalogEntry("lake", {"database-filter": "shop", "table-filter": ".*"}))
+    assert explored(stores, World()).explore().appeared == (DEVICES,)
+
+
+def test_a_table_whose_task_runs_is_let_go_when_the_task_has_ended(stores: Stores) -> None:
+    stores.catalogs.replace(CatalogEntry("lake", {"database-filter": "other"}))
+    stores.index.forget(ORDERS)
+    stores.tasks.insert([example("runs", table=DEVICES), example("waits", table=DEVICES)], [], NOW)
+    running = stores.tasks.poll(None, "owner", NOW, timedelta(minutes=1))
+    assert running is not None
+    assert explored(stores, World()).explore().left_out == ()
+    assert [task.status for task in stores.tasks.tasks(DEVICES, statuses=(TaskStatus.PENDING, TaskStatus.EXECUTING))] == [
+        TaskStatus.EXECUTING
+    ]
+    with pytest.raises(ConfigError, match="cannot be removed while 1 task of its tables run"):
+        managed(stores).remove("lake")
+    stores.tasks.cancel([running.task_id], EndReason.GIVEN_UP, "", NOW, running=True)
+    assert explored(stores, World()).explore().left_out == (DEVICES,)
+
+
+def test_a_stored_filter_that_is_no_expression_stops_the_listing_and_forgets_nothing(stores: Stores) -> None:
+    stores.catalogs.replace(CatalogEntry("lake", {"table-filter": "("}))
+    [(name, why)] = explored(stores, World()).explore().failed
+    assert (name, "'table-filter' is no regular expression" in why) == ("lake", True)
+    assert len(stores.tables.states()) == 2
+
+
+def test_no_expression_makes_a_server_hang() -> None:
+    long = TableIdentifier("lake", ("a" * 50_000,), "t")
+    for text in ("(a+)+b", "(a|a)*b", "(.*a){80}b", "(a?){900}b"):
+        assert why_no_pattern(text) is None
+        assert passing([long], {"database-filter": text}) == ()
 
 
 @dataclass
