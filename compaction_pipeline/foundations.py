@@ -28,6 +28,7 @@ from compaction_pipeline.core.upkeep.ports.commits import UpkeepCommitter
 from compaction_pipeline.core.upkeep.ports.files import FilesLooker
 from compaction_pipeline.core.upkeep.ports.snapshots import SnapshotStores
 from compaction_pipeline.core.work.merge_engine import MergeEngine
+from compaction_pipeline.process import hide_secrets_in_logs
 
 if TYPE_CHECKING:
     from compaction_pipeline.core.stores import Stores
@@ -91,6 +92,7 @@ class Foundations:
     """Opens the Spark session of somebody else that merges run on. Without it, the settings say where merges run."""
 
     def __post_init__(self) -> None:
+        hide_secrets_in_logs()
         self.own_clock = self.clock
         if self.clock is utc_now:
             self.clock = self._state_time
@@ -128,10 +130,11 @@ class Foundations:
     def _catalogs(self) -> Catalogs:
         from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
         from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
+        from compaction_pipeline.iceberg.catalogs.secret_values import SecretValues
 
         settings = self.settings
         limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)
-        return Catalogs(self._stores.catalogs.entry, limits)
+        return Catalogs(self._stores.catalogs.entry, limits, SecretValues(settings.secrets_folder))
 
     @cached_property
     def _scan(self) -> TableScan:

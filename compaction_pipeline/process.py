@@ -1,4 +1,7 @@
-"""What use cases need of the process that they run in: a thread that renews leases, and a block that an interrupt does not cut."""
+"""What use cases need of the process that they run in.
+
+A thread renews leases, a block is not cut by an interrupt, and no log holds a secret that the process knows.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,52 @@ from datetime import timedelta
 from typing import Any
 
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.leases.timeouts import RENEWAL_INTERVAL
 
 log = logging.getLogger(__name__)
+
+
+def hide_secrets_in_logs() -> None:
+    """Let no log of this process, of whatever library, hold a secret that the process knows. A second call changes nothing.
+
+    Handlers and formatters of others never see the secret, because each record is made without it.
+    """
+    before = logging.getLogRecordFactory()
+    if getattr(before, "hides_secrets", False):
+        return
+
+    def made(*given: Any, **named: Any) -> logging.LogRecord:
+        record = before(*given, **named)
+        _hide_secrets(record)
+        return record
+
+    made.hides_secrets = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(made)
+
+
+def _hide_secrets(record: logging.LogRecord) -> None:
+    try:
+        said = record.getMessage()
+    except Exception:
+        # The handler tells of a message that does not fit its values.
+        return
+    if masked_text(said) != said:
+        # Some formatters ask for the values themselves, so they keep their number.
+        if isinstance(record.args, tuple):
+            record.args = tuple(masked_text(each) if isinstance(each, str) else each for each in record.args)
+        hidden = masked_text(record.getMessage())
+        if hidden != record.getMessage():
+            record.msg, record.args = hidden, None
+    if record.exc_info and record.exc_info[0] is not None:
+        trace = _PLAIN.formatException(record.exc_info)
+        hidden = masked_text(trace)
+        if hidden != trace:
+            # Formatters write this text, and make none of the error.
+            record.exc_text = hidden
+
+
+_PLAIN = logging.Formatter()
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from compaction_pipeline.core.errors import (
     TablePaused,
     TableRefused,
 )
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.words import printable
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ def problem(
     problems: list[OneProblem] | None = None,
 ) -> JSONResponse:
     """Return an answer that is an error."""
-    made = Problem(title=title, status=status, detail=detail, reason_code=reason_code, key=key, problems=problems)
+    made = Problem(title=title, status=status, detail=masked_text(detail), reason_code=reason_code, key=key, problems=problems)
     body = made.model_dump(exclude_none=True)
     return JSONResponse(body, status, dict(headers or {}), MEDIA_TYPE)
 

@@ -22,6 +22,7 @@ from compaction_pipeline.cli.exit_codes import ExitCode, exit_code_of
 from compaction_pipeline.cli.logs import log_to_stderr
 from compaction_pipeline.cli.output import ANSWERED, AnswerLost, Invocation, Output, Verbosity, as_text, error_value, written_to_stdout
 from compaction_pipeline.core.errors import CompactionError, ConfigError, ErrorCode
+from compaction_pipeline.core.insight.masking import masked_text
 
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
 GLOBAL_HELP = (
@@ -186,7 +187,7 @@ def last_words(given: Sequence[str]) -> str:
 def explain(output: Output) -> None:
     """Show with --verbose where the error that is being handled came from."""
     if output.verbosity is Verbosity.VERBOSE:
-        traceback.print_exc(file=sys.stderr)
+        sys.stderr.write(masked_text(traceback.format_exc()))
 
 
 def _print_version(wanted: bool) -> None:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 
 from compaction_pipeline.core.errors import ErrorCode
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.secrets.known import without_known_secrets
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -64,7 +66,7 @@ class Output:
         if self.as_json:
             ANSWERED.set()
             with written_to_stdout():
-                sys.stdout.write(as_text(value))
+                sys.stdout.write(without_known_secrets(as_text(value)))
             return
         console = _console(stderr=False)
         with written_to_stdout():
@@ -75,13 +77,14 @@ class Output:
     def say(self, text: str) -> None:
         """Write one line for people to stderr, unless --quiet is given."""
         if self.verbosity > Verbosity.QUIET:
-            _console(stderr=True).print(_one_line(text), markup=False, highlight=False, soft_wrap=True)
+            _console(stderr=True).print(_one_line(masked_text(text)), markup=False, highlight=False, soft_wrap=True)
 
     def error(self, message: str, exit_code: int, reason_code: ErrorCode, value: object = None) -> None:
         """Tell what went wrong: as JSON on stdout for programs, or as one line on stderr for people.
 
         `value` is the JSON value of a command that has its own form of answer.
         """
+        message = masked_text(message)
         if self.as_json:
             self.answer(value or error_value(message, exit_code, reason_code))
         else:

@@ -24,6 +24,7 @@ from requests import HTTPError, RequestException
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.secrets.known import without_secrets
 from compaction_pipeline.core.storage_failures import StorageFailure, advice, needs_a_person, storage_failure
 from compaction_pipeline.iceberg.catalogs.extras import missing_extra
 from compaction_pipeline.iceberg.catalogs.http_answers import HttpAnswer, http_answer
@@ -43,10 +44,21 @@ def is_readonly_database(error: Exception) -> bool:
 
 @contextmanager
 def translated(what: str, *, is_file: bool = False) -> Iterator[None]:
-    """Raise our errors in place of those of other libraries.
+    """Raise our errors in place of those of other libraries. No error below them has a secret that this process knows.
 
     `what` names the thing that was read or written, for example "table lake.shop.orders". `is_file` is True when it is one file.
     """
+    try:
+        with _translated(what, is_file=is_file):
+            yield
+    except CompactionError as error:
+        # Dagster and logs show the whole chain, and a catalog may repeat the token that it was sent.
+        without_secrets(error)
+        raise
+
+
+@contextmanager
+def _translated(what: str, *, is_file: bool) -> Iterator[None]:
     try:
         yield
     except CompactionError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
@@ -168,7 +169,7 @@ class SweepTables:
     def _unexpected(self, table: TableIdentifier, verb: str, error: Exception, note: Callable[[TableIdentifier, str], None]) -> str:
         """Store on the table an error that nobody foresaw, and return it as text. It is not raised, so that the other tables go on."""
         log.exception("table=%s not %s", table, verb)
-        problem = f"not {verb}, {type(error).__name__}: {error}; please report this"
+        problem = masked_text(f"not {verb}, {type(error).__name__}: {error}; please report this")
         note(table, problem)
         return problem
 

@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter
 from sqlalchemy import DateTime, Dialect, Row, String, Text, TypeDecorator
 
+from compaction_pipeline.core.insight.masking import masked_text
+
 E = TypeVar("E", bound=Enum)
 StoredRow = Row[Any]
 """A row of a query. Its columns are read by name."""
@@ -53,6 +55,16 @@ class Member(TypeDecorator[E], Generic[E]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:
         return None if value is None else self.kind(value)
+
+
+class Said(TypeDecorator[str]):
+    """What an error said, without the secrets that this process knows."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else masked_text(value)
 
 
 class Json(TypeDecorator[Any]):

@@ -32,7 +32,7 @@ from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
-from compaction_pipeline.storage.columns import Json, Member, Moment
+from compaction_pipeline.storage.columns import Json, Member, Moment, Said
 from compaction_pipeline.storage.table_rows import IndexStateName
 
 metadata = MetaData()
@@ -79,20 +79,20 @@ table_state = _table(
     Column("read_at", Moment),
     # How many of our commits the read knew of.
     Column("read_landed", Integer, nullable=False, server_default="0"),
-    Column("problem", Text),
+    Column("problem", Said),
     Column("last_old_spec_delete_at", Moment),
-    Column("warning", Text),
+    Column("warning", Said),
     Column("metadata_figures", Json(MetadataFigures, remembered=_TABLES)),
     # TablePlanning.
     Column("last_planned_at", Moment),
     Column("plan_reason", Json(PlanReason, remembered=_TABLES)),
-    Column("plan_problem", Text),
+    Column("plan_problem", Said),
     Column("distrusted_read_id", String),
     Column("queue_full_since", Moment),
     # TableCommits.
     Column("landed", Integer, nullable=False, server_default="0"),
     Column("last_committed_at", Moment),
-    Column("commit_problem", Text),
+    Column("commit_problem", Said),
     Column("commit_failures", Integer, nullable=False, server_default="0"),
     Column("commit_retry_at", Moment),
     # TableSwitch.
@@ -242,7 +242,7 @@ task = _table(
     Column("started_at", Moment),
     Column("ended_at", Moment),
     Column("end_reason", Member(EndReason)),
-    Column("reason", Text),
+    Column("reason", Said),
     Column("result", Json(MergeResult)),
     Column("record_id", String),
     # The bytes of the task's data files. The planned work and the work that waits for a commit are also limited in bytes.
@@ -299,7 +299,7 @@ attempt = _table(
     Column("started_at", Moment, nullable=False),
     Column("ended_at", Moment),
     Column("end_reason", Member(EndReason)),
-    Column("reason", Text),
+    Column("reason", Said),
     Column("claimed", Member(EndReason)),
     Column("application", String, nullable=False, server_default=""),
     # An attempt id is never used twice, because a file name contains it to tell which attempt wrote the file.
@@ -379,7 +379,7 @@ optimizer = _table(
     Column("resource_id", String, nullable=False),
     Column("container", String, nullable=False, server_default="external"),
     Column("settings", String(16), nullable=False, server_default=""),
-    Column("why", Text, nullable=False),
+    Column("why", Said, nullable=False),
     Column("poll_id", String, nullable=False),
     Column("polled", Json(tuple[str, ...]), nullable=False),
     Column("log_level", String, nullable=False, server_default=""),

@@ -92,6 +92,46 @@ def forget_all_secrets() -> None:
             holder.forget_all()
 
 
+def without_secrets(error: BaseException) -> None:
+    """Take known secrets out of an error and of all errors below it, so that whoever prints the chain shows none.
+
+    The errors stay, because their types say what happened. One whose text cannot be changed gives its place to an error with its text.
+    """
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        _hide_in_arguments(one)
+        suppressed = one.__suppress_context__
+        for name in ("__cause__", "__context__"):
+            below = getattr(one, name)
+            if below is None:
+                continue
+            _hide_in_arguments(below)
+            said = str(below)
+            hidden = without_known_secrets(said)
+            if hidden == said:
+                waiting.append(below)
+            else:
+                setattr(one, name, RuntimeError(f"{type(below).__name__}: {hidden}"))
+        one.__suppress_context__ = suppressed
+
+
+def _hide_in_arguments(error: BaseException) -> None:
+    """Change the texts that an error, and the errors that it was made of, were given."""
+    hidden = tuple(without_known_secrets(each) if isinstance(each, str) else each for each in error.args)
+    if hidden != error.args:
+        error.args = hidden
+    if isinstance(error, OSError) and isinstance(error.strerror, str):
+        error.strerror = without_known_secrets(error.strerror)
+    for inner in error.args:
+        if isinstance(inner, BaseException) and inner is not error:
+            _hide_in_arguments(inner)
+
+
 _registering = threading.Lock()
 _holders: tuple[weakref.ref[KnownSecrets], ...] = ()
 

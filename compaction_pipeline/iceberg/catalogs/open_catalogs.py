@@ -1,6 +1,7 @@
 """Opens the registered catalogs with PyIceberg and keeps them open, lists and loads their tables, and says when a table is gone.
 
-A catalog is opened again when its properties change. Nothing is created: a database file that does not exist is an error.
+A catalog is opened again when its properties change, or what their references stand for. Nothing is created: a database file that does not
+exist is an error.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from compaction_pipeline.iceberg.catalogs.glue_tables import is_glue, metadata_f
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
 from compaction_pipeline.iceberg.catalogs.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits, use_bounded_rest_catalogs
+from compaction_pipeline.iceberg.catalogs.secret_values import SecretValues
 from compaction_pipeline.iceberg.catalogs.sql_catalog import use_bounded_sql_catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.second_look import looked_at_twice
@@ -50,8 +52,11 @@ _BUSY_TIMEOUT_MS = 30_000
 class Catalogs:
     """Opens catalogs and loads tables. Raises NotFoundError (for a table), ConfigError, StorageUnavailable, TableRefused."""
 
-    def __init__(self, entry_of: Callable[[str], CatalogEntry], limits: RequestLimits = RequestLimits()) -> None:
+    def __init__(
+        self, entry_of: Callable[[str], CatalogEntry], limits: RequestLimits = RequestLimits(), secrets: SecretValues | None = None
+    ) -> None:
         self._entry_of = entry_of
+        self._secrets = secrets or SecretValues()
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
         accept_inline_manifests()
         self._limits = limits
@@ -66,7 +71,12 @@ class Catalogs:
 
     def catalog(self, name: str) -> Catalog:
         """The open catalog with this registered name."""
-        entry = self._entry_of(name)
+        try:
+            entry = self._secrets.resolved(self._entry_of(name))
+        except NotFoundError:
+            self._open.pop(name, None)
+            self._secrets.forget(name)
+            raise
         opened = self._open.get(name)
         if opened is None or opened[0] != entry.properties:
             opened = (dict(entry.properties), _opened(entry))
@@ -77,7 +87,9 @@ class Catalogs:
         """The table with its newest metadata. Raises NotFoundError only when the catalog does not list the table either."""
         catalog = self.catalog(table.catalog)
         try:
-            return _loaded(catalog, table)
+            loaded = _loaded(catalog, table)
+            self._secrets.vended(str(table), loaded.io.properties)
+            return loaded
         except NotFoundError as error:
             # A proxy or a catalog that starts may answer "not found" for a moment. The program must not forget the table for that.
             if _is_listed(catalog, table):

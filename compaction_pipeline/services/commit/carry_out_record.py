@@ -20,6 +20,7 @@ from compaction_pipeline.core.errors import (
     TableRefused,
 )
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
@@ -87,7 +88,7 @@ class CarryOutRecord:
             outcome = CommitOutcome(CommitState.UNKNOWN, reason=str(error))
         except Exception as error:
             log.exception("table=%s record=%s the committer failed", record.table, record.record_id)
-            outcome = CommitOutcome(CommitState.UNKNOWN, reason=f"{type(error).__name__}: {error}")
+            outcome = CommitOutcome(CommitState.UNKNOWN, reason=masked_text(f"{type(error).__name__}: {error}"))
         if record.status is RecordStatus.UNKNOWN and outcome.state is CommitState.NOTHING:
             # This try changed nothing. Whether the earlier try landed is still open, and only the table can tell.
             return self._settled_after(record, tasks, outcome)

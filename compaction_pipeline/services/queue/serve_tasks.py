@@ -23,6 +23,7 @@ from compaction_pipeline.core.errors import (
     StorageUnavailable,
 )
 from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.leases.timeouts import LEASE
@@ -204,7 +205,7 @@ class ServeTasks:
     ) -> TaskStatus:
         reported, result = result, judged if judged is not None else self._judged_here(task, result)
         if result.error is not None:
-            result = replace(result, error=printable(result.error))
+            result = replace(result, error=printable(masked_text(result.error)))
             if reported.error is None:
                 log.error("table=%s task=%s attempt=%s %s", task.table, task.task_id, task.attempt_id, result.error)
         if reported.end_reason in (EndReason.NO_ACCESS, EndReason.CREDENTIALS_ENDED):
@@ -300,7 +301,7 @@ class ServeTasks:
             return _Access(now, problem=str(error))
         except Exception as error:
             log.exception("table=%s the FileIO properties of its files are not known", table)
-            return _Access(now, problem=f"{type(error).__name__}: {error}")
+            return _Access(now, problem=masked_text(f"{type(error).__name__}: {error}"))
         # The mapping is replaced, never changed, because several slots read it. Entries older than FILE_IO_AGE are left out.
         recent = {each: kept for each, kept in self._known_access.items() if now - kept.asked_at < FILE_IO_AGE}
         self._known_access = {**recent, (owner, table): access}

@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from compaction_pipeline.core.errors import CompactionError, MergeStuck, StaleAttempt, StateFull, StorageUnavailable
+from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.attempts import attempt_text, is_tried_again
@@ -22,6 +23,8 @@ from compaction_pipeline.core.queue.drain import Drain, Drained, Lingering, Want
 from compaction_pipeline.core.queue.failures import why_ended
 from compaction_pipeline.core.queue.ports.work import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.secrets.keys import secret_values
+from compaction_pipeline.core.secrets.known import KnownSecrets
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.core.work.merge_input import MergeInput
@@ -30,6 +33,9 @@ from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.queue.watch_attempt import WatchAttempt
 
 log = logging.getLogger(__name__)
+
+_TABLES = 16
+"""So many tables keep the credentials of their files in mind, to hide them. They may be new with each task."""
 
 ANYTHING = Drain()
 """Merge whatever waits, and end when nothing does."""
@@ -144,6 +150,7 @@ class WorkOnQueue:
         self._task_slots = task_slots
         self._on_step = on_step
         self._sleep = sleep
+        self._secrets = KnownSecrets(_TABLES)
 
     def drain(self, owner: str, asked: Drain = ANYTHING) -> Drained:
         """Merge waiting tasks of all tables, as `asked` says. Each slot takes the next task as soon as it is free.
@@ -307,16 +314,18 @@ class WorkOnQueue:
     def _merged(self, assignment: Assignment) -> MergeResult:
         """Return the engine's result. An error of the engine, or a missing result, becomes a failed result with a reason."""
         task = assignment.task
+        # Libraries that open the files may repeat what they were given.
+        self._secrets.know(str(task.table), secret_values(assignment.file_io))
         reason = "the merge engine ended without an answer for this task"
         try:
             for result in self._engine.merge([assignment.merge_input], assignment.file_io):
                 if result.task_id == task.task_id:
-                    return result
+                    return result if result.error is None else replace(result, error=masked_text(result.error))
         except CompactionError as error:
             reason = str(error)
         except Exception as error:
             log.exception("table=%s the merge engine failed", task.table)
-            reason = f"{type(error).__name__}: {error}"
+            reason = masked_text(f"{type(error).__name__}: {error}")
         return MergeResult(task.task_id, task.current_attempt_id, error=reason)
 
     def _reported(self, task: CompactionTask, result: MergeResult) -> _Ended:
