@@ -76,11 +76,16 @@ class KnownSecrets:
 
 def without_known_secrets(text: str) -> str:
     """The text with `***` in place of every secret that this process knows, and of every part of one of twelve characters or more."""
+    found: list[_Value] = []
     for reference in _holders:
         holder = reference()
         if holder is not None and holder.values:
-            for value in holder.values:
-                text = value.hidden_in(text)
+            found += [value for value in holder.values if value.may_be_in(text)]
+    # First whole secrets, then parts: one may have a part of another.
+    for value in found:
+        text = value.without_whole(text)
+    for value in found:
+        text = value.without_parts(text)
     return text
 
 
@@ -168,7 +173,7 @@ class _Value:
             for piece in ([form] if len(form) < PART else [form[at : at + _BLOCK] for at in range(0, len(form) - _BLOCK + 1, _BLOCK)])
         )
 
-    def _may_be_in(self, text: str) -> bool:
+    def may_be_in(self, text: str) -> bool:
         if len(self._signs) <= _FEW:
             return any(sign in text for sign in self._signs)
         # A token of a kilobyte has thousands of pieces, and the text has few.
@@ -177,13 +182,13 @@ class _Value:
     def _has(self, part: str) -> bool:
         return any(part in form for form in self._forms) and not (self._is_document and _PLAIN.fullmatch(part))
 
-    def hidden_in(self, text: str) -> str:
-        if not self._may_be_in(text):
-            return text
+    def without_whole(self, text: str) -> str:
         for form in self._forms:
-            if form in text:
-                text = text.replace(form, MASK)
-        return "".join(self._pieces(text))
+            text = text.replace(form, MASK)
+        return text
+
+    def without_parts(self, text: str) -> str:
+        return "".join(self._pieces(text)) if self.may_be_in(text) else text
 
     def _pieces(self, text: str) -> Iterator[str]:
         """The pieces of a text between the runs that parts of this secret cover, and a mask for each run."""

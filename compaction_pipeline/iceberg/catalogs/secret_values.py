@@ -51,10 +51,12 @@ class SecretValues:
         """Show the secrets of this catalog again. It was removed."""
         self._known.forget(catalog)
 
-    def vended(self, table: str, properties: Mapping[str, str]) -> None:
-        """Hide the credentials that a catalog gave for one table."""
+    def vended(self, table: str, properties: Mapping[str, object]) -> None:
+        """Hide the credentials that a catalog gave for one table, among the properties of its FileIO."""
         known = {value.text for value in self._known.values}
-        self._of_tables.know(table, secret_values(properties) - known)
+        # PyIceberg puts objects among them too.
+        texts = {key: value for key, value in properties.items() if isinstance(value, str)}
+        self._of_tables.know(table, secret_values(texts) - known)
 
     def _value(self, catalog: str, key: str, reference: Reference) -> str:
         what = f"catalog {catalog!r}: {key!r}"

@@ -121,6 +121,12 @@ def test_only_so_many_owners_are_known() -> None:
     assert [value.text for value in known.values] == ["token-2-abcdef", "token-3-abcdef"]
 
 
+def test_secrets_that_have_parts_in_common_are_hidden_whole() -> None:
+    known = KnownSecrets()
+    known.know("lake", [f"begin-one-{SECRET}-end-one", f"begin-two-{SECRET}-end-two"])
+    assert without_known_secrets(f"<begin-one-{SECRET}-end-one> <begin-two-{SECRET}-end-two>") == "<***> <***>"
+
+
 def test_a_long_token_is_hidden_in_whole_and_in_parts() -> None:
     known = KnownSecrets()
     token = base64.b64encode(bytes(number * 7 % 251 for number in range(900))).decode()
