@@ -14,7 +14,8 @@ _PART = 12
 
 def planted(name: str) -> str:
     """A secret of this name with the characters that URLs, base64 and forms write in other ways."""
-    return f'{name}9+/Zq=%&7kT"2m/+x=%&w{name[::-1]}4L8'
+    mixed = hashlib.sha256(name.encode()).hexdigest()
+    return f'{name}+/{mixed[:9]}=%&{mixed[9:16]}"4L8'
 
 
 def forms(secret: str) -> Mapping[str, str]:

@@ -74,6 +74,7 @@ class OAuth2Login(AuthManager):
         self._secrets = KnownSecrets()
         self._given: tuple[str, ...] = ()
         self._token: str | None = None
+        self._secrets = KnownSecrets()
         self._renewed_at = self._ends_at = float("inf")
 
     def auth_header(self) -> str:
@@ -108,6 +109,8 @@ class OAuth2Login(AuthManager):
         self._secrets.know("token", (*self._given[-1:], given.access_token))
         self._given = (*self._given[-1:], given.access_token)
         self._token = given.access_token
+        # A catalog may repeat it in its errors. It is forgotten with this login.
+        self._secrets.know("token", [given.access_token])
         self._ends_at = float("inf") if life is None else asked_at + life
         self._renewed_at = float("inf") if life is None else asked_at + life - min(asked.margin_seconds, life / 2)
 
