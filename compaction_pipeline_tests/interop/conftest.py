@@ -17,7 +17,14 @@ from compaction_pipeline_tests.interop.racing import Lagging
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore, hive_metastore
 from compaction_pipeline_tests.real_services.lake import ServedLake
-from compaction_pipeline_tests.real_services.servers import RestCatalogServer, S3Server, rest_catalog_server, s3_server
+from compaction_pipeline_tests.real_services.servers import (
+    GlueServer,
+    RestCatalogServer,
+    S3Server,
+    glue_server,
+    rest_catalog_server,
+    s3_server,
+)
 
 _PACKAGES = ",".join(
     [
@@ -107,6 +114,13 @@ def rest_catalog(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iter
 def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
     """A real Hive metastore, started on first use."""
     with hive_metastore(tmp_path_factory.mktemp("metastore")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def glue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GlueServer]:
+    """An API of Glue, started on first use."""
+    with glue_server(tmp_path_factory.mktemp("glue")) as server:
         yield server
 
 

@@ -22,7 +22,7 @@ from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import FaultProxy, Lost, Status, fault_proxy
 from compaction_pipeline_tests.real_services.gates import SigV4Gate, keys_of_this_machine, once
 from compaction_pipeline_tests.real_services.lake import PATIENT, ServedLake
-from compaction_pipeline_tests.real_services.servers import SECRET_KEY, GlueServer, S3Server, glue_server
+from compaction_pipeline_tests.real_services.servers import SECRET_KEY, GlueServer, S3Server
 from compaction_pipeline_tests.reference_reader import bag_difference
 from compaction_pipeline_tests.scenarios.soundness import faults
 
@@ -30,12 +30,6 @@ pytestmark = pytest.mark.interop
 
 UPDATE = "VersionId"
 """What only the body of a commit holds."""
-
-
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GlueServer]:
-    with glue_server(tmp_path_factory.mktemp("glue")) as server:
-        yield server
 
 
 @pytest.fixture
