@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-_EXTRA_OF_MODULE = {"boto3": "glue", "thrift": "hive", "s3fs": "s3", "gcsfs": "gcs", "adlfs": "adls", "hdfs_native": "hdfs"}
+_EXTRA_OF_MODULE = {
+    "boto3": "glue",
+    "botocore": "glue",
+    "thrift": "hive",
+    "s3fs": "s3",
+    "gcsfs": "gcs",
+    "adlfs": "adls",
+    "hdfs_native": "hdfs",
+}
 # For some missing modules PyIceberg raises an error of its own, which names an extra of PyIceberg.
 _EXTRA_OF_PYICEBERG = {"pyiceberg[glue]": "glue", "pyiceberg[hive]": "hive", "pyiceberg[dynamodb]": "glue"}
 
