@@ -63,16 +63,20 @@ class Bodies:
 
         return body
 
-    def read_by(self, read: Callable[[object], T], who: Sender, bounds: BodyBounds) -> Callable[..., Awaitable[T]]:
-        """Return a dependency that answers what `read` makes of the JSON value of the body."""
+    def read_by(
+        self, read: Callable[[object], T], who: Sender, bounds: BodyBounds, types: Collection[str] = (_JSON,)
+    ) -> Callable[..., Awaitable[T]]:
+        """Return a dependency that answers what `read` makes of the JSON value of a body of one of these content types."""
 
         async def body(request: Request, token: Token = Depends(who)) -> T:
-            return await self._parsed(request, token, bounds, lambda text: read(_json(text)))
+            return await self._parsed(request, token, bounds, lambda text: read(_json(text)), types)
 
         return body
 
-    async def _parsed(self, request: Request, token: Token, bounds: BodyBounds, parse: Callable[[bytes], T]) -> T:
-        _check_type(request)
+    async def _parsed(
+        self, request: Request, token: Token, bounds: BodyBounds, parse: Callable[[bytes], T], types: Collection[str] = (_JSON,)
+    ) -> T:
+        _check_type(request, types)
         announced = _announced(request)
         if announced is not None and announced > bounds.most_bytes:
             raise _too_large(bounds)
@@ -197,12 +201,12 @@ def _refuse_key_twice(pairs: list[tuple[str, object]]) -> None:
         keys.add(key)
 
 
-def _check_type(request: Request) -> None:
+def _check_type(request: Request, types: Collection[str]) -> None:
     sent_as = request.headers.get("content-type", "").partition(";")[0].strip().lower()[:100]
-    if sent_as == _JSON or (not sent_as and _announced(request) == 0):
+    if sent_as in types or (not sent_as and _announced(request) == 0):
         return
     has = f"the content type {printable(sent_as)!r}" if sent_as else "no content type"
-    detail = f"the body has {has}, but this service reads JSON alone: send the header 'Content-Type: {_JSON}' with it"
+    detail = f"the body has {has}, but this service reads JSON alone: send the header 'Content-Type: {next(iter(types))}' with it"
     raise BodyError(415, detail, "Content-Type")
 
 

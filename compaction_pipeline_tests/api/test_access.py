@@ -42,6 +42,8 @@ def test_each_role_has_its_routes(served: Served) -> None:
         allowed = {Role.ADMIN, Role.OPTIMIZER} if is_workers else {Role.ADMIN, Role.READER}
         if path.endswith(("/commits", "/consumers/name")):
             allowed = {Role.ADMIN, Role.WRITER}
+        if path.endswith("/events"):
+            allowed = {Role.ADMIN, Role.EVENTS}
         if path.endswith(("/drain", "/log-level", "/stack")):
             allowed = {Role.ADMIN}
         for role, token in tokens.items():

@@ -24,12 +24,14 @@ class Role(str, Enum):
     """What the holder of a token may do.
 
     An ADMIN may do everything but report an attempt: only the optimizer that holds it may. An OPTIMIZER takes tasks and reports their
-    results. A WRITER reports its commits, and registers what consumers have read. A READER looks at the state.
+    results. A WRITER reports its commits, and registers what consumers have read. EVENTS tells of the commits that a catalog saw, and does
+    nothing else. A READER looks at the state.
     """
 
     ADMIN = "admin"
     OPTIMIZER = "optimizer"
     WRITER = "writer"
+    EVENTS = "events"
     READER = "reader"
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
+    from compaction_pipeline.services.tables.take_events import TakeEvents
     from compaction_pipeline.services.tables.take_reports import TakeReports
 
 
@@ -50,6 +51,12 @@ class TableServices(Wiring):
 
         stores = self._stores
         return TakeReports(stores.catalogs, stores.tables, stores.index, stores.reports, self._scan, self.clock)
+
+    @cached_property
+    def take_events(self) -> TakeEvents:
+        from compaction_pipeline.services.tables.take_events import TakeEvents
+
+        return TakeEvents(self._stores.catalogs, self.take_reports)
 
     @cached_property
     def ask_policies(self) -> AskPolicies:
