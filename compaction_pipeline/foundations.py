@@ -131,10 +131,12 @@ class Foundations:
         from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
         from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
         from compaction_pipeline.iceberg.catalogs.secret_values import SecretValues
+        from compaction_pipeline.iceberg.catalogs.site_files import filled_by
 
         settings = self.settings
         limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)
-        return Catalogs(self._stores.catalogs.entry, limits, SecretValues(settings.secrets_folder))
+        filled = filled_by(lambda: self._stores.site_files, settings.home / "site-files")
+        return Catalogs(self._stores.catalogs.entry, limits, SecretValues(settings.secrets_folder), filled)
 
     @cached_property
     def _scan(self) -> TableScan:

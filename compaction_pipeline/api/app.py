@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from compaction_pipeline.api.bodies import Bodies
+from compaction_pipeline.api.catalog_files import catalog_file_routes
 from compaction_pipeline.api.catalogs import catalog_routes
 from compaction_pipeline.api.consumers import consumer_routes
 from compaction_pipeline.api.docs_pages import add_docs
@@ -65,8 +66,10 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(steering_routes(optimizers, guard, bodies), prefix=VERSION_PREFIX)
     groups = group_routes(services.manage_groups, services.read_queues, services.read_containers, guard, bodies)
     app.include_router(groups, prefix=VERSION_PREFIX)
+    catalog_files = catalog_file_routes(services.site_files, guard, bodies)
     catalogs = catalog_routes(services.manage_catalogs, services.explore_catalogs, guard, bodies)
     app.include_router(catalogs, prefix=VERSION_PREFIX)
+    app.include_router(catalog_files, prefix=VERSION_PREFIX)
     app.include_router(report_routes(services.take_reports, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(event_routes(services.take_events, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(consumer_routes(services.keep_consumers, guard, bodies), prefix=VERSION_PREFIX)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.access.ports import TokenStore
+from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
@@ -54,6 +55,7 @@ class Stores:
     upkeep: UpkeepStore
     orphans: OrphanStore
     policies: PolicyStore
+    site_files: SiteFileStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, 
 from sqlalchemy.schema import SchemaItem
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.catalogs.site_files import SiteFileKind
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
 from compaction_pipeline.core.queue.group import QueueOrder
@@ -352,6 +353,17 @@ lease = _table(
     Column("name", String, primary_key=True),
     Column("owner", String, nullable=False),
     Column("expires_at", Moment, nullable=False),
+)
+
+site_file = _table(
+    "compaction_site_file",
+    # The id: the kind and a part of the hash of the content.
+    Column("name", String(64), primary_key=True),
+    Column("kind", Member(SiteFileKind), nullable=False),
+    Column("size_bytes", Integer, nullable=False),
+    Column("added_at", Moment, nullable=False),
+    # The content in base64, encrypted (see `sealing`).
+    Column("sealed", Text, nullable=False),
 )
 
 group = _table(

@@ -25,7 +25,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import Connection, Engine, Table, inspect, select, update
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.secrets.keys import is_secret
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 MAKE_KEY = "python -c 'from cryptography.fernet import Fernet; print(Fernet.generate_key().decode())'"
 _REMEMBERED = 256
 _LOOKS = 5
-_TABLES = (schema.catalog, schema.group)
+_TABLES = (schema.catalog, schema.group, schema.site_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,14 @@ class Sealer:
         keys = self.keys_for_writing(secrets, lambda: _sealed_rows(connection) > 0)
         readable = {key: value for key, value in properties.items() if key not in secrets}
         return {"properties": readable, "sealed": seal(keys, json.dumps(dict(secrets)))}
+
+    def text(self, connection: Connection, secret: str, what: str) -> str:
+        """The encrypted form of a text. `what` names it in errors. `connection` is in a write transaction.
+
+        Raises ConfigError when there is no key to encrypt it.
+        """
+        lock(connection, "secret keys")
+        return seal(self.keys_for_writing((what,), lambda: _sealed_rows(connection) > 0), secret)
 
     def properties(self, readable: Mapping[str, str], sealed: str | None) -> Mapping[str, str]:
         """All properties of a row. Raises SecretUnreadable."""
@@ -234,14 +242,20 @@ def seal(keys: Sequence[str], text: str) -> str:
     return Fernet(keys[0]).encrypt(text.encode()).decode()
 
 
+def _tables(connection: Connection) -> Sequence[Table]:
+    """The tables with encrypted texts. The upgrade that encrypts secrets runs before the one that makes the last of them."""
+    known = inspect(connection)
+    return [table for table in _TABLES if known.has_table(table.name)]
+
+
 def _sealed_rows(connection: Connection) -> int:
-    return sum(len(connection.execute(select(table.c.name).where(table.c.sealed.is_not(None))).all()) for table in _TABLES)
+    return sum(len(connection.execute(select(table.c.name).where(table.c.sealed.is_not(None))).all()) for table in _tables(connection))
 
 
 def _seal_again(connection: Connection, keys: Sequence[str]) -> int:
     """Encrypt all rows with the first key."""
     fernet, count = _fernet(keys), 0
-    for table in _TABLES:
+    for table in _tables(connection):
         # A change of a row that is under way ends first.
         rows = connection.execute(select(table.c.name, table.c.sealed).where(table.c.sealed.is_not(None)).with_for_update()).all()
         for name, sealed in rows:
@@ -260,7 +274,9 @@ def _seal_again(connection: Connection, keys: Sequence[str]) -> int:
 def _needs(connection: Connection, first: str, key: str) -> bool:
     """Whether a row is decrypted by this key, and not by the first one."""
     sealed = [
-        text for table in _TABLES for text in connection.execute(select(table.c.sealed).where(table.c.sealed.is_not(None))).scalars().all()
+        text
+        for table in _tables(connection)
+        for text in connection.execute(select(table.c.sealed).where(table.c.sealed.is_not(None))).scalars().all()
     ]
     return any(not _opens(first, text) and _opens(key, text) for text in sealed)
 

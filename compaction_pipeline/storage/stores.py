@@ -25,6 +25,7 @@ from compaction_pipeline.storage.readiness import begin_write
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.reports import SqlReportStore
 from compaction_pipeline.storage.sealing import GivenKeys, Sealer
+from compaction_pipeline.storage.site_files import SqlSiteFileStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
@@ -65,6 +66,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlUpkeepStore(engine),
         SqlOrphanStore(engine),
         SqlPolicyStore(engine),
+        SqlSiteFileStore(engine, sealer),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
+
+import pytest
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -146,3 +149,37 @@ def test_an_admin_lists_and_removes_a_catalog_and_nobody_else_does(served: Serve
     gone = served.ask("DELETE", "/api/v1/catalogs/lake", admin)
     assert (gone.status_code, gone.json()) == (200, {"catalog": "lake", "tables": 1, "open_tasks": 0, "records": 0})
     assert served.ask("GET", "/api/v1/catalogs", admin).json() == []
+
+
+def test_a_site_file_comes_over_http_and_never_goes_out_again(served: Served) -> None:
+    admin, reader = served.token(Role.ADMIN), served.token(Role.READER)
+    content = b"<configuration><property><name>fs.defaultFS</name><value>hdfs://Zq7vT9Lm2Kp</value></property></configuration>"
+    body = {"kind": "core-site", "content": base64.b64encode(content).decode()}
+    answer = served.ask("POST", "/api/v1/catalog-files", admin, json=body)
+    assert answer.status_code == 201, answer.text
+    stored = answer.json()
+    assert (stored["kind"], stored["size_bytes"], stored["reference"]) == ("core-site", len(content), f"site:{stored['file']}")
+    listed = served.ask("GET", "/api/v1/catalog-files", admin)
+    assert listed.json() == [stored]
+    assert "Zq7" not in listed.text
+    for method, path in (("POST", "/api/v1/catalog-files"), ("GET", "/api/v1/catalog-files"), ("DELETE", "/api/v1/catalog-files/x")):
+        assert served.ask(method, path, reader, json=body if method == "POST" else None).status_code == 403
+    assert served.ask("DELETE", f"/api/v1/catalog-files/{stored['file']}", admin).status_code == 204
+    assert served.ask("DELETE", f"/api/v1/catalog-files/{stored['file']}", admin).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "why"),
+    [
+        ("core-site", b"<!DOCTYPE configuration><configuration/>", "DOCTYPE"),
+        ("keytab", b"\x05\x02" + bytes(1024 * 1024), "1 MiB"),
+        ("passwd", b"x", "must be one of"),
+        ("core-site", None, "base64"),
+    ],
+)
+def test_a_bad_site_file_over_http_is_refused_in_words(served: Served, kind: str, content: bytes | None, why: str) -> None:
+    body = {"kind": kind, "content": "no base64!" if content is None else base64.b64encode(content).decode()}
+    admin = served.token(Role.ADMIN)
+    answer = served.ask("POST", "/api/v1/catalog-files", admin, json=body)
+    assert (answer.status_code, why in answer.text) == (400, True), answer.text
+    assert served.ask("GET", "/api/v1/catalog-files", admin).json() == []

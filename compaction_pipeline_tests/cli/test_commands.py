@@ -22,6 +22,10 @@ COMMANDS = [
     ("catalog", "add"),
     ("catalog", "change"),
     ("catalog", "explore"),
+    ("catalog", "file"),
+    ("catalog", "file", "add"),
+    ("catalog", "file", "list"),
+    ("catalog", "file", "remove"),
     ("catalog", "list"),
     ("catalog", "remove"),
     ("catalog", "show"),
@@ -421,3 +425,31 @@ def test_a_warning_about_a_table_names_it_once(desk: Desk) -> None:
     warning = desk.type("table", "list", "--refresh").stderr
     assert warning.startswith(f"warning: the manifest list of table {TABLE} is missing: ")
     assert warning.count(TABLE) == 1
+
+
+def test_a_site_file_is_stored_named_and_never_shown(desk: Desk) -> None:
+    site = desk.folder / "core-site.xml"
+    site.write_text("<configuration><property><name>fs.defaultFS</name><value>hdfs://Zq7vT9Lm2Kp</value></property></configuration>")
+    stored = desk.json("catalog", "file", "add", "core-site", str(site))
+    assert (stored["kind"], stored["size_bytes"], stored["reference"]) == ("core-site", site.stat().st_size, f"site:{stored['file']}")
+    assert desk.json("catalog", "file", "add", "core-site", str(site)) == stored
+    assert desk.json("catalog", "file", "list") == [stored]
+    desk.table(files=1)
+    desk.json("catalog", "add", "lake", *desk.catalog_options, "-p", f"hdfs.core-site={stored['reference']}")
+    assert "catalogs name it: lake" in desk.type("catalog", "file", "remove", stored["file"]).stderr
+    answers = [desk.type(*words).stdout for words in (("catalog", "show", "lake"), ("catalog", "file", "list"), ("doctor",))]
+    assert "Zq7" not in "".join(answers)
+    assert stored["file"] in answers[0]
+    desk.json("catalog", "change", "lake", "--unset", "hdfs.core-site")
+    assert desk.json("catalog", "file", "remove", stored["file"]) == {"file": stored["file"], "removed": True}
+
+
+def test_a_bad_site_file_and_a_bad_reference_are_refused_in_words(desk: Desk) -> None:
+    site = desk.folder / "site.xml"
+    site.write_text("<!DOCTYPE configuration><configuration/>")
+    assert "DOCTYPE" in desk.type("catalog", "file", "add", "core-site", str(site)).stderr
+    assert "must be one of core-site" in desk.type("catalog", "file", "add", "site", str(site)).stderr
+    assert "cannot be read" in desk.type("catalog", "file", "add", "core-site", str(desk.folder / "none")).stderr
+    added = desk.type("catalog", "add", "lake", *desk.catalog_options, "-p", "hdfs.core-site=site:core-site-1")
+    assert "there is no such file" in added.stderr
+    assert desk.json("catalog", "file", "list") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.commands.catalog_file import files
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.key_values import key_values
 from compaction_pipeline.cli.render import catalog_table, catalogs_table
@@ -28,6 +29,7 @@ catalogs = typer.Typer(
     epilog=GLOBAL_HELP,
 )
 commands = command_group()
+catalogs.add_typer(files, name="file")
 commands.add_typer(catalogs, name="catalog")
 
 _NAME = typer.Argument(help="The registered name of the catalog.")

@@ -31,6 +31,8 @@ REPORT = BodyBounds(4 * LARGEST_REPORT_BYTES, 240_000)
 COMMIT_REPORT = BodyBounds(512 * _KIB, 20_000)
 """`compaction_pipeline.reports` cuts its reports to this size."""
 TOUCH = BodyBounds(256 * _KIB, 5_000)
+SITE_FILE = BodyBounds(1536 * _KIB, 50)
+"""A file of 1 MiB in base64."""
 OTHER = BodyBounds(64 * _KIB, 5_000)
 
 MOST_ERRORS_TOLD = 20

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+
+from compaction_pipeline.core.catalogs.site_files import SiteFileKind
 
 
 def _nothing(text: str) -> str | None:
@@ -16,8 +18,10 @@ class Facts:
 
     `why_no_pattern` says why a text is no regular expression that can be matched in linear time; None when it is one. `why_no_condition`
     says why a text is a condition for no table. `groups` are the resource groups that exist; None when nobody has looked.
+    `site_files` are the kinds of the stored files that catalogs may name, by id; None when nobody has looked.
     """
 
     why_no_pattern: Callable[[str], str | None] = _nothing
     why_no_condition: Callable[[str], str | None] = _nothing
     groups: Collection[str] | None = None
+    site_files: Mapping[str, SiteFileKind] | None = None

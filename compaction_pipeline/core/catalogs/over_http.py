@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from compaction_pipeline.core.catalogs.keys import OWN_KEYS
 from compaction_pipeline.core.catalogs.problem import Problem
+from compaction_pipeline.core.catalogs.site_files import names_stored_file
 from compaction_pipeline.core.secrets.references import refused_of_caller
 from compaction_pipeline.core.tables.properties import CATALOG_PREFIX
 from compaction_pipeline.core.words import printable
@@ -65,6 +66,9 @@ def problems_over_http(
 
 
 def _problems(properties: Mapping[str, str], asked: Mapping[str, str | None], held: Mapping[str, str] | None) -> Iterator[Problem]:
+    # A file that was stored beforehand is none of the server's own.
+    of_stored = {key for key, value in asked.items() if names_stored_file(key, (held or {}).get(key, "") if value is None else value)}
+    asked = {key: value for key, value in asked.items() if key not in of_stored}
     refused = refused_of_caller(asked, held)
     for key, value in sorted(asked.items()):
         shown = printable(key, 100)

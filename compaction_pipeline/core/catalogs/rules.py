@@ -14,6 +14,7 @@ from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.catalogs.keys import AUTHENTICATION, DATABASE_FILTER, GROUP, OBSERVE, OWN_KEYS, TABLE_FILTER, TABLE_FORMATS
 from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
+from compaction_pipeline.core.catalogs.site_files import reference_problems
 from compaction_pipeline.core.commit.hive import problems_of_hive, why_observe_only
 from compaction_pipeline.core.tables.authentication import authentication_problems
 from compaction_pipeline.core.tables.catalog_properties import property_problem
@@ -65,6 +66,8 @@ def _problems(definition: CatalogDefinition, facts: Facts) -> Iterator[Problem]:
     yield from _group_problems(properties.get(GROUP), facts)
     for sentence in authentication_problems(properties.get(AUTHENTICATION), properties):
         yield Problem(AUTHENTICATION, sentence)
+    for key, sentence in reference_problems(properties, facts.site_files):
+        yield Problem(key, sentence)
     for key, value in sorted(properties.items()):
         wrong = _text_problem(key, value) or _property_problem(key, value, facts) or _misspelt(key)
         if wrong is not None:

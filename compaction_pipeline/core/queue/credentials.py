@@ -24,7 +24,10 @@ MOST_EXPIRIES = 3
 """At most this many attempts of a task may end because their credentials ended, without using up a retry."""
 _APART = timedelta(minutes=1)
 """The clocks of the store and of a worker may differ by this much."""
-_ENDS = re.compile(r"s3\.session-token-expires-at-ms|adls\.sas-token-expires-at-ms\..+|gcs\.oauth2\.token-expires-at")
+_ENDS = re.compile(
+    r"s3\.session-token-expires-at-ms|adls\.sas-token-expires-at-ms\..+|gcs\.oauth2\.token-expires-at"
+    r"|hdfs\.kerberos-credential-expires-at-ms"
+)
 _ENDED = re.compile(r"Expired_?Token|Token_?Refresh_?Required", re.IGNORECASE)
 """The codes of S3 for it."""
 _PATHS = re.compile(r"\S*[/]\S*")

@@ -16,20 +16,27 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
+from urllib.parse import urlsplit
+
+from compaction_pipeline.formats.file_io.kerberos import Login, as_text, from_text, lifetime, ticket_cache
 
 SCHEMES = frozenset({"hdfs", "viewfs"})
 HOST, PORT, USER, TICKET = "hdfs.host", "hdfs.port", "hdfs.user", "hdfs.kerberos_ticket"
 """PyIceberg's names. The ticket is the path of a file with Kerberos tickets."""
 CONF = "hdfs.conf."
 """What follows is the name of a setting of Hadoop, as in `core-site.xml` and `hdfs-site.xml`."""
-KRB5_CONF = "hdfs.krb5-conf"
-"""The path of a `krb5.conf`."""
+PRINCIPAL, KEYTAB, KRB5_CONF = "kerberos.principal", "kerberos.keytab", "kerberos.krb5-conf"
+"""Who logs in, and the paths of two files on this host."""
+TICKET_TEXT, KRB5_CONF_TEXT = "hdfs.kerberos-credential", "hdfs.krb5-conf-text"
+"""The same for a host without these files: the tickets and the krb5.conf themselves, in base64."""
+TICKET_END = "hdfs.kerberos-credential-expires-at-ms"
 
 _SILENCE_SECONDS = 300
 """A request that has no answer after this time has failed."""
@@ -42,6 +49,7 @@ _LIMITS: Mapping[str, str] = {
     "dfs.client.failover.sleep.max.millis": "2000",
     "dfs.client.socket-timeout": "60000",
 }
+_AUTHENTICATION, _SIMPLE = "hadoop.security.authentication", "simple"
 _NO_CONF_FOLDER = os.devnull
 """A folder that has no files. Without one the library would read those of HADOOP_CONF_DIR."""
 
@@ -55,24 +63,61 @@ class HdfsPlace:
     """Settings of Hadoop. If there are none of the catalog's own, those of HADOOP_CONF_DIR hold."""
     own_conf: bool
     environment: tuple[tuple[str, str], ...]
+    """What the client's process is told of files and users."""
+    login: Login | None
+    """Who gets tickets by `kinit`; None without Kerberos, and where tickets are given."""
 
 
 def hdfs_place(properties: Mapping[str, str], scheme: str, authority: str) -> HdfsPlace:
     """The cluster of `scheme://authority`. Raises ValueError where the properties contradict each other or name no cluster."""
     own = {key.removeprefix(CONF): str(value) for key, value in properties.items() if key.startswith(CONF)}
     environment: dict[str, str] = {}
-    secure = own.get("hadoop.security.authentication", "simple").lower() != "simple"
-    user, ticket = properties.get(USER), properties.get(TICKET)
-    if user and (secure or ticket):
-        raise ValueError(f"'{USER}' is {user!r} but Kerberos tells the user; remove it, or remove the ticket and the Kerberos settings")
+    user, login, ticket = properties.get(USER), _login(properties), _ticket(properties)
+    if login is not None or ticket is not None:
+        own.setdefault(_AUTHENTICATION, "kerberos")
+    if own.get(_AUTHENTICATION, _SIMPLE).lower() == _SIMPLE:
+        login = ticket = None
+    elif user:
+        raise ValueError(f"'{USER}' is {user!r}, but Kerberos tells the user; remove it, or remove the Kerberos settings")
     if user:
         environment["HADOOP_USER_NAME"] = str(user)
-    if ticket:
+    if ticket is not None:
+        login = None
         environment["KRB5CCNAME"] = f"FILE:{ticket}"
-        own.setdefault("hadoop.security.authentication", "kerberos")
-    if properties.get(KRB5_CONF):
-        environment["KRB5_CONFIG"] = str(properties[KRB5_CONF])
-    return HdfsPlace(_url(properties, own, scheme, authority), tuple(sorted(own.items())), bool(own), tuple(sorted(environment.items())))
+    krb5_conf = _krb5_conf(properties)
+    if krb5_conf is not None:
+        environment["KRB5_CONFIG"] = krb5_conf
+    url = _url(properties, own, scheme, authority)
+    return HdfsPlace(url, tuple(sorted(own.items())), bool(own), tuple(sorted(environment.items())), login)
+
+
+def for_other_hosts(properties: Mapping[str, str], location: str) -> dict[str, str]:
+    """The properties by which a worker without the keytab opens the files of a table: tickets of this moment in place of paths.
+
+    Empty without Kerberos, and where the table is not on HDFS. Raises PermissionError when there is no ticket.
+    """
+    parts = urlsplit(location)
+    login = hdfs_place(properties, parts.scheme, parts.netloc).login if parts.scheme in SCHEMES else None
+    if login is None:
+        return {}
+    cache = ticket_cache(login)
+    conf = {KRB5_CONF_TEXT: as_text(login.krb5_conf)} if login.krb5_conf else {}
+    return {TICKET_TEXT: as_text(cache), TICKET_END: str(int(lifetime(cache.read_bytes())[1] * 1000)), **conf}
+
+
+def _login(properties: Mapping[str, str]) -> Login | None:
+    principal, keytab = properties.get(PRINCIPAL), properties.get(KEYTAB)
+    return Login(str(principal), str(keytab), _krb5_conf(properties)) if principal and keytab else None
+
+
+def _ticket(properties: Mapping[str, str]) -> str | None:
+    text = properties.get(TICKET_TEXT)
+    return from_text("ticket", str(text)) if text else properties.get(TICKET)
+
+
+def _krb5_conf(properties: Mapping[str, str]) -> str | None:
+    text = properties.get(KRB5_CONF_TEXT)
+    return from_text("krb5.conf", str(text)) if text else properties.get(KRB5_CONF)
 
 
 def _url(properties: Mapping[str, str], own: Mapping[str, str], scheme: str, authority: str) -> str:
@@ -92,6 +137,7 @@ class HdfsClient:
     def __init__(self, place: HdfsPlace) -> None:
         if find_spec("hdfs_native") is None:
             raise ModuleNotFoundError("No module named 'hdfs_native'", name="hdfs_native")
+        environment = _environment(place)
         self.place = place
         self._waiting: dict[int, Future[Any]] = {}
         self._last = 0
@@ -108,15 +154,19 @@ class HdfsClient:
                 stdout=subprocess.DEVNULL,
                 # The library writes a trace for each crash. The answer tells of it.
                 stderr=subprocess.DEVNULL,
-                env=_environment(place),
+                env=environment,
             )
-        self._connection: Any = Connection(ours.detach())
+        self._socket = ours
+        self._connection: Any = Connection(os.dup(ours.fileno()))
         conf = {**_LIMITS, **dict(place.conf)}
         self._connection.send((place.url, conf, _NO_CONF_FOLDER if place.own_conf else None))
         Thread(target=self._receive, name="hdfs answers", daemon=True).start()
 
     def request(self, name: str, *arguments: Any, location: str) -> Any:
         """The answer to a request of `hdfs_process.Requests` about the file at `location`."""
+        if self.place.login is not None:
+            # A new connection takes the tickets from the file, so they must not end.
+            ticket_cache(self.place.login)
         future: Future[Any] = Future()
         with self._lock:
             self._last += 1
@@ -152,6 +202,7 @@ class HdfsClient:
             if future is not None:
                 future.set_result((good, found))
         self.alive = False
+        self._socket.close()
         self._process.wait()
         with self._lock:
             for future in self._waiting.values():
@@ -159,15 +210,17 @@ class HdfsClient:
                     future.set_exception(ConnectionResetError())
 
     def close(self) -> None:
-        """End the process. Files that are being written stay incomplete."""
+        """Send no more requests. The process answers those that it has, and ends."""
         self.alive = False
-        self._process.kill()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
 
 
 def _environment(place: HdfsPlace) -> dict[str, str]:
     """The environment of the client's process. It has no identity but that of the place, when the place has one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RUST_BACKTRACE": "0"}
-    return {**environment, **dict(place.environment)}
+    tickets = {} if place.login is None else {"KRB5CCNAME": f"FILE:{ticket_cache(place.login)}"}
+    return {**environment, **tickets, **dict(place.environment)}
 
 
 _clients: OrderedDict[tuple[int, HdfsPlace], HdfsClient] = OrderedDict()
@@ -184,7 +237,7 @@ def hdfs_client(place: HdfsPlace) -> HdfsClient:
             client = HdfsClient(place)
         _clients[key] = client
         while len(_clients) > _CLIENTS_AT_ONCE:
-            _clients.popitem(last=False)
+            _clients.popitem(last=False)[1].close()
         return client
 
 

@@ -53,10 +53,16 @@ class Catalogs:
     """Opens catalogs and loads tables. Raises NotFoundError (for a table), ConfigError, StorageUnavailable, TableRefused."""
 
     def __init__(
-        self, entry_of: Callable[[str], CatalogEntry], limits: RequestLimits = RequestLimits(), secrets: SecretValues | None = None
+        self,
+        entry_of: Callable[[str], CatalogEntry],
+        limits: RequestLimits = RequestLimits(),
+        secrets: SecretValues | None = None,
+        filled: Callable[[CatalogEntry], CatalogEntry] = lambda entry: entry,
     ) -> None:
+        """`filled` puts stored site files in place of their names (`iceberg/catalogs/site_files.py`)."""
         self._entry_of = entry_of
         self._secrets = secrets or SecretValues()
+        self._filled = filled
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
         accept_inline_manifests()
         self._limits = limits
@@ -67,12 +73,12 @@ class Catalogs:
 
     def trying(self, entry: CatalogEntry) -> Catalogs:
         """The same catalogs, but for one that is as this entry says. It is opened anew."""
-        return Catalogs(lambda name: entry if name == entry.name else self._entry_of(name), self._limits)
+        return Catalogs(lambda name: entry if name == entry.name else self._entry_of(name), self._limits, self._secrets, self._filled)
 
     def catalog(self, name: str) -> Catalog:
         """The open catalog with this registered name."""
         try:
-            entry = self._secrets.resolved(self._entry_of(name))
+            entry = self._filled(self._secrets.resolved(self._entry_of(name)))
         except NotFoundError:
             self._open.pop(name, None)
             self._secrets.forget(name)

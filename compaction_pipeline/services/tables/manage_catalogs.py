@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +19,13 @@ from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.open_work import OpenTasks
-from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.catalog_properties import without_effect
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.proofs import untried
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.services.table_filters import passing, why_no_pattern
+from compaction_pipeline.services.table_filters import passing
 from compaction_pipeline.services.tables.catalogs_file import read_catalogs_file
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 
@@ -95,16 +94,16 @@ class ManageCatalogs:
     def __init__(
         self,
         catalogs: CatalogStore,
-        groups: GroupStore,
         tables: TableReader,
         tasks: TaskStore,
         records: RecordStore,
         explore: ExploreCatalogs,
         file: Path | None,
+        facts: Callable[[], Facts],
     ) -> None:
-        """`file` is the one of COMPACTION_CATALOGS_FILE."""
+        """`file` is the one of COMPACTION_CATALOGS_FILE. `facts` tells what the rules of definitions need now."""
+        self._facts = facts
         self._catalogs = catalogs
-        self._groups = groups
         self._tables = tables
         self._tasks = tasks
         self._records = records
@@ -239,10 +238,6 @@ class ManageCatalogs:
                 # Another process has registered the catalog since we looked.
                 before = self._catalogs.entry(definition.name)
         self._catalogs.replace(as_defined(before, definition, source), before)
-
-    def _facts(self) -> Facts:
-        groups = [group.name for group in self._groups.groups()]
-        return Facts(why_no_pattern, self._explore.why_no_condition, groups)
 
 
 def _overruled(before: CatalogEntry | None, definition: CatalogDefinition, source: Source) -> Iterator[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
+    from compaction_pipeline.services.tables.site_files import SiteFiles
     from compaction_pipeline.services.tables.take_events import TakeEvents
     from compaction_pipeline.services.tables.take_reports import TakeReports
 
@@ -39,11 +40,24 @@ class TableServices(Wiring):
 
     @cached_property
     def manage_catalogs(self) -> ManageCatalogs:
+        from compaction_pipeline.core.catalogs.facts import Facts
+        from compaction_pipeline.services.table_filters import why_no_pattern
         from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
 
         stores, file = self._stores, self._settings.catalogs_file
         file = file and file.expanduser()
-        return ManageCatalogs(stores.catalogs, stores.groups, stores.tables, stores.tasks, stores.records, self.explore_catalogs, file)
+
+        def facts() -> Facts:
+            groups = [group.name for group in stores.groups.groups()]
+            return Facts(why_no_pattern, self.explore_catalogs.why_no_condition, groups, self.site_files.kinds())
+
+        return ManageCatalogs(stores.catalogs, stores.tables, stores.tasks, stores.records, self.explore_catalogs, file, facts)
+
+    @cached_property
+    def site_files(self) -> SiteFiles:
+        from compaction_pipeline.services.tables.site_files import SiteFiles
+
+        return SiteFiles(self._stores.site_files, self.clock)
 
     @cached_property
     def take_reports(self) -> TakeReports:

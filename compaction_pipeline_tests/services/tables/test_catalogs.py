@@ -13,6 +13,7 @@ import yaml
 
 from compaction_pipeline.core.catalogs.change import CatalogChange
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition
+from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.stores import Stores
@@ -86,7 +87,12 @@ def explored(stores: Stores, world: World | None = None) -> ExploreCatalogs:
 
 def managed(stores: Stores, world: World | None = None, file: Path | None = None) -> ManageCatalogs:
     explore = explored(stores, world)
-    return ManageCatalogs(stores.catalogs, stores.groups, stores.tables, stores.tasks, stores.records, explore, file)
+
+    def facts() -> Facts:
+        groups = [group.name for group in stores.groups.groups()]
+        return Facts(why_no_pattern, explore.why_no_condition, groups, {file.id: file.kind for file in stores.site_files.files()})
+
+    return ManageCatalogs(stores.catalogs, stores.tables, stores.tasks, stores.records, explore, file, facts)
 
 
 def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> None:

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0043"
-down_revision = "0038"
+down_revision = "0039"
 branch_labels = None
 depends_on = None
 
