@@ -136,7 +136,8 @@ class Foundations:
         settings = self.settings
         limits = RequestLimits(settings.connect_seconds, settings.read_seconds, settings.commit_seconds)
         filled = filled_by(lambda: self._stores.site_files, settings.home / "site-files")
-        return Catalogs(self._stores.catalogs.entry, limits, SecretValues(settings.secrets_folder), filled)
+        secrets = SecretValues(settings.secrets_folder)
+        return Catalogs(self._stores.catalogs.entry, limits, secrets, filled, threads=settings.catalog_threads)
 
     @cached_property
     def _scan(self) -> TableScan:

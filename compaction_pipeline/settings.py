@@ -126,6 +126,12 @@ class Settings(BaseSettings):
     catalog_interval_seconds: int = Field(
         default=180, ge=1, le=86_400, description="Seconds between two listings of the catalogs, by `catalog_sensor` and by `serve`."
     )
+    catalog_threads: int = Field(
+        default=10,
+        ge=1,
+        le=100,
+        description="A listing of a catalog asks at most this many namespaces at a time, and a first look at new tables as many tables.",
+    )
     catalogs_file: Path | None = Field(
         default=None,
         description="A YAML file with catalogs (`docs/catalog-definitions.md`). `serve` applies it when it starts, and so does each tick "

@@ -18,6 +18,7 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.catalogs.change import read_change
 from compaction_pipeline.core.catalogs.definition import read_definition
 from compaction_pipeline.core.catalogs.value import catalog_value
+from compaction_pipeline.core.tables.listing import Unseen
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs, Tried
 
@@ -72,12 +73,25 @@ class TriedAnswer(CatalogAnswer):
     warnings: list[str]
 
 
+class NotSeen(BaseModel):
+    """A sentence about what a listing did not see. `tables` counts the known tables that it did not see, and that stay as they are."""
+
+    catalog: str
+    namespace: str
+    tables: int
+    sentence: str
+
+
 class ExploredAnswer(BaseModel):
-    """What a listing found: tables that are new, that are gone, and that the filters leave out now."""
+    """What a listing found: tables that are new, that are gone, and that the filters leave out now.
+
+    While `not_seen` is not empty, tables may be missing in the others.
+    """
 
     appeared: list[str]
     dropped: list[str]
     left_out: list[str]
+    not_seen: list[NotSeen]
 
 
 class RemovedAnswer(BaseModel):
@@ -136,13 +150,27 @@ def catalog_routes(manage: ManageCatalogs, explore: ExploreCatalogs, guard: Guar
         return {"catalog": gone.catalog, "tables": gone.tables, "open_tasks": gone.open_tasks, "records": gone.records}
 
     @routes.post("/catalogs/{name}/explore", dependencies=admin)
-    def explore_now(name: _Name) -> ExploredAnswer:
-        """List the tables of a catalog now. A server does it by itself every three minutes."""
-        found = explore.explore(name)
+    def explore_now(name: _Name, accept_vanished: bool = False) -> ExploredAnswer:
+        """List the tables of a catalog now. A server does it by itself every three minutes.
+
+        With `accept_vanished`, tables that are not listed any more are gone for good. Each of them is still forgotten only when the catalog
+        says of it that it does not exist.
+        """
+        found = explore.explore(name, accept_vanished=accept_vanished)
         appeared, dropped, left_out = ([str(table) for table in each] for each in (found.appeared, found.dropped, found.left_out))
-        return ExploredAnswer(appeared=appeared, dropped=dropped, left_out=left_out)
+        not_seen = [_not_seen(one) for one in found.unseen]
+        return ExploredAnswer(appeared=appeared, dropped=dropped, left_out=left_out, not_seen=not_seen)
+
+    @routes.get("/catalogs-not-seen", dependencies=reader)
+    def not_seen() -> list[NotSeen]:
+        """What the last listing of each catalog did not see. When it is empty, all namespaces and all known tables were seen."""
+        return [_not_seen(one) for one in explore.unseen()]
 
     return routes
+
+
+def _not_seen(one: Unseen) -> NotSeen:
+    return NotSeen(catalog=one.catalog, namespace=".".join(one.namespace), tables=one.tables, sentence=one.sentence)
 
 
 def _tried(tried: Tried) -> dict[str, object]:

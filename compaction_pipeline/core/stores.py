@@ -18,6 +18,7 @@ from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.ports.index import IndexStore, NodeKeyStore, SwitchStore
+from compaction_pipeline.core.tables.ports.listings import ListingStore, MoveStore
 from compaction_pipeline.core.tables.ports.policies import PolicyStore
 from compaction_pipeline.core.tables.ports.reports import ReportStore
 from compaction_pipeline.core.upkeep.ports.orphans import OrphanStore
@@ -56,6 +57,8 @@ class Stores:
     orphans: OrphanStore
     policies: PolicyStore
     site_files: SiteFileStore
+    listings: ListingStore
+    moves: MoveStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -90,19 +90,22 @@ def status_fingerprint(status: Status) -> str:
             [(task.task_id, task.attempt) for task in status.executing],
             repr(status.queue),
             [record.record_id for record in status.unsettled],
+            [(one.catalog, one.namespace, one.sentence) for one in status.unseen],
         ]
     )
 
 
 def _news(status: Status) -> str:
-    """16 hex digits, which differ when a table is refused, when a table or a node fails or is well again, and when a task has failed.
+    """16 hex digits, which differ when a table is refused, when a table or a node fails or is well again, when a task has failed, and when
+    a listing sees more or less than before.
 
     That nodes are due, wait and are healthy again is the daily work, and no news.
     """
     refused = [(str(table.table), table.reason) for table in status.tables if table.health is HealthStatus.REFUSED]
     failing = [str(table.table) for table in status.tables if table.health is HealthStatus.FAILING]
     nodes = sorted(node.key for node in status.all_nodes if node.health is HealthStatus.FAILING)
-    return _fingerprint([refused, failing, nodes, status.queue.failed])
+    unseen = [(one.catalog, one.namespace) for one in status.unseen]
+    return _fingerprint([refused, failing, nodes, status.queue.failed, unseen])
 
 
 def _fingerprint(shown: object) -> str:

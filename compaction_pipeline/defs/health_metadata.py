@@ -16,6 +16,7 @@ from compaction_pipeline.core.insight.overview import NodeOverview, worst_first
 from compaction_pipeline.core.queue.attempts import attempt_text
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.defs.markdown import plain
 from compaction_pipeline.defs.metadata import clipped, megabytes, table_of, unbroken
 from compaction_pipeline.defs.svg import clipped_middle
 from compaction_pipeline.services.insight.read_status import Status
@@ -133,7 +134,14 @@ def status_metadata(status: Status) -> dict[str, dg.MetadataValue]:
             ),
         ),
         "executing_tasks": executing_tasks(status.executing, status.at),
+        **_not_seen(status),
     }
+
+
+def _not_seen(status: Status) -> dict[str, dg.MetadataValue]:
+    """What the last listings of catalogs did not see. While there is something, nobody may take the page for all that there is."""
+    sentences = [f"- {plain(one.sentence)}" for one in status.unseen]
+    return {"not_seen": dg.MetadataValue.md("\n".join(sentences))} if sentences else {}
 
 
 def queue_figures(status: Status) -> dict[str, dg.MetadataValue]:

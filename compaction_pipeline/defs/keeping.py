@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.tables.node_keys import may_be_key_of, table_key
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.defs.draining import is_of_machine
 from compaction_pipeline.defs.event_wipe import wipe_copies
@@ -14,6 +17,7 @@ from compaction_pipeline.defs.health_events import health_event, nobody_looks
 from compaction_pipeline.defs.health_page import health_page
 from compaction_pipeline.defs.names import COMMIT_JOB, COMPACT_JOB, Names
 from compaction_pipeline.defs.resources import Compaction
+from compaction_pipeline.defs.retire import carried_keys
 from compaction_pipeline.defs.runs import end_lost_runs
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends, ticking
 from compaction_pipeline.settings import Settings
@@ -58,10 +62,33 @@ def _catalog_tick(names: Names, context: dg.SensorEvaluationContext, services: S
     wipe_copies(context.instance, names.external_assets)
     found = services.explore_catalogs.explore()
     text = f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}"
+    if found.unseen:
+        text += f"; not all was seen: {found.unseen[0].sentence}"
+        text += f"; and {count_text(len(found.unseen) - 1, 'more sentence')} on table_health" if len(found.unseen) > 1 else ""
     if found.failed:
         name, reason = found.failed[0]
         text += f"; {count_text(len(found.failed), 'catalog')} could not be listed, e.g. {name}: {reason}"
-    return dg.SensorResult(skip_reason=text)
+    return dg.SensorResult(skip_reason=text, dynamic_partitions_requests=_left(names, context.instance, services, found.dropped))
+
+
+def _left(
+    names: Names, instance: dg.DagsterInstance, services: Services, dropped: Sequence[TableIdentifier]
+) -> list[dg.DeleteDynamicPartitionsRequest]:
+    """Requests that take the partitions of dropped tables away, except those that a run works on.
+
+    A table that was renamed is not dropped, and its nodes keep their keys.
+    """
+    if not dropped:
+        return []
+    held = {node.key for node in services.read_status.nodes()}
+    tables = set(map(table_key, dropped))
+    known = instance.get_dynamic_partitions(str(names.table_nodes.name))
+    nodes = [key for key in known if key not in held and any(may_be_key_of(table, key) for table in dropped)]
+    records = [key for key in instance.get_dynamic_partitions(str(names.tables.name)) if key in tables]
+    asked = [(names.table_nodes, nodes), (names.tables, records)]
+    carried = carried_keys(instance, [key for _, keys in asked for key in keys])
+    free = [(partitions, [key for key in keys if key not in carried]) for partitions, keys in asked]
+    return [partitions.build_delete_request(keys) for partitions, keys in free if keys]
 
 
 def failure_sensor(names: Names) -> dg.SensorDefinition:

@@ -12,11 +12,12 @@ from datetime import datetime
 
 from pyiceberg.table import Table
 
-from compaction_pipeline.core.errors import NotFoundError, TableRefused
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import MetadataFigures
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.keyed.small_files import held_by_sinks
+from compaction_pipeline.core.tables.listing import CatalogListing
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.table import (
     UNKNOWN_PLACE,
@@ -63,6 +64,36 @@ class IcebergScan:
     def every_table(self, catalog: str) -> Sequence[TableIdentifier]:
         """Every table, sorted. Raises StorageUnavailable when a namespace is there and its tables are not told."""
         return self._catalogs.every_table(catalog)
+
+    def listing(self, catalog: str) -> CatalogListing:
+        """What the catalog answers when it is asked for its namespaces and for the tables of each. No table is asked for."""
+        return self._catalogs.listing(catalog)
+
+    def absent(self, tables: Sequence[TableIdentifier]) -> Mapping[TableIdentifier, bool | CompactionError]:
+        """Whether the catalog of each table says of the table itself that it does not exist, or the error of a question."""
+
+        def ask(table: TableIdentifier) -> bool | CompactionError:
+            try:
+                return self._catalogs.is_absent(table)
+            except CompactionError as error:
+                return error
+
+        return dict(zip(tables, self._catalogs.in_threads(ask, tables), strict=True))
+
+    def unmoved(self, catalog: str, known: Mapping[TableIdentifier, str]) -> frozenset[TableIdentifier]:
+        """Those of these tables of a catalog whose newest metadata is at the known place, as far as it tells that table by table."""
+        return self._catalogs.unmoved(catalog, known)
+
+    def heads(self, tables: Sequence[TableIdentifier]) -> Mapping[TableIdentifier, TableHead | CompactionError]:
+        """The heads of these tables, several loaded at a time, or the error of each."""
+
+        def load(table: TableIdentifier) -> TableHead | CompactionError:
+            try:
+                return self.head(table)
+            except CompactionError as error:
+                return error
+
+        return dict(zip(tables, self._catalogs.in_threads(load, tables), strict=True))
 
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
         """The location of each table's newest metadata, as `TableHead.metadata_location` has it, if the catalog tells all in one answer.

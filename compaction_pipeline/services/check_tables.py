@@ -102,8 +102,11 @@ class CheckTables:
             for table in tables:
                 yield from self._refresh(table)
             return
-        for name, why in self._explore_catalogs.explore().failed:
+        explored = self._explore_catalogs.explore()
+        for name, why in explored.failed:
             yield f"catalog {name}", why
+        for number, one in enumerate(explored.unseen, 1):
+            yield f"catalog {one.catalog}, not seen {number}", one.sentence
         unmoved = self._refresh_files.unmoved()
         for table in sorted(self._tables.seen()):
             if table not in unmoved:

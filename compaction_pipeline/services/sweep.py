@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
+from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.masking import masked_text
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.ports.reports import ReportStore
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 from compaction_pipeline.services.commit.commit_due import CommitDue
 from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.planning.plan_tables import Planned, PlanTables
 from compaction_pipeline.services.planning.tables_in_line import TablesInLine
+from compaction_pipeline.services.tables.refresh_chunks import CHUNK, RefreshChunks
 from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFiles
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ class SweepTables:
 
     def __init__(
         self,
-        tables: TableReader,
+        chunks: RefreshChunks,
         refresh_files: RefreshFiles,
         plan_tables: PlanTables,
         tables_in_line: TablesInLine,
@@ -55,7 +57,7 @@ class SweepTables:
         reports: ReportStore,
         leases: Leases,
     ) -> None:
-        self._tables = tables
+        self._chunks = chunks
         self._refresh_files = refresh_files
         self._plan_tables = plan_tables
         self._tables_in_line = tables_in_line
@@ -77,19 +79,28 @@ class SweepTables:
         deadline = began + budget
         refreshed = self._refresh_reported(reported, began + budget / 2, unmoved)
         early = {refresh.table for refresh in refreshed}
-        names = sorted((table for table in self._tables.seen() if table not in unmoved), key=str)
+        places = self._chunks.places()
+        names = [table for table in places if table not in unmoved]
         start = next((i for i, table in enumerate(names) if cursor is not None and str(table) >= cursor), 0)
         in_turn = [table for table in names[start:] if table not in early]
-        for number, table in enumerate(in_turn):
-            if number and self._clock() >= deadline:
-                return Sweep(tuple(refreshed), str(table), len(unmoved))
-            refresh = self._refreshed(table, deadline)
-            if refresh is None:
-                continue
-            refreshed.append(refresh)
-            if _stopped_half_way(refresh):
-                return Sweep(tuple(refreshed), str(table), len(unmoved))
-        return Sweep(tuple(refreshed), None, len(unmoved))
+        still, number = len(unmoved), 0
+        for begin in range(0, len(in_turn), CHUNK):
+            if begin and self._clock() >= deadline:
+                return Sweep(tuple(refreshed), str(in_turn[begin]), still)
+            chunk = self._chunks.look({table: places[table] for table in in_turn[begin : begin + CHUNK]}, self._clock())
+            still += len(chunk.unmoved)
+            refreshed += chunk.first
+            for table, looked_at in chunk.moved.items():
+                if number and self._clock() >= deadline:
+                    return Sweep(tuple(refreshed), str(table), still)
+                number += 1
+                refresh = self._refreshed(table, deadline, looked_at)
+                if refresh is None:
+                    continue
+                refreshed.append(refresh)
+                if _stopped_half_way(refresh):
+                    return Sweep(tuple(refreshed), str(table), still)
+        return Sweep(tuple(refreshed), None, still)
 
     def swept_at(self) -> datetime | None:
         """When a sweep last began, whichever process did it; None when none did in the last day."""
@@ -116,10 +127,12 @@ class SweepTables:
             self._reports.answer(one)
         return refreshed
 
-    def _refreshed(self, table: TableIdentifier, deadline: datetime) -> Refresh | None:
+    def _refreshed(
+        self, table: TableIdentifier, deadline: datetime, looked_at: tuple[KnownTable, TableHead] | None = None
+    ) -> Refresh | None:
         """Refresh a table, and return what that found. Return None when the table is gone."""
         try:
-            return self._refresh_files.refresh(table, deadline)
+            return self._refresh_files.refresh(table, deadline, looked_at)
         except NotFoundError:
             return None
         except Exception as error:

@@ -62,8 +62,8 @@ class EveryService(TableServices, PlanningServices, QueueServices, CommitService
     def sweep_tables(self) -> SweepTables:
         from compaction_pipeline.services.sweep import SweepTables
 
-        stores, in_line = self._stores, self.tables_in_line
-        return SweepTables(stores.tables, self.refresh_files, self.plan_tables, in_line, self.commit_due, stores.reports, self._leases)
+        chunks, in_line, reports = self.refresh_chunks, self.tables_in_line, self._stores.reports
+        return SweepTables(chunks, self.refresh_files, self.plan_tables, in_line, self.commit_due, reports, self._leases)
 
     @cached_property
     def keep_watch(self) -> KeepWatch:

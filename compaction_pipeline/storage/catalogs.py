@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import lock, writing
@@ -51,6 +51,11 @@ class SqlCatalogStore(SqlStore):
                 keep_pause(connection, identifier)
                 remove_table(connection, identifier)
                 remove_records(connection, identifier)
+            gone = connection.execute(select(schema.vanished.c.identifier).distinct()).scalars()
+            for identifier in [each for each in gone if TableIdentifier.parse(each).catalog == name]:
+                remove_records(connection, identifier)
+                connection.execute(delete(schema.vanished).where(schema.vanished.c.identifier == identifier))
+            connection.execute(delete(schema.unseen).where(schema.unseen.c.catalog == name))
             connection.execute(delete(schema.catalog).where(schema.catalog.c.name == name))
 
     def entry(self, name: str) -> CatalogEntry:

@@ -17,9 +17,9 @@ from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.node_keys import give_keys
 from compaction_pipeline.storage.node_rows import last_done_text, new_version, note_change
 from compaction_pipeline.storage.orphans import note_places
-from compaction_pipeline.storage.removal import remove_table
+from compaction_pipeline.storage.removal import keep_uuid, remove_table
 from compaction_pipeline.storage.sql_store import SqlStore
-from compaction_pipeline.storage.switches import end_kept_pauses, keep_pause, lock_new_tables, new_table_is_paused
+from compaction_pipeline.storage.switches import end_kept_pauses, keep_pause, lock_new_tables, new_tables_paused
 from compaction_pipeline.storage.table_rows import index_columns, unknown
 
 
@@ -28,10 +28,7 @@ class SqlIndexStore(SqlStore):
 
     def add(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
-            lock_new_tables(connection)
-            row = {**_new_row(table), "paused": new_table_is_paused(str(table))}
-            connection.execute(upsert(connection, schema.table_state).values(row).on_conflict_do_nothing(index_elements=["identifier"]))
-            end_kept_pauses(connection, str(table))
+            add_tables(connection, [table])
 
     def save(self, index: TableIndex, version: str) -> str | None:
         columns = schema.table_state.c
@@ -45,6 +42,18 @@ class SqlIndexStore(SqlStore):
                 raise unknown(index.table)
         return None
 
+    def save_all(self, indexes: Sequence[tuple[TableIndex, str]]) -> Collection[TableIdentifier]:
+        columns = schema.table_state.c
+        saved = []
+        # Tables are locked in the order of their names, as everywhere.
+        with writing(self._engine) as connection:
+            for index, version in sorted(indexes, key=lambda each: str(each[0].table)):
+                rows = update(schema.table_state).where(columns.identifier == str(index.table), columns.index_version == version)
+                if connection.execute(rows.values({**index_columns(index), "index_version": new_version()})).rowcount:
+                    note_places(connection, index)
+                    saved.append(index.table)
+        return frozenset(saved)
+
     def begin_anew(self, table: TableIdentifier, version: str) -> str | None:
         columns = schema.table_state.c
         query = select(columns.paused).where(columns.identifier == str(table), columns.index_version == version)
@@ -53,6 +62,7 @@ class SqlIndexStore(SqlStore):
             row = connection.execute(query.with_for_update()).first()
             if row is None:
                 return None
+            keep_uuid(connection, str(table))
             remove_table(connection, str(table))
             new = _new_row(table)
             connection.execute(insert(schema.table_state).values({**new, "paused": row.paused}))
@@ -61,6 +71,7 @@ class SqlIndexStore(SqlStore):
     def forget(self, table: TableIdentifier) -> None:
         with writing(self._engine) as connection:
             keep_pause(connection, str(table))
+            keep_uuid(connection, str(table))
             remove_table(connection, str(table))
 
     def save_figures(self, table: TableIdentifier, nodes: Sequence[MeasuredNode], now: datetime) -> None:
@@ -88,6 +99,18 @@ class SqlIndexStore(SqlStore):
             lock(connection, f"nodes {table}")
             note_change(connection, table)
             connection.execute(update(schema.node).where(schema.node.c.identifier == str(table)).values(verdict=None))
+
+
+def add_tables(connection: Connection, tables: Sequence[TableIdentifier]) -> None:
+    """Add these tables as unread, in the caller's transaction. Tables that are known already do not change."""
+    lock_new_tables(connection)
+    statement = upsert(connection, schema.table_state).on_conflict_do_nothing(index_elements=["identifier"])
+    by_name = {str(table): table for table in tables}
+    # All processes lock rows in the order of their names.
+    for batch in batches(sorted(map(str, tables))):
+        paused = new_tables_paused(connection, batch)
+        connection.execute(statement, [{**_new_row(by_name[name]), "paused": name in paused} for name in batch])
+        end_kept_pauses(connection, batch)
 
 
 def _new_row(table: TableIdentifier) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
 
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
@@ -22,6 +22,13 @@ ENDED = (RecordStatus.COMMITTED, RecordStatus.FAILED)
 _record = schema.record.c
 
 
+def _is_of_present_table(identifier: str) -> ColumnElement[bool]:
+    """Leave out what is about a former table of this name. What is not settled stays: its outcome still decides about files."""
+    known = schema.table_state.c
+    uuid = select(known.table_uuid).where(known.identifier == identifier).scalar_subquery()
+    return or_(_record.table_uuid.is_(None), uuid.is_(None), _record.table_uuid == uuid, _record.status.in_(UNSETTLED))
+
+
 class SqlRecordStore(SqlStore):
     """CompactionRecords in the state database."""
 
@@ -35,9 +42,11 @@ class SqlRecordStore(SqlStore):
             "value": record,
         }
         with writing(self._engine) as connection:
+            known = schema.table_state.c
+            uuid = select(known.table_uuid).where(known.identifier == str(record.table)).scalar_subquery()
             connection.execute(
                 upsert(connection, schema.record)
-                .values(record_id=record.record_id, mirrored=False, **values)
+                .values(record_id=record.record_id, mirrored=False, table_uuid=uuid, **values)
                 .on_conflict_do_update(index_elements=["record_id"], set_=values)
             )
 
@@ -53,7 +62,7 @@ class SqlRecordStore(SqlStore):
     ) -> Sequence[CompactionRecord]:
         query = select(_record.value).order_by(_record.created_at.desc(), _record.record_id.desc())
         if table is not None:
-            query = query.where(_record.identifier == str(table))
+            query = query.where(_record.identifier == str(table), _is_of_present_table(str(table)))
         if unsettled:
             query = query.where(_record.status.in_(UNSETTLED))
         if limit is not None:
@@ -82,4 +91,6 @@ class SqlRecordStore(SqlStore):
             gone = sorted(set(connection.execute(old).scalars()) - set(kept))
             for batch in batches(gone):
                 connection.execute(delete(schema.record).where(_record.record_id.in_(batch)))
+            # A vanished table is found again for as long as anything is known of it.
+            connection.execute(delete(schema.vanished).where(schema.vanished.c.at < before))
         return len(gone)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, select, union
+from sqlalchemy import Connection, delete, func, select, union
 
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import upsert
 
 
 def remove_files(connection: Connection, identifier: str) -> None:
@@ -14,6 +15,16 @@ def remove_files(connection: Connection, identifier: str) -> None:
     connection.execute(delete(schema.live_file).where(schema.live_file.c.manifest_id.in_(manifests)))
     connection.execute(delete(schema.manifest).where(schema.manifest.c.identifier == identifier))
     connection.execute(delete(schema.partition).where(schema.partition.c.identifier == identifier))
+
+
+def keep_uuid(connection: Connection, identifier: str) -> None:
+    """Remember whose name this was, so that the table is found again by its uuid. Call this before the table is removed."""
+    columns = schema.table_state.c
+    row = connection.execute(select(columns.table_uuid, columns.paused).where(columns.identifier == identifier)).first()
+    if row is not None and row.table_uuid is not None:
+        values = {"identifier": identifier, "paused": row.paused, "at": func.now()}
+        kept = upsert(connection, schema.vanished).values(table_uuid=row.table_uuid, **values)
+        connection.execute(kept.on_conflict_do_update(index_elements=["table_uuid"], set_=values))
 
 
 def remove_table(connection: Connection, identifier: str) -> None:

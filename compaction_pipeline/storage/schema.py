@@ -100,6 +100,9 @@ table_state = _table(
     Column("paused", Boolean, nullable=False, server_default=false()),
     # TablePolicies.
     Column("policies", Json(TablePolicies, remembered=_TABLES)),
+    # In how many rounds in a row the catalog did not list the table, and since when. 0 for a table that is listed.
+    Column("unseen_rounds", Integer, nullable=False, server_default="0"),
+    Column("unseen_since", Moment),
     # It changes with every change of the table's nodes, whoever makes it: by it, readers notice that they must read the nodes again.
     Column("nodes_version", String, nullable=False, server_default=""),
     # A first look at a table asks whether it is known under another name.
@@ -111,6 +114,26 @@ switch = _table("compaction_switch", Column("name", String(32), primary_key=True
 
 # Tables that were paused when they were forgotten. A table that is found again under its name is paused again.
 forgotten_pause = _table("compaction_forgotten_pause", Column("identifier", String, primary_key=True))
+
+# What the last listing of each catalog did not see, as sentences. The namespace "" is the catalog as a whole.
+unseen = _table(
+    "compaction_unseen",
+    Column("catalog", String, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("sentence", Text, nullable=False),
+    Column("tables", Integer, nullable=False),
+)
+
+# Tables that were forgotten, each with its last name. A table that is found again is known by its uuid, whatever its name is then.
+vanished = _table(
+    "compaction_vanished",
+    Column("table_uuid", String, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("at", Moment, nullable=False),
+    # A table that gets a name asks whose it was.
+    Index("compaction_vanished_identifier", "identifier", "at"),
+)
 
 # The reports of a table's commits, until a look at the table has answered them.
 commit_report = _table(
@@ -318,6 +341,8 @@ record = _table(
     Column("ended_at", Moment),
     Column("mirrored", Boolean, nullable=False),
     Column("value", Json(CompactionRecord), nullable=False),
+    # The uuid of the table, if it was known. A table that is made anew under the name has no history of the old one.
+    Column("table_uuid", String),
     # By how many files a landed commit has made its table smaller.
     Column("merged_away", Integer, nullable=False, server_default="0"),
     # Every tick adds up the files that were merged away. The index holds all that this needs, so no record is read.

@@ -14,7 +14,9 @@ from compaction_pipeline.storage.groups import SqlGroupStore
 from compaction_pipeline.storage.history import SqlHistoryStore
 from compaction_pipeline.storage.index import SqlIndexStore
 from compaction_pipeline.storage.leases import SqlLeaseStore
+from compaction_pipeline.storage.listings import SqlListingStore
 from compaction_pipeline.storage.migrations import migrate
+from compaction_pipeline.storage.moves import SqlMoveStore
 from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
 from compaction_pipeline.storage.optimizers import SqlOptimizerStore
 from compaction_pipeline.storage.orphans import SqlOrphanStore
@@ -67,6 +69,8 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlOrphanStore(engine),
         SqlPolicyStore(engine),
         SqlSiteFileStore(engine, sealer),
+        SqlListingStore(engine),
+        SqlMoveStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -6,10 +6,9 @@ found again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, delete, exists, or_, select, true, update
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import Connection, delete, select, true, update
 
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
@@ -27,13 +26,12 @@ def lock_new_tables(connection: Connection) -> None:
     lock(connection, "switch of new tables")
 
 
-def new_table_is_paused(identifier: str) -> ColumnElement[bool]:
-    """The value of `paused` in the row of a table that is added now. The caller must hold `lock_new_tables`."""
+def new_tables_paused(connection: Connection, identifiers: Sequence[str]) -> Collection[str]:
+    """Those of these tables, which are added now, that are paused. The caller must hold `lock_new_tables`."""
+    if connection.execute(select(schema.switch.c.name).where(schema.switch.c.name == _ALL_PAUSED)).first() is not None:
+        return identifiers
     forgotten = schema.forgotten_pause.c.identifier
-    return or_(
-        exists(select(schema.switch.c.name).where(schema.switch.c.name == _ALL_PAUSED)),
-        exists(select(forgotten).where(forgotten == identifier)),
-    )
+    return set(connection.execute(select(forgotten).where(forgotten.in_(identifiers)).with_for_update()).scalars())
 
 
 def keep_pause(connection: Connection, identifier: str) -> None:
@@ -45,10 +43,16 @@ def keep_pause(connection: Connection, identifier: str) -> None:
         connection.execute(kept.on_conflict_do_nothing(index_elements=["identifier"]))
 
 
-def end_kept_pauses(connection: Connection, identifier: str | None) -> int:
-    """End the kept pause of a table, or with None all of them. Return how many they were."""
+def end_kept_pauses(connection: Connection, identifiers: Sequence[str] | None) -> int:
+    """End the kept pauses of these tables, or with None all of them. Return how many they were."""
     kept = delete(schema.forgotten_pause)
-    return connection.execute(kept if identifier is None else kept.where(schema.forgotten_pause.c.identifier == identifier)).rowcount
+    return connection.execute(kept if identifiers is None else kept.where(schema.forgotten_pause.c.identifier.in_(identifiers))).rowcount
+
+
+def pause_table(connection: Connection, identifier: str) -> None:
+    """Pause a table in the caller's transaction, with its open tasks."""
+    connection.execute(update(schema.table_state).where(schema.table_state.c.identifier == identifier).values(paused=True))
+    _switch_tasks(connection, [identifier], True)
 
 
 def paused_among(connection: Connection, identifiers: Sequence[str]) -> frozenset[str]:
@@ -72,7 +76,7 @@ class SqlSwitchStore(SqlStore):
             if table is None:
                 _switch_new_tables(connection, paused)
             elif connection.execute(select(columns.identifier).where(rows)).first() is None:
-                if not paused and end_kept_pauses(connection, str(table)):
+                if not paused and end_kept_pauses(connection, [str(table)]):
                     return 1
                 raise unknown(table)
             # Tables are locked in the order of their names and tasks in the order of their ids, as everywhere.

@@ -11,6 +11,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.node_keys import long_key
+from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, reading
@@ -50,6 +51,37 @@ class SqlTableReader(SqlStore):
         trusted = (columns.index_state == IndexStateName.REFUSED) | (columns.index_state.in_(_LOCATED) & ~outdated)
         query = select(columns.identifier, columns.metadata_location, trusted.label("trusted"))
         return {identifier_of(row.identifier): row.metadata_location if row.trusted else None for row in self._rows(query)}
+
+    def unread(self, tables: Collection[TableIdentifier]) -> Sequence[KnownTable]:
+        columns = schema.table_state.c
+        found: list[KnownTable] = []
+        with reading(self._engine) as connection:
+            for names in batches(list(map(str, tables))):
+                query = select(schema.table_state).where(columns.identifier.in_(names), columns.index_state == IndexStateName.UNREAD)
+                found += map(known_table, connection.execute(query))
+        return found
+
+    def policies(self, tables: Collection[TableIdentifier]) -> Mapping[TableIdentifier, tuple[str, TablePolicies | None]]:
+        columns = schema.table_state.c
+        found: dict[TableIdentifier, tuple[str, TablePolicies | None]] = {}
+        with reading(self._engine) as connection:
+            for names in batches(list(map(str, tables))):
+                query = select(columns.identifier, columns.table_uuid, columns.policies)
+                for row in connection.execute(query.where(columns.identifier.in_(names), columns.table_uuid.is_not(None))):
+                    found[identifier_of(row.identifier)] = row.table_uuid, row.policies
+        return found
+
+    def known_uuids(self, uuids: Collection[str]) -> Collection[str]:
+        found: set[str] = set()
+        with reading(self._engine) as connection:
+            for names in batches(list(uuids)):
+                for column in (schema.table_state.c.table_uuid, schema.vanished.c.table_uuid):
+                    found.update(connection.execute(select(column).where(column.in_(names))).scalars())
+        return found
+
+    def missed(self) -> Collection[TableIdentifier]:
+        columns = schema.table_state.c
+        return {identifier_of(row.identifier) for row in self._rows(select(columns.identifier).where(columns.unseen_rounds > 0))}
 
     def state(self, table: TableIdentifier) -> KnownTable:
         row = self._first(select(schema.table_state).where(schema.table_state.c.identifier == str(table)))

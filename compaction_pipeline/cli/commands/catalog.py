@@ -16,6 +16,7 @@ from compaction_pipeline.core.catalogs.value import catalog_value
 from compaction_pipeline.core.errors import AccessDenied, ConfigError
 from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.insight.overview import NO_CATALOG
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.tables.manage_catalogs import Tried
 
@@ -133,16 +134,26 @@ def list_(context: typer.Context) -> None:
 
 
 @catalogs.command(epilog=GLOBAL_HELP)
-def explore(context: typer.Context, name: str | None = typer.Argument(None, help="The catalog. Without it, all of them.")) -> None:
+def explore(
+    context: typer.Context,
+    name: str | None = typer.Argument(None, help="The catalog. Without it, all of them."),
+    accept_vanished: bool = typer.Option(
+        False, "--accept-vanished", help="Tables that are not listed any more are gone for good. Each is asked for once more."
+    ),
+) -> None:
     """List the tables of a catalog now, or of all catalogs: new tables appear, and those that are gone or filtered out are left alone.
+
+    When many tables vanish at once, or a namespace cannot be listed, nothing is removed. The command says what was not seen then, and ends
+    with 1. With --accept-vanished each table that is not listed is forgotten, if its catalog says of it that it does not exist.
 
     Examples:
 
       compaction-pipeline catalog explore
       compaction-pipeline catalog explore lake --json
+      compaction-pipeline catalog explore lake --accept-vanished
     """
     with Session(context) as session:
-        found = session.services.explore_catalogs.explore(name)
+        found = session.services.explore_catalogs.explore(name, accept_vanished=accept_vanished)
         for catalog, reason in found.failed:
             session.output.say(f"catalog {catalog} was not listed: {reason}")
         session.output.answer(
@@ -151,12 +162,14 @@ def explore(context: typer.Context, name: str | None = typer.Argument(None, help
                 "dropped": found.dropped,
                 "left_out": found.left_out,
                 "failed": [{"catalog": catalog, "reason": reason} for catalog, reason in found.failed],
+                "not_seen": [plain(one) for one in found.unseen],
             },
             f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}, "
             f"{count_text(len(found.left_out), 'table')} left out by filters",
             *(f"  {table}" for table in found.appeared),
+            *(f"not all was seen: {one.sentence}" for one in found.unseen),
         )
-    if found.failed:
+    if found.failed or found.unseen:
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -85,6 +85,8 @@ def list_(
         explored = session.services.explore_catalogs.explore(catalog)
         for name, why in explored.failed:
             session.output.say(f"warning: catalog {name} could not be listed, so its tables are shown as they were seen last: {why}")
+        for one in explored.unseen:
+            session.output.say(f"warning: {one.sentence}")
         failed = session.refresh_all(catalog) if refresh else {}
         found = session.services.read_tables.tables(catalog)
         if by is Order.HEALTH:
@@ -97,7 +99,7 @@ def list_(
         unread = sum(not item.is_read and item.health is not HealthStatus.REFUSED for item in found)
         if unread and not refresh:
             session.output.say(f"{count_text(unread, 'table')} not read yet: `compaction-pipeline table list --refresh` reads what is new")
-    if failed or (refresh and explored.failed):
+    if failed or (refresh and (explored.failed or explored.unseen)):
         codes = {exit_code_of(error) for error in failed.values()}
         raise typer.Exit(codes.pop() if len(codes) == 1 else ExitCode.FAILED)
 

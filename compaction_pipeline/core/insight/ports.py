@@ -14,6 +14,7 @@ from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
@@ -25,6 +26,18 @@ class TableReader(Protocol):
 
     def seen(self) -> Mapping[TableIdentifier, str | None]:
         """Return all known tables, each with the path of the metadata that was completely read (`KnownTable.metadata_location`)."""
+
+    def unread(self, tables: Collection[TableIdentifier]) -> Sequence[KnownTable]:
+        """Return those of these tables of which nothing was ever read."""
+
+    def policies(self, tables: Collection[TableIdentifier]) -> Mapping[TableIdentifier, tuple[str, TablePolicies | None]]:
+        """Return the uuid of each of these tables that was loaded, and the last policies that its catalog told; None when it told none."""
+
+    def known_uuids(self, uuids: Collection[str]) -> Collection[str]:
+        """Return those of these uuids that a known table has, or one that has vanished."""
+
+    def missed(self) -> Collection[TableIdentifier]:
+        """Return the tables that the last listings of their catalogs missed. A listing decides what becomes of them."""
 
     def state(self, table: TableIdentifier) -> KnownTable:
         """Return what is known of a table. Raises NotFoundError when it is unknown."""

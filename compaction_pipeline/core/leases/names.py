@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 
+def refresh_lease(table: object) -> str:
+    """The lease under which the index of a table is changed."""
+    return f"refresh:{table}"
+
+
+def plan_lease(table: object) -> str:
+    """The lease under which a table is planned."""
+    return f"plan:{table}"
+
+
 def commit_lease(table: object) -> str:
     """The lease under which the metadata of a table is changed."""
     return f"commit:{table}"

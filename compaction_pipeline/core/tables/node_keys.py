@@ -61,7 +61,7 @@ def new_keys(
     """Choose a key for each of these nodes, which have none yet.
 
     `taken` returns those of the given keys that some node has. Nodes that would have the same short form are served in the order of
-    their long forms.
+    their long forms. A long form is taken only by a node of a table that had this name and was renamed; then a number is added to it.
     """
     short = {node: short_key(table, node) for node in sorted(nodes, key=lambda node: long_key(table, node))}
     used = set(taken(list(dict.fromkeys(short.values()))))
@@ -69,6 +69,15 @@ def new_keys(
     for node, key in short.items():
         keys[node] = long_key(table, node) if key in used else key
         used.add(key)
+    long = {node: key for node, key in keys.items() if key != short[node] or key == long_key(table, node)}
+    number = 1
+    while long:
+        again = set(taken(list(long.values())))
+        long = {node: key for node, key in long.items() if key in again}
+        number += 1
+        for node in long:
+            mark = f"~{number}"
+            long[node] = keys[node] = f"{long_key(table, node)[: MAX_KEY_BYTES - len(mark)]}{mark}"
     return keys
 
 

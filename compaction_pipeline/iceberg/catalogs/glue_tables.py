@@ -32,12 +32,11 @@ def is_glue(catalog: Catalog) -> bool:
     return any(base.__name__ == "GlueCatalog" for base in type(catalog).__mro__)
 
 
-def metadata_files(catalog: Any, database: str) -> Iterator[tuple[str, str]]:
-    """The Iceberg tables of a database of Glue: their names and their newest metadata files."""
+def iceberg_tables(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
+    """The Iceberg tables of a database of Glue: their names and their newest metadata files, if Glue knows them."""
     for table in _tables(catalog, database):
-        parameters = table.get("Parameters", {})
-        if _is_iceberg(table) and parameters.get(METADATA_LOCATION):
-            yield table["Name"], parameters[METADATA_LOCATION]
+        if _is_iceberg(table):
+            yield table["Name"], table.get("Parameters", {}).get(METADATA_LOCATION) or None
 
 
 def other_formats(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:

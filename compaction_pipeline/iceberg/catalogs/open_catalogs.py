@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from threading import Lock
+from typing import Any, TypeVar
 
 from pydantic import ValidationError as Malformed
 from pyiceberg.catalog import Catalog, CatalogType, load_catalog
@@ -24,16 +27,19 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from compaction_pipeline.core.catalogs.keys import OWN_KEYS
-from compaction_pipeline.core.errors import ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.tables.listing import CatalogListing
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs.bounded_hive import use_bounded_hive_catalogs
-from compaction_pipeline.iceberg.catalogs.glue_tables import is_glue, metadata_files, other_formats, use_bounded_glue_catalogs
+from compaction_pipeline.iceberg.catalogs.etags import etags
+from compaction_pipeline.iceberg.catalogs.glue_tables import is_glue, other_formats, use_bounded_glue_catalogs
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
 from compaction_pipeline.iceberg.catalogs.inline_manifests import accept_inline_manifests
-from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits, use_bounded_rest_catalogs
+from compaction_pipeline.iceberg.catalogs.listings import THREADS, Listed, kind_of, list_catalog
+from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog, RequestLimits, noted_etag, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.catalogs.secret_values import SecretValues
-from compaction_pipeline.iceberg.catalogs.sql_catalog import use_bounded_sql_catalogs
+from compaction_pipeline.iceberg.catalogs.sql_catalog import BoundedSqlCatalog, use_bounded_sql_catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.second_look import looked_at_twice
 
@@ -48,6 +54,9 @@ _TELLS_TYPE = re.compile(r"https?:|thrift:|sqlite|postgresql", re.IGNORECASE)
 _BUSY_TIMEOUT_MS = 30_000
 """How long a writer waits for another writer's lock on a SQLite catalog. Several processes commit at once."""
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 
 class Catalogs:
     """Opens catalogs and loads tables. Raises NotFoundError (for a table), ConfigError, StorageUnavailable, TableRefused."""
@@ -58,12 +67,20 @@ class Catalogs:
         limits: RequestLimits = RequestLimits(),
         secrets: SecretValues | None = None,
         filled: Callable[[CatalogEntry], CatalogEntry] = lambda entry: entry,
+        *,
+        threads: int = THREADS,
     ) -> None:
-        """`filled` puts stored site files in place of their names (`iceberg/catalogs/site_files.py`)."""
+        """`filled` puts stored site files in place of their names (`iceberg/catalogs/site_files.py`).
+
+        `threads` is how many requests a listing has under way.
+        """
         self._entry_of = entry_of
         self._secrets = secrets or SecretValues()
         self._filled = filled
+        self._threads = threads
+        self._etags = etags
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
+        self._opening = Lock()
         accept_inline_manifests()
         self._limits = limits
         use_bounded_rest_catalogs(limits)
@@ -73,7 +90,13 @@ class Catalogs:
 
     def trying(self, entry: CatalogEntry) -> Catalogs:
         """The same catalogs, but for one that is as this entry says. It is opened anew."""
-        return Catalogs(lambda name: entry if name == entry.name else self._entry_of(name), self._limits, self._secrets, self._filled)
+        return Catalogs(
+            lambda name: entry if name == entry.name else self._entry_of(name),
+            self._limits,
+            self._secrets,
+            self._filled,
+            threads=self._threads,
+        )
 
     def catalog(self, name: str) -> Catalog:
         """The open catalog with this registered name."""
@@ -83,18 +106,28 @@ class Catalogs:
             self._open.pop(name, None)
             self._secrets.forget(name)
             raise
-        opened = self._open.get(name)
-        if opened is None or opened[0] != entry.properties:
-            opened = (dict(entry.properties), _opened(entry))
-            self._open[name] = opened
+        # Threads share an open catalog: its sessions of HTTP, its engine or its client of AWS. Our Hive catalog connects for each call.
+        with self._opening:
+            opened = self._open.get(name)
+            if opened is None or opened[0] != entry.properties:
+                opened = (dict(entry.properties), _opened(entry))
+                self._open[name] = opened
         return opened[1]
+
+    def in_threads(self, ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """The answers to questions about these items, in their order, with as many under way as there are threads."""
+        with ThreadPoolExecutor(self._threads, thread_name_prefix="catalog") as pool:
+            return list(pool.map(ask, items))
 
     def load(self, table: TableIdentifier) -> Table:
         """The table with its newest metadata. Raises NotFoundError only when the catalog does not list the table either."""
         catalog = self.catalog(table.catalog)
         try:
-            loaded = _loaded(catalog, table)
+            with noted_etag() as given:
+                loaded = _loaded(catalog, table)
             self._secrets.vended(str(table), loaded.io.properties)
+            if given and isinstance(catalog, BoundedRestCatalog):
+                self._etags.note(_identity(catalog), table, given[-1], loaded.metadata_location)
             return loaded
         except NotFoundError as error:
             # A proxy or a catalog that starts may answer "not found" for a moment. The program must not forget the table for that.
@@ -109,28 +142,67 @@ class Catalogs:
             raise NotFoundError(f"{error}; a level that holds a dot stands in backticks: {dotted}") from error
 
     def tables(self, name: str) -> tuple[TableIdentifier, ...]:
-        """Every table of every namespace, nested ones included, sorted.
+        """Every table of every namespace, nested ones included, sorted. Raises as `listing` does, and also when a namespace fails."""
+        return self._listed(name).tables()
 
-        Raises ConfigError for a SQL catalog without any namespace under its name, if its database holds other names. Most likely Spark or
-        Flink gave the catalog one of these.
+    def listing(self, name: str) -> CatalogListing:
+        """What the catalog answers when it is asked for its namespaces and for the tables of each, several at a time.
+
+        A namespace that fails is in the listing, with the reason. Raises ConfigError for a SQL catalog without any namespace under its
+        name, if its database holds other names. Most likely Spark or Flink gave the catalog one of these.
+        """
+        return self._listed(name).listing
+
+    def _listed(self, name: str) -> Listed:
+        catalog = self.catalog(name)
+        listed = list_catalog(name, catalog, self._threads)
+        if isinstance(catalog, BoundedSqlCatalog) and not listed.listing.tables and not self._has_namespaces(name, catalog):
+            others = self.other_names(name)
+            if others:
+                raise ConfigError(
+                    f"catalog {name!r} holds nothing under the name {catalog.name!r}, but its database holds tables of "
+                    f"{', '.join(map(repr, others))}: register it with -p {CATALOG_NAME_PROPERTY}={others[0]}"
+                )
+        return listed
+
+    def _has_namespaces(self, name: str, catalog: BoundedSqlCatalog) -> bool:
+        with translated(f"catalog {name!r}"):
+            return bool(catalog.namespaces_and_tables())
+
+    def unmoved(self, name: str, known: Mapping[TableIdentifier, str]) -> frozenset[TableIdentifier]:
+        """Those of these tables of a REST catalog whose newest metadata is at the known place. Other catalogs answer in `locations`.
+
+        One request is sent for each table, with its ETag if one is known. A table whose question fails is left out. A place with a blank
+        may stand for several files, so such a table is left out too.
         """
         catalog = self.catalog(name)
-        found: set[TableIdentifier] = set()
-        with translated(f"catalog {name!r}"):
-            namespaces = _namespaces(name, catalog)
-            for namespace in namespaces:
-                try:
-                    found.update(TableIdentifier(name, tuple(levels[:-1]), levels[-1]) for levels in catalog.list_tables(namespace))
-                except NoSuchNamespaceError:
-                    # The namespace was dropped meanwhile, or is only the upper level of another one.
-                    continue
-            others = self.other_names(name) if not namespaces else ()
-        if others:
-            raise ConfigError(
-                f"catalog {name!r} holds nothing under the name {catalog.name!r}, but its database holds tables of "
-                f"{', '.join(map(repr, others))}: register it with -p {CATALOG_NAME_PROPERTY}={others[0]}"
-            )
-        return tuple(sorted(found))
+        if not isinstance(catalog, BoundedRestCatalog):
+            return frozenset()
+        identity = _identity(catalog)
+
+        def is_unmoved(table: TableIdentifier) -> bool:
+            location = known[table]
+            before = self._etags.etag(identity, table, location)
+            try:
+                with translated(f"table {table}"):
+                    unmoved, etag = catalog.unchanged(iceberg_identifier(table), location, before)
+            except CompactionError:
+                # The look at the table itself says what is wrong.
+                return False
+            if etag is not None and etag != before:
+                self._etags.note(identity, table, etag, location)
+            return unmoved
+
+        asked = [table for table, location in known.items() if location and " " not in location]
+        return frozenset(table for table, unmoved in zip(asked, self.in_threads(is_unmoved, asked), strict=True) if unmoved)
+
+    def is_absent(self, table: TableIdentifier) -> bool:
+        """Whether the catalog says of this table itself that it does not exist. No namespace is asked. Raises when it does not tell."""
+        try:
+            _loaded(self.catalog(table.catalog), table)
+        except NotFoundError:
+            return True
+        return False
 
     def every_table(self, name: str) -> tuple[TableIdentifier, ...]:
         """Every table as `tables` lists them, for those who delete what no table needs. So a fault must not hide a table.
@@ -170,34 +242,10 @@ class Catalogs:
             return tuple(levels[-1] for levels in self.catalog(table.catalog).list_tables(table.namespace))
 
     def locations(self, name: str) -> Mapping[TableIdentifier, str]:
-        """The metadata locations of all tables of a SQL or Hive catalog, as it lists them, or of Glue, by one request for 100 tables.
-
-        Empty for other kinds, which answer table by table.
-        """
-        catalog: Any = self.catalog(name)
-        if is_glue(catalog):
-            return self._locations_in_glue(name, catalog)
-        if type(catalog).__name__ == _HIVE:
-            with translated(f"catalog {name!r}"):
-                return {TableIdentifier(name, levels[:-1], levels[-1]): location for levels, location in catalog.locations().items()}
-        if not isinstance(catalog, SqlCatalog):
+        """The metadata locations of all tables that a listing tells: SQL, Hive and Glue. Empty for REST."""
+        if kind_of(self.catalog(name)) not in ("SqlCatalog", "HiveCatalog", "GlueCatalog"):
             return {}
-        columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
-        with translated(f"catalog {name!r}"), Session(catalog.engine) as session:
-            rows = session.execute(select(*columns).where(IcebergTables.catalog_name == catalog.name)).all()
-        return {
-            TableIdentifier(name, Catalog.identifier_to_tuple(namespace), table): location
-            for namespace, table, location in rows
-            if location
-        }
-
-    def _locations_in_glue(self, name: str, catalog: Catalog) -> Mapping[TableIdentifier, str]:
-        with translated(f"catalog {name!r}"):
-            return {
-                TableIdentifier(name, tuple(levels), table): location
-                for levels in _namespaces(name, catalog)
-                for table, location in metadata_files(catalog, levels[0])
-            }
+        return {table: location for table, location in self._listed(name).listing.tables.items() if location}
 
     def hidden(self, name: str) -> Sequence[tuple[str, str]]:
         """The tables of other formats in a catalog of Hive or Glue, which it does not list: their names with their locations.
@@ -239,6 +287,11 @@ def _is_listed(catalog: Catalog, table: TableIdentifier) -> bool:
             return iceberg_identifier(table) in map(tuple, catalog.list_tables(table.namespace))
         except NoSuchNamespaceError:
             return table.namespace in _namespaces(table.catalog, catalog)
+
+
+def _identity(catalog: BoundedRestCatalog) -> Hashable:
+    """What tells this catalog from every other, also after its properties were changed. Secrets are not kept: a digest stands for them."""
+    return sha256(repr((catalog.name, sorted(catalog.properties.items()))).encode(errors="surrogatepass")).hexdigest()
 
 
 def iceberg_identifier(table: TableIdentifier) -> Identifier:

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
+from http.client import NOT_MODIFIED, OK
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -27,6 +29,7 @@ from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerAdapter
 from pyiceberg.exceptions import AuthorizationExpiredError, UnauthorizedError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.auth import AuthBase
@@ -67,6 +70,8 @@ catalogs again."""
 
 _SENDS: ContextVar[Sends | None] = ContextVar("sends", default=None)
 
+_ETAGS: ContextVar[list[str] | None] = ContextVar("etags", default=None)
+
 
 @contextmanager
 def counted_sends() -> Iterator[Sends]:
@@ -77,6 +82,17 @@ def counted_sends() -> Iterator[Sends]:
         yield sends
     finally:
         _SENDS.reset(token)
+
+
+@contextmanager
+def noted_etag() -> Iterator[list[str]]:
+    """Note the `ETag` of each answer that a REST catalog gives in this block and this thread."""
+    etags: list[str] = []
+    token = _ETAGS.set(etags)
+    try:
+        yield etags
+    finally:
+        _ETAGS.reset(token)
 
 
 def use_bounded_rest_catalogs(limits: RequestLimits) -> None:
@@ -164,6 +180,26 @@ class BoundedRestCatalog(RestCatalog):
     def _authorities(self) -> str | None:
         return self.properties.get("ssl.cabundle") or None
 
+    def unchanged(self, identifier: Identifier, location: str, etag: str | None) -> tuple[bool, str | None]:
+        """Ask whether the newest metadata of a table is at this location, and return the answer with the ETag of it.
+
+        `etag` is that of an earlier answer which named this location; the catalog then need not send the metadata again. The metadata is
+        not read here: a table that has moved is loaded by `load_table`. Only looks that find out what has moved ask this. Commits and works
+        of upkeep load tables without a condition.
+        """
+        parts = self._split_identifier_for_path(identifier)
+        headers = {"If-None-Match": etag} if etag is not None else {}
+        params = {"snapshots": self.properties[SNAPSHOT_LOADING_MODE]}
+        response = self._session.get(self.url(Endpoints.load_table, prefixed=True, **parts), params=params, headers=headers)
+        if response.status_code == NOT_MODIFIED:
+            return etag is not None, etag
+        if response.status_code != OK:
+            # The load that follows says what is wrong, and gets a new token if that has ended.
+            return False, None
+        answer = json.loads(response.text)
+        named = answer.get("metadata-location") if isinstance(answer, dict) else None
+        return named == location, response.headers.get("ETag") if named == location else None
+
     def _config_headers(self, session: Session) -> None:
         # PyIceberg calls this first for a new session, before it asks for a token.
         for prefix, adapter in list(session.adapters.items()):
@@ -232,6 +268,9 @@ class BoundedAdapter(BaseAdapter):
             raise
         if sends is not None:
             sends.statuses[-1] = response.status_code
+        etags = _ETAGS.get()
+        if etags is not None and (etag := response.headers.get("ETag")) is not None:
+            etags.append(etag)
         return response
 
     def close(self) -> None:

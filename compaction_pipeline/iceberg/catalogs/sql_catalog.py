@@ -7,11 +7,14 @@ too. With the driver psycopg 3 only the limits of libpq hold.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
-from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import Engine, event
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
+from pyiceberg.typedef import Identifier
+from sqlalchemy import Engine, event, select
+from sqlalchemy.orm import Session
 
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
@@ -33,6 +36,25 @@ class BoundedSqlCatalog(SqlCatalog):
         if self.engine.dialect.name == "postgresql":
             _limit_postgres(self.engine, self._limits)
         super()._init_catalog()
+
+    def located(self) -> Mapping[Identifier, str | None]:
+        """Every table with the path of its newest metadata, by one query of one moment."""
+        columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
+        query = select(*columns).where(IcebergTables.catalog_name == self.name)
+        # A database of the newer schema keeps views in the same table.
+        only_tables = self._iceberg_type_filter()
+        if only_tables is not None:
+            query = query.where(only_tables)
+        with Session(self.engine) as session:
+            rows = session.execute(query).all()
+        return {(*self.identifier_to_tuple(namespace), table): location or None for namespace, table, location in rows}
+
+    def namespaces_and_tables(self) -> frozenset[str]:
+        """The namespaces that are registered or hold a table, as the database spells them."""
+        own = select(IcebergTables.table_namespace).where(IcebergTables.catalog_name == self.name)
+        named = select(IcebergNamespaceProperties.namespace).where(IcebergNamespaceProperties.catalog_name == self.name)
+        with Session(self.engine) as session:
+            return frozenset(session.execute(own.union(named)).scalars())
 
 
 def _limit_postgres(engine: Engine, limits: RequestLimits) -> None:

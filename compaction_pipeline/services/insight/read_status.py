@@ -17,7 +17,9 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.queue_counts import QueueCounts
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.tables.listing import Unseen
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ports.listings import ListingStore
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.services.insight.overviews import all_worst_first, queue_counts, tables_with_nodes
 
@@ -27,6 +29,7 @@ class Status:
     """The page to look at first. `all_nodes` are sorted worst first; `worst` are the first few of them.
 
     `tables` are without the change stores of keyed tables. Nobody can mend their refusal, and their base stores stand for them.
+    `unseen` says what the last listings of catalogs did not see: while it is not empty, nobody may say that all is well.
     """
 
     at: datetime
@@ -40,6 +43,7 @@ class Status:
     nodes: int
     due: int
     all_nodes: tuple[NodeOverview, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
 
     @property
     def needing(self) -> tuple[NodeOverview, ...]:
@@ -50,12 +54,15 @@ class Status:
 class ReadStatus:
     """Answers how everything stands and changes nothing."""
 
-    def __init__(self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore, clock: Clock) -> None:
+    def __init__(
+        self, catalogs: CatalogStore, tables: TableReader, tasks: TaskStore, records: RecordStore, clock: Clock, listings: ListingStore
+    ) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
         self._records = records
         self._clock = clock
+        self._listings = listings
 
     def status(self) -> Status:
         """Catalogs, tables, the worst nodes, what runs, the queue and the newest records."""
@@ -75,6 +82,7 @@ class ReadStatus:
             nodes=len(nodes),
             due=sum(node.health is HealthStatus.DUE for node in nodes),
             all_nodes=nodes,
+            unseen=tuple(self._listings.unseen()),
         )
 
     def nodes(self) -> tuple[NodeOverview, ...]:

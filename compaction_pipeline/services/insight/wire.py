@@ -28,7 +28,7 @@ class InsightServices(Wiring):
         from compaction_pipeline.services.insight.read_status import ReadStatus
 
         stores = self._stores
-        return ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, self.clock)
+        return ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, self.clock, stores.listings)
 
     @cached_property
     def read_tables(self) -> ReadTables:

@@ -16,6 +16,7 @@ from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReas
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import held_in_words
+from compaction_pipeline.core.leases.names import plan_lease
 from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.planning.line import waits_since
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
@@ -92,7 +93,7 @@ class PlanTables:
         """
         with self._lease(table) as renew:
             if renew is None:
-                holder = self._leases.holder(_lease_name(table))
+                holder = self._leases.holder(plan_lease(table))
                 return _busy(held_in_words(holder, "planning this table"))
             known = self._reader.state(table)
             asker = Asker.PERSON if unlimited else Asker.TICK
@@ -130,7 +131,7 @@ class PlanTables:
 
     def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
         """Hold the table's plan lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
-        return self._leases.hold(_lease_name(table))
+        return self._leases.hold(plan_lease(table))
 
     def _note(self, table: TableIdentifier, change: Callable[[TablePlanning], TablePlanning]) -> bool:
         """Change what is known of a table's plans. Returns False and changes nothing when another process plans the table just now."""
@@ -228,7 +229,3 @@ def _busy(reason: str) -> Planned:
 def _lease_lost() -> Planned:
     """This process stood still for longer than its lease. Another one may have planned the same files, and knows better."""
     return _busy("the lease of this plan ended while it was made; the table is planned again later")
-
-
-def _lease_name(table: TableIdentifier) -> str:
-    return f"plan:{table}"

@@ -9,16 +9,18 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.catalog_properties import check_catalog_properties
+from compaction_pipeline.core.tables.listing import CatalogListing, Unseen
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
-from compaction_pipeline.core.tables.ports.index import IndexStore, SwitchStore
+from compaction_pipeline.core.tables.ports.index import SwitchStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.same_catalog import same_catalog
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.table_filters import passing, why_left_out
 from compaction_pipeline.services.tables.let_go import LetGo
+from compaction_pipeline.services.tables.note_listings import NoteListings
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +33,15 @@ class Exploration:
     """What a listing found. `failed` pairs each catalog that could not be listed with the reason. Its tables stay as they were.
 
     A table is `dropped` only when its catalog does not list it, and also says that it does not exist. `left_out` are tables that were
-    looked after until now and that the filters of their catalog leave out.
+    looked after until now and that the filters of their catalog leave out. `unseen` has a sentence for each namespace that failed, and for
+    tables that have vanished and stay for now.
     """
 
     appeared: tuple[TableIdentifier, ...] = ()
     dropped: tuple[TableIdentifier, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
     left_out: tuple[TableIdentifier, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
 
 
 class ExploreCatalogs:
@@ -50,7 +54,7 @@ class ExploreCatalogs:
         self,
         catalogs: CatalogStore,
         reader: TableReader,
-        index: IndexStore,
+        note: NoteListings,
         switches: SwitchStore,
         scan: Callable[[], TableScan],
         check_writable: Callable[[TableIdentifier], None],
@@ -59,7 +63,7 @@ class ExploreCatalogs:
         """`scan` opens what asks catalogs; it takes a second. `check_writable` raises AccessDenied as `Committer.check_writable` does."""
         self._catalogs = catalogs
         self._reader = reader
-        self._index = index
+        self._note = note
         self._switches = switches
         self._open_scan = scan
         self._check_writable = check_writable
@@ -96,9 +100,13 @@ class ExploreCatalogs:
         """List the catalog's tables and read the first one; with `write`, write and delete one tiny file there too.
 
         The first table stands for all of them. Returns all tables. Raises the error of the catalog or of its storage, for example
-        AccessDenied.
+        AccessDenied, and StorageUnavailable when the listing does not show all of its namespaces and of the known tables.
         """
-        tables = self._scan.list_tables(catalog)
+        listing = self._scan.listing(catalog)
+        unseen = self._note.look(catalog, listing)
+        if unseen:
+            raise StorageUnavailable("; ".join(one.sentence for one in unseen))
+        tables = tuple(sorted(listing.tables))
         self.read_first(tables)
         if write:
             for table in tables[:1]:
@@ -125,12 +133,12 @@ class ExploreCatalogs:
 
         Raises as `tried`.
         """
-        found = self.tried(entry)
+        listing = self.tried(entry)
         self._catalogs.add(entry)
-        self.store_listing(entry, found)
-        return found
+        self.store_listing(entry, listing)
+        return sorted(listing.tables)
 
-    def tried(self, entry: CatalogEntry) -> Sequence[TableIdentifier]:
+    def tried(self, entry: CatalogEntry) -> CatalogListing:
         """List the tables of a catalog as this entry describes it, filtered or not. Nothing is stored.
 
         Raises ConfigError for a property of tables that is wrong or that nobody knows, and for a catalog that is registered under another
@@ -139,9 +147,9 @@ class ExploreCatalogs:
         self.check_properties(entry.name, entry.properties)
         self.refuse_second_name(entry)
         scan = self._scan.trying(entry)
-        found = scan.list_tables(entry.name)
-        self._refuse_same_tables(entry.name, found, scan)
-        return found
+        listing = scan.listing(entry.name)
+        self._refuse_same_tables(entry.name, sorted(listing.tables), scan)
+        return listing
 
     def check_properties(self, catalog: str, properties: Mapping[str, str]) -> None:
         """Raise ConfigError for everything that is wrong with the properties that a catalog has for its tables. This asks no catalog."""
@@ -190,13 +198,17 @@ class ExploreCatalogs:
             return False
         return (head.table_uuid, head.layout.location) == (twin.table_uuid, twin.layout.location)
 
-    def explore(self, catalog: str | None = None) -> Exploration:
-        """List one catalog, or all. When all are listed, a catalog that cannot be listed is reported, and the others are still listed."""
+    def explore(self, catalog: str | None = None, *, accept_vanished: bool = False) -> Exploration:
+        """List one catalog, or all. When all are listed, a catalog that cannot be listed is reported, and the others are still listed.
+
+        Tables that many vanish with stay until later rounds miss them too. With `accept_vanished` a person says that they are gone; each of
+        them is still forgotten only when its catalog says of it that it does not exist.
+        """
         rounds: list[Exploration] = []
         entries = [self._catalogs.entry(catalog)] if catalog else self._catalogs.entries()
         for entry in entries:
             try:
-                rounds.append(self.store_listing(entry, self._scan.list_tables(entry.name)))
+                rounds.append(self.store_listing(entry, self._scan.listing(entry.name), accept_vanished=accept_vanished))
             except CompactionError as error:
                 if catalog:
                     raise
@@ -207,34 +219,20 @@ class ExploreCatalogs:
             tuple(table for each in rounds for table in each.dropped),
             tuple(one for each in rounds for one in each.failed),
             tuple(table for each in rounds for table in each.left_out),
+            tuple(one for each in rounds for one in each.unseen),
         )
 
-    def store_listing(self, entry: CatalogEntry, found: Sequence[TableIdentifier]) -> Exploration:
-        """Add and forget tables of a catalog as its listing, `found`, and its filters say. Raises ConfigError for a filter that is none."""
-        known = {state.table for state in self._reader.states(entry.name)}
-        kept = passing(found, entry.properties)
-        appeared = tuple(table for table in kept if table not in known)
-        dropped = tuple(table for table in sorted(known - set(found)) if self._is_gone(table))
-        left_out = tuple(table for table in sorted(known & (set(found) - set(kept))) if self._leave_out(table, entry))
-        for table in appeared:
-            self._index.add(table)
-        for table in dropped:
-            log.info("table=%s dropped from its catalog: forgotten", table)
-            self._index.forget(table)
-        return Exploration(appeared, dropped, left_out=left_out)
+    def store_listing(self, entry: CatalogEntry, listing: CatalogListing, *, accept_vanished: bool = False) -> Exploration:
+        """Add and forget tables of a catalog as its listing and its filters say. Raises ConfigError for a filter that is none."""
+        kept = frozenset(passing(listing.tables, entry.properties))
+        known = {table for table in self._reader.seen() if table.catalog == entry.name}
+        found, dropped = self._note.note(entry.name, listing, kept, accepted=accept_vanished)
+        left_out = tuple(table for table in sorted(known & (listing.tables.keys() - kept)) if self._leave_out(table, entry))
+        return Exploration(found.appeared, tuple(dropped), left_out=left_out, unseen=found.unseen)
+
+    def unseen(self) -> Sequence[Unseen]:
+        """What the last listing of each catalog did not see. No catalog is asked."""
+        return self._note.unseen()
 
     def _leave_out(self, table: TableIdentifier, entry: CatalogEntry) -> bool:
         return self._let_go.let_go(table, why_left_out(table, entry.properties) or "the filters of its catalog leave it out")
-
-    def _is_gone(self, table: TableIdentifier) -> bool:
-        """Ask the catalog for a table that a listing does not name. Return whether it says that there is no such table.
-
-        A catalog that starts may answer for a moment that a whole namespace does not exist. Its tables are not forgotten for that.
-        """
-        try:
-            self._scan.head(table)
-        except NotFoundError:
-            return True
-        except CompactionError as error:
-            log.warning("table=%s is not listed, but it is not certain that it was dropped: %s", table, error)
-        return False

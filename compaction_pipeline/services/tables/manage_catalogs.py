@@ -127,7 +127,7 @@ class ManageCatalogs:
         entry = definition.entry()
         if any(known.name == entry.name for known in self._catalogs.entries()):
             raise ConfigError(f"catalog {entry.name!r} is registered already; `catalog change {entry.name}` changes it")
-        found = self._explore.tried(entry) if dry_run else self._explore.register(entry)
+        found = sorted(self._explore.tried(entry).tables) if dry_run else self._explore.register(entry)
         return _tried(entry, found)
 
     def change(
@@ -155,11 +155,11 @@ class ManageCatalogs:
         refusals += [one for one in whole if one.key not in {known.key for known in refusals}]
         if refusals:
             raise DefinitionError(name, refusals)
-        found = self._explore.tried(after)
+        listing = self._explore.tried(after)
         if not dry_run:
             self._catalogs.replace(after, before)
-            self._explore.store_listing(after, found)
-        return _tried(after, found)
+            self._explore.store_listing(after, listing)
+        return _tried(after, sorted(listing.tables))
 
     def going(self, name: str) -> Going:
         """Return what goes with a catalog. Raises NotFoundError."""

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
-from compaction_pipeline.core.errors import CompactionError, NotFoundError, StorageUnavailable, TableRefused
+from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
 from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
 from compaction_pipeline.core.fragmentation.small_since import changed_at
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.holders import LeaseHolder
+from compaction_pipeline.core.leases.names import refresh_lease
 from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.foreign_rewrite import foreign_rewrite
@@ -44,6 +45,7 @@ from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.properties import properties_or_defaults, resolve_properties
 from compaction_pipeline.core.tables.table import ManifestRef, TableHead, TableIdentifier
+from compaction_pipeline.services.tables.follow_names import Followed, FollowNames
 from compaction_pipeline.services.tables.measure_nodes import MeasureKeyed, MeasureNodes
 
 log = logging.getLogger(__name__)
@@ -74,9 +76,11 @@ class Refresh:
 class OnLook:
     """What other use cases do at a look at a table.
 
-    `note_rollbacks` compares the records of commits with the history of a head that has moved. `ask_policies` is `AskPolicies.ask`.
+    `follow_names` finds out whether the table has another name now. `note_rollbacks` compares the records of commits with the history of a
+    head that has moved. `ask_policies` is `AskPolicies.ask`.
     """
 
+    follow_names: FollowNames
     note_rollbacks: Callable[[TableHead], None]
     ask_policies: Callable[[TableIdentifier, str], TablePolicies | None]
 
@@ -112,11 +116,12 @@ class RefreshFiles:
     def unmoved(self) -> Collection[TableIdentifier]:
         """Return the tables whose metadata path is the same as at their last complete read. Nothing of them needs to be read.
 
+        Tables that the last listing missed are among them: it is not known whether they are there, and the next listing asks.
         The result has no table of a catalog that cannot name the places of all its tables in one answer. When a catalog fails, `refresh`
         says why, table by table.
         """
         seen = self._reader.seen()
-        unmoved: set[TableIdentifier] = set()
+        unmoved = set(self._reader.missed())
         for catalog in {table.catalog for table in seen}:
             try:
                 locations = self._scan.locations(catalog)
@@ -126,21 +131,27 @@ class RefreshFiles:
             unmoved.update(table for table, location in locations.items() if location == seen.get(table))
         return unmoved
 
-    def refresh(self, table: TableIdentifier, deadline: datetime | None = None) -> Refresh:
+    def refresh(
+        self, table: TableIdentifier, deadline: datetime | None = None, looked_at: tuple[KnownTable, TableHead] | None = None
+    ) -> Refresh:
         """Bring the index of one table to its head.
 
         After `deadline` it stops between two manifests, and the next refresh goes on from there. A table that cannot be read keeps
-        its files and shows the problem. It is not planned until a refresh has read it. Raises NotFoundError when the table is gone.
+        its files and shows the problem. It is not planned until a refresh has read it. Raises NotFoundError when the table is gone. Such a
+        table shows that, and the next listing of its catalog decides whether it is forgotten.
+
+        `looked_at` is what was known of a table that nobody had read yet, and its head, which the caller has loaded after that.
         """
         with self._lease(table) as renew:
             if renew is None:
                 return self._busy(table)
             try:
                 # One manifest, or one transaction, may take longer than the lease. Each renewal on the way tells whether it was lost.
-                return self._refresh(table, deadline, renew)
-            except NotFoundError:
-                log.info("table=%s is gone: forgotten", table)
-                self._index.forget(table)
+                return self._refresh(table, deadline, renew, looked_at)
+            except NotFoundError as error:
+                # A catalog that was restored without its tables says this of each of them. Only a listing sees how many they are.
+                log.info("table=%s is gone, says its catalog: %s", table, error)
+                self._fail(table, f"{error}; the next listing of its catalog decides whether it is forgotten")
                 raise
             except _Overtaken:
                 log.info("table=%s was changed by somebody else while it was refreshed", table)
@@ -155,6 +166,10 @@ class RefreshFiles:
                 self._fail(table, str(error))
                 return Refresh(table, complete=False, problem=str(error), error=error)
 
+    def new_read_id(self) -> str:
+        """Return a value that no two reads have."""
+        return self._leases.new_owner()
+
     def note_problem(self, table: TableIdentifier, problem: str) -> None:
         """Show on a table why its refresh ended in an error that nobody foresaw."""
         with self._lease(table) as renew:
@@ -166,21 +181,25 @@ class RefreshFiles:
         self._index.save(known.index.failed(problem), known.index_version)
 
     def _busy(self, table: TableIdentifier) -> Refresh:
-        return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(_lease_name(table)))
+        return Refresh(table, complete=False, busy=True, held_by=self._leases.holder(refresh_lease(table)))
 
     def _lease(self, table: TableIdentifier) -> AbstractContextManager[Renew | None]:
         """Hold the table's refresh lease, and renew it beside the block. Yield how to renew it, or None when another process holds it."""
-        return self._leases.hold(_lease_name(table))
+        return self._leases.hold(refresh_lease(table))
 
-    def _refresh(self, table: TableIdentifier, deadline: datetime | None, renew: Renew) -> Refresh:
+    def _refresh(
+        self, table: TableIdentifier, deadline: datetime | None, renew: Renew, looked_at: tuple[KnownTable, TableHead] | None
+    ) -> Refresh:
         # This is read before the head is loaded. When a commit of this program lands in between, the index does not count it, so the
         # index is outdated and read again.
-        known = self._known(table)
-        head = self._scan.head(table)
-        if known.whole is None or not _stands_still(known, known.whole, head):
-            self._refuse_second_name(known, head)
+        known, head = looked_at or (self._known(table), None)
+        head = head or self._scan.head(table)
+        if known.whole is None or known.whole.loaded.table_uuid != head.table_uuid or not _stands_still(known, known.whole, head):
+            known = self._under_its_name(known, head)
         known = self._anew_if_recreated(known, head)
         told_anew = _policies_changed(known, self._on_look.ask_policies(table, head.table_uuid))
+        if known.index.loaded is None and self._on_look.follow_names.find_again(head):
+            known = self._reader.state(table)
         if measures_differ(known.layout, head.layout) or told_anew:
             # Touch the nodes before the new layout is stored. When the process is killed in between, the nodes are measured again.
             self._files.touch(table)
@@ -208,40 +227,12 @@ class RefreshFiles:
             self._index.add(table)
             return self._reader.state(table)
 
-    def _refuse_second_name(self, known: KnownTable, head: TableHead) -> None:
-        """Raise TableRefused when the table is known under another name already, in any catalog.
-
-        Catalogs that do not distinguish capitals load one table under many names, some can register one under two names, and two catalogs
-        may be one database. Two indexes of one table would be planned twice, and a pause of one name would not hold for the other. The
-        name that was read first stays. Of two names that an older version has read, the first in order stays. When the table was renamed,
-        what is known under its old name is forgotten.
-        """
-        loaded, uuid, location = known.index.loaded, head.table_uuid, head.layout.location
-        is_known = loaded is not None and loaded.table_uuid == uuid
-        for other in self._reader.with_uuid(uuid):
-            if other.table == head.table or other.layout is None or other.layout.location != location:
-                continue
-            if is_known and (head.table < other.table or other.refusal is not None):
-                continue
-            if self._has_uuid(other.table, uuid):
-                raise TableRefused(
-                    f"{head.table} is the table {other.table} under another name: both have the uuid {uuid} and the location {location}; "
-                    f"use the name {other.table}"
-                )
-            log.info("table=%s has the name %s now: the old name is forgotten", other.table, head.table)
-            self._index.forget(other.table)
-
-    def _has_uuid(self, table: TableIdentifier, uuid: str) -> bool:
-        """Return whether the catalog has a table with this uuid under this name now."""
-        try:
-            return self._scan.head(table).table_uuid == uuid
-        except NotFoundError:
-            return False
-        except CompactionError as error:
-            raise StorageUnavailable(
-                f"the table is known as {table} too, and its catalog does not tell whether it still is: {error}; when the catalog "
-                f"{table.catalog} is gone for good, run `catalog remove {table.catalog}`"
-            ) from error
+    def _under_its_name(self, known: KnownTable, head: TableHead) -> KnownTable:
+        """Return what is known of the table of this head, which may have had another name until now. Raises TableRefused, _Overtaken."""
+        followed = self._on_look.follow_names.follow(known, head)
+        if followed is Followed.BUSY:
+            raise _Overtaken
+        return self._reader.state(head.table) if followed is Followed.MOVED else known
 
     def _anew_if_recreated(self, known: KnownTable, head: TableHead) -> KnownTable:
         loaded = known.index.loaded
@@ -270,7 +261,7 @@ class RefreshFiles:
     def _note_still(self, known: KnownTable, whole: Complete | Empty, head: TableHead, renew: Renew) -> None:
         """Store what changed without a snapshot: properties, schemas, specs, and the place of the metadata."""
         index = known.index
-        problem = self._property_problem(head)
+        problem = self.property_problem(head)
         now = replace(whole, loaded=_loaded(head), metadata_location=head.metadata_location, property_problem=problem)
         if now == whole:
             return
@@ -286,7 +277,7 @@ class RefreshFiles:
         table, index = head.table, known.index
         manifests = self._scan.manifests(table, head.snapshot_id) if head.snapshot_id is not None else ()
         changes = manifest_changes(self._files.manifests(table), manifests)
-        problem = self._property_problem(head)
+        problem = self.property_problem(head)
         reading = replace(
             # Deletes of an old spec are noted before their files are indexed. A refresh that goes on later does not find them again.
             self._with_old_spec_deletes(index.turned(Reading(_loaded(head), problem)), index, head, changes.added),
@@ -300,7 +291,7 @@ class RefreshFiles:
         if not renew():
             # This process stood still, and another one took over. It changes the files that this one would call whole.
             return Refresh(table, complete=False, problem=problem)
-        common = (head.metadata_location, self._leases.new_owner(), self._clock(), known.commits.landed, problem)
+        common = (head.metadata_location, self.new_read_id(), self._clock(), known.commits.landed, problem)
         if head.snapshot_id is None:
             whole: Complete | Empty = Empty(_loaded(head), *common)
         else:
@@ -318,12 +309,12 @@ class RefreshFiles:
         except TableRefused as refusal:
             self._save(index.turned(Refused(str(refusal), _loaded(head), head.metadata_location)), known.index_version)
             return Refresh(table, complete=False, problem=str(refusal))
-        problem = self._property_problem(head)
+        problem = self.property_problem(head)
         newest = files.change_snapshot_id or head.snapshot_id
         changed = self._measure_keyed.measure(table, measured, newest, properties, changed_at(index, head, self._clock()), renew)
         if changed is None:
             return Refresh(table, complete=False, problem=problem)
-        common = (head.metadata_location, self._leases.new_owner(), self._clock(), known.commits.landed, problem)
+        common = (head.metadata_location, self.new_read_id(), self._clock(), known.commits.landed, problem)
         if measured:
             snapshot_id = head.snapshot_id or NO_SNAPSHOT
             whole: Complete | Empty = Complete(_loaded(head), snapshot_id, head.sequence_number, *common, head.change_store)
@@ -386,7 +377,8 @@ class RefreshFiles:
         """The properties that a table inherits."""
         return inherited(self._catalogs.entry(table.catalog).properties, self._reader.state(table).policies)
 
-    def _property_problem(self, head: TableHead) -> str | None:
+    def property_problem(self, head: TableHead) -> str | None:
+        """Say which property of a table, or of its catalog, breaks its rule; None when none does."""
         try:
             properties = resolve_properties(head.layout.properties, self._of_catalog(head.table), head.table)
             if properties.filter:
@@ -418,10 +410,6 @@ def _stands_still(known: KnownTable, whole: Complete | Empty, head: TableHead) -
     """Return whether the files of the head are those that were read last."""
     files_at = head.layout.kind.files_at
     return files_at(known.index.last_snapshot_id, whole.metadata_location) == files_at(head.snapshot_id, head.metadata_location)
-
-
-def _lease_name(table: TableIdentifier) -> str:
-    return f"refresh:{table}"
 
 
 def _loaded(head: TableHead) -> LoadedTable:

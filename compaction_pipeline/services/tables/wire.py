@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.tables.ask_policies import AskPolicies
     from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
     from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
+    from compaction_pipeline.services.tables.refresh_chunks import RefreshChunks
     from compaction_pipeline.services.tables.refresh_files import RefreshFiles
     from compaction_pipeline.services.tables.site_files import SiteFiles
     from compaction_pipeline.services.tables.take_events import TakeEvents
@@ -26,12 +28,13 @@ class TableServices(Wiring):
     def explore_catalogs(self) -> ExploreCatalogs:
         from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
         from compaction_pipeline.services.tables.let_go import LetGo
+        from compaction_pipeline.services.tables.note_listings import NoteListings
 
-        stores = self._stores
+        stores, interval = self._stores, timedelta(seconds=self._settings.catalog_interval_seconds)
         return ExploreCatalogs(
             stores.catalogs,
             stores.tables,
-            stores.index,
+            NoteListings(stores.index, stores.listings, lambda: self._scan, self.clock, interval),
             stores.switches,
             lambda: self._scan,
             lambda table: self._committer.check_writable(table),
@@ -80,10 +83,19 @@ class TableServices(Wiring):
         return AskPolicies(self._policy_reader, stores.tables, stores.policies, self.clock)
 
     @cached_property
+    def refresh_chunks(self) -> RefreshChunks:
+        from compaction_pipeline.services.tables.refresh_chunks import RefreshChunks
+
+        return RefreshChunks(self._stores.tables, self._stores.index, self._scan, self.refresh_files, self.ask_policies.ask)
+
+    @cached_property
     def refresh_files(self) -> RefreshFiles:
+        from compaction_pipeline.services.tables.follow_names import FollowNames
         from compaction_pipeline.services.tables.refresh_files import OnLook, RefreshFiles
 
-        stores, on_look = self._stores, OnLook(self._note_rollbacks, self.ask_policies.ask)
+        stores = self._stores
+        follow_names = FollowNames(stores.tables, stores.moves, self._scan, self._leases)
+        on_look = OnLook(follow_names, self._note_rollbacks, self.ask_policies.ask)
         return RefreshFiles(stores.catalogs, stores.tables, stores.index, stores.files, self._leases, self._scan, on_look)
 
     @abstractmethod

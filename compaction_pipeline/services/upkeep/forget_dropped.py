@@ -10,10 +10,12 @@ from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.listing import vanish_at_once
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +37,8 @@ class ForgetDropped:
         """Forget the tables that are gone from their catalogs. Return these tables, and the ones that were skipped, each with the reason.
 
         A table is skipped when its catalog gives no answer. It is also skipped while an attempt of it runs or a record of it is not
-        settled, because their end must still be stored.
+        settled, because their end must still be stored. When so many vanish at once that the catalog may err, all of them are
+        skipped: the listings of the next rounds decide.
         """
         forgotten, unanswered = [], {}
         known = self._known_tables()
@@ -47,6 +50,10 @@ class ForgetDropped:
                 unlisted = [table for table in candidates if table not in listed and self._is_gone(table)]
             except CompactionError as error:
                 unanswered.update(dict.fromkeys(candidates, str(error)))
+                continue
+            if not vanish_at_once(len(unlisted), len(candidates)):
+                many = f"{count_text(len(unlisted), 'table')} of {len(candidates)} vanished at once, so the next listings decide"
+                unanswered.update(dict.fromkeys(unlisted, many))
                 continue
             for table in unlisted:
                 if self._tasks.tasks(table, statuses=(TaskStatus.EXECUTING,), limit=1) or self._records.records(table, unsettled=True):

@@ -28,7 +28,7 @@ class Desk:
         self.stores = stores
         stores.catalogs.add(CatalogEntry("lake", {}))
         stores.catalogs.add(CatalogEntry("watched", {}, observe=True))
-        self.status = ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, lambda: NOW)
+        self.status = ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, lambda: NOW, stores.listings)
         self.tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, lambda: NOW)
         self.records = ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
         self.tasks = ReadTasks(stores.catalogs, stores.tables, stores.tasks)

@@ -17,6 +17,7 @@ from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.errors import AccessDenied, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.tables.listing import CatalogListing, Unseen
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
@@ -25,6 +26,7 @@ from compaction_pipeline.services.table_filters import passing, why_no_pattern
 from compaction_pipeline.services.tables.explore_catalogs import ExploreCatalogs
 from compaction_pipeline.services.tables.let_go import LetGo
 from compaction_pipeline.services.tables.manage_catalogs import ManageCatalogs
+from compaction_pipeline.services.tables.note_listings import NoteListings
 from compaction_pipeline_tests.behaviours.example_tasks import example
 from compaction_pipeline_tests.builders import NOW
 from compaction_pipeline_tests.core.catalogs.bad_definitions import BAD, SECRET
@@ -55,6 +57,9 @@ class World:
     def trying(self, entry: CatalogEntry) -> World:
         return self
 
+    def listing(self, catalog: str) -> CatalogListing:
+        return CatalogListing(dict.fromkeys(self.list_tables(catalog)))
+
     def head(self, table: TableIdentifier) -> TableHead:
         if self.broken is not None:
             raise self.broken
@@ -74,10 +79,11 @@ class World:
 
 def explored(stores: Stores, world: World | None = None) -> ExploreCatalogs:
     scan = cast(TableScan, world)
+    note = NoteListings(stores.index, stores.listings, lambda: scan, lambda: NOW, timedelta(minutes=3))
     return ExploreCatalogs(
         stores.catalogs,
         stores.tables,
-        stores.index,
+        note,
         stores.switches,
         lambda: scan,
         world.check_writable if world else lambda table: None,
@@ -106,6 +112,62 @@ def test_catalogs_are_listed_by_name_until_they_are_removed(stores: Stores) -> N
         explored(stores).remove("lake")
 
 
+MANY = tuple(TableIdentifier("lake", ("big",), f"t{number:05d}") for number in range(10_000))
+
+
+@dataclass
+class Erring(World):
+    """A catalog of which one namespace errs."""
+
+    answers: CatalogListing = CatalogListing({})
+
+    def listing(self, catalog: str) -> CatalogListing:
+        return self.answers
+
+    def absent(self, tables: Sequence[TableIdentifier]) -> dict[TableIdentifier, bool]:
+        return dict.fromkeys(tables, True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (
+            CatalogListing(dict.fromkeys((DEVICES, ORDERS)), failed={("big",): "HTTP 403 at http://c/v1/namespaces/big/tables"}),
+            "namespace big of catalog lake could not be listed: HTTP 403 at http://c/v1/namespaces/big/tables. 10000 tables in it were not "
+            "seen, and they stay as they are",
+        ),
+        (
+            CatalogListing(dict.fromkeys((DEVICES, ORDERS)), missing=frozenset({("big",)})),
+            "namespace big of catalog lake could not be listed: the catalog lists it, and then says that it does not exist. 10000 tables "
+            "in it were not seen, and they stay as they are",
+        ),
+        (
+            CatalogListing(dict.fromkeys((DEVICES, ORDERS, *MANY[:7]))),
+            "catalog lake lists 9993 tables of 10002 no more, e.g. lake.big.t00007, in round 1 of 3. Nothing is removed before later "
+            "rounds say the same. When these tables are gone for good, run `compaction-pipeline catalog explore lake --accept-vanished`",
+        ),
+        (
+            CatalogListing(dict.fromkeys((DEVICES, ORDERS)), empty=frozenset({("big",)})),
+            "catalog lake lists 10000 tables of 10002 no more, e.g. lake.big.t00000, in round 1 of 3. Nothing is removed before later "
+            "rounds say the same. When these tables are gone for good, run `compaction-pipeline catalog explore lake --accept-vanished`",
+        ),
+    ],
+)
+def test_ten_thousand_tables_that_vanish_from_one_listing_stay(stores: Stores, answers: CatalogListing, told: str) -> None:
+    explored(stores, Erring(answers=CatalogListing(dict.fromkeys((DEVICES, ORDERS, *MANY))))).explore()
+    assert len(stores.tables.seen()) == 10_002
+    explore = explored(stores, Erring(answers=answers))
+    found = explore.explore()
+    assert (found.dropped, [one.sentence for one in found.unseen]) == ((), [told])
+    assert len(stores.tables.seen()) == 10_002
+    assert [one.sentence for one in explore.unseen()] == [told]
+    # `doctor` does not say OK meanwhile.
+    with pytest.raises(StorageUnavailable, match=r"could not be listed|no more, e\.g\."):
+        explore.check("lake")
+    assert explored(stores, Erring(answers=CatalogListing(dict.fromkeys((DEVICES, ORDERS, *MANY))))).explore().unseen == ()
+    assert not explore.unseen()
+
+
 def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
     tables = explored(stores)
     assert (tables.pause(ORDERS), tables.pause(), tables.resume(DEVICES), tables.resume()) == (1, 1, 1, 1)
@@ -114,9 +176,16 @@ def test_one_table_or_all_are_paused_and_resumed(stores: Stores) -> None:
         tables.pause(replace(ORDERS, name="nothing"))
 
 
+class NothingIsKnown:
+    """Notes of listings of a catalog without known tables."""
+
+    def look(self, catalog: str, listing: CatalogListing) -> Sequence[Unseen]:
+        return ()
+
+
 def check(world: World) -> ExploreCatalogs:
     none = cast(Any, None)
-    return ExploreCatalogs(none, none, none, none, lambda: cast(TableScan, world), world.check_writable, none)
+    return ExploreCatalogs(none, none, cast(Any, NothingIsKnown()), none, lambda: cast(TableScan, world), world.check_writable, none)
 
 
 def test_the_first_table_is_read_and_written_only_when_asked() -> None:

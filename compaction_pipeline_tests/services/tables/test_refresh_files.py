@@ -21,6 +21,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
+from compaction_pipeline.services.tables.follow_names import Followed, FollowNames
 from compaction_pipeline.services.tables.measure_nodes import MeasureNodes
 from compaction_pipeline_tests import builders
 from compaction_pipeline_tests.iceberg.lake import LakeTable
@@ -77,12 +78,16 @@ def test_a_recreated_table_starts_anew(house: House) -> None:
     assert indexed(house, table) == {file.path for file in again.files()}
 
 
-def test_a_dropped_table_is_forgotten(house: House) -> None:
+def test_a_dropped_table_is_forgotten_by_the_next_listing(house: House) -> None:
     table = house.fragmented(files=1)
     house.services.refresh_files.refresh(table.identifier)
     house.lake.catalog.drop_table(("db", "t"))
     with pytest.raises(NotFoundError):
         house.services.refresh_files.refresh(table.identifier)
+    (known,) = house.services.stores.tables.states()
+    assert "the next listing of its catalog decides" in str(known.problem)
+    assert house.services.plan_tables.plan(table.identifier).tasks == ()
+    assert house.services.explore_catalogs.explore().dropped == (table.identifier,)
     assert not house.services.stores.tables.states()
 
 
@@ -106,7 +111,7 @@ def test_one_answer_that_a_listed_table_does_not_exist_forgets_nothing(house: Ho
         house.lake.catalog.drop_table(("db", "t"))
         with pytest.raises(NotFoundError):
             services.refresh_files.refresh(table.identifier)
-        assert services.stores.tables.states() == ()
+        assert services.stores.tables.state(table.identifier).whole is None
 
 
 def test_one_answer_that_a_listed_namespace_does_not_exist_forgets_no_table(house: House) -> None:
@@ -123,8 +128,16 @@ def test_one_answer_that_a_listed_namespace_does_not_exist_forgets_no_table(hous
             assert services.explore_catalogs.explore().dropped == ()
             assert indexed(house, table) == before
             assert services.stores.tables.state(table.identifier).paused
+        server.lists, server.loads = [], []
         house.lake.catalog.drop_table(("db", "t"))
+        # The namespace is empty now, which mostly means that somebody's rights have ended. So later rounds must say the same.
+        for _ in range(2):
+            explored = services.explore_catalogs.explore()
+            assert explored.dropped == ()
+            assert "lists 1 table of 1 no more, e.g. lake.db.t" in explored.unseen[0].sentence
+            house.pass_time(180)
         assert services.explore_catalogs.explore().dropped == (table.identifier,)
+        assert not services.explore_catalogs.unseen()
         assert services.stores.tables.states() == ()
 
 
@@ -174,7 +187,7 @@ def test_of_two_names_that_an_older_version_has_read_the_first_one_stays(house: 
     services.stores.catalogs.add(CatalogEntry("attic", other_uri(house)))
     first = replace(table.identifier, catalog="attic")
     with monkeypatch.context() as patch:
-        patch.setattr(type(services.refresh_files), "_refuse_second_name", lambda *a: None)
+        patch.setattr(FollowNames, "follow", lambda *a: Followed.SAME)
         assert all(services.refresh_files.refresh(name).complete for name in (first, table.identifier))
     for _ in range(2):
         table.ids(50, 51)
@@ -193,17 +206,6 @@ def test_a_name_is_not_read_while_nobody_can_tell_whether_the_table_has_another(
     refresh = services.refresh_files.refresh(replace(table.identifier, catalog="second"))
     assert isinstance(refresh.error, StorageUnavailable)
     assert "run `catalog remove lake`" in str(refresh.error)
-
-
-def test_a_renamed_table_is_forgotten_under_its_old_name(house: House) -> None:
-    table = house.fragmented("orders")
-    services, catalog = house.services, house.lake.catalog
-    assert services.one_table.plan_nodes(table.identifier, PlanRequest()).tasks
-    catalog.rename_table(("db", "orders"), ("db", "renamed"))
-    renamed = replace(table.identifier, name="renamed")
-    assert services.refresh_files.refresh(renamed).complete
-    assert [state.table for state in services.stores.tables.states()] == [renamed]
-    assert services.stores.tasks.tasks() == ()
 
 
 def test_a_first_read_goes_on_where_it_stopped_and_is_not_planned_meanwhile(house: House) -> None:
@@ -382,6 +384,7 @@ def test_a_dropped_table_is_forgotten_though_its_catalog_names_only_the_others(h
     house.services.sweep_tables.sweep(None, timedelta(seconds=20))
     house.lake.catalog.drop_table(("db", "gone"))
     house.services.sweep_tables.sweep(None, timedelta(seconds=20))
+    assert house.services.explore_catalogs.explore().dropped == (gone.identifier,)
     assert [state.table for state in house.services.stores.tables.states()] == [kept.identifier]
     assert gone.identifier not in house.services.refresh_files.unmoved()
 

@@ -24,6 +24,9 @@ class IndexStore(Protocol):
         Return None, and change nothing, when somebody else changed the index meanwhile. Raises NotFoundError when the table is unknown.
         """
 
+    def save_all(self, indexes: Sequence[tuple[TableIndex, str]]) -> Collection[TableIdentifier]:
+        """Do the same for several tables in one transaction, each with the version that its index has. Return those that were replaced."""
+
     def begin_anew(self, table: TableIdentifier, version: str) -> str | None:
         """Forget everything about a table except its switch and its records, if its index still has this version.
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import MetadataFigures
 from compaction_pipeline.core.tables.keyed.change_rate import ChangeRate
 from compaction_pipeline.core.tables.keyed.key_reading import KeyReading
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.listing import CatalogListing
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.table import CatalogEntry, ManifestRef, TableHead, TableIdentifier, TableLayout
 
@@ -19,7 +21,13 @@ class TableScan(Protocol):
     """Reads catalogs and table metadata. Every method may raise NotFoundError, ConfigError or StorageUnavailable."""
 
     def list_tables(self, catalog: str) -> Sequence[TableIdentifier]:
-        """Return every table that the catalog lists, in all namespaces, sorted."""
+        """Return every table that the catalog lists, in all namespaces, sorted. Raises the error of a namespace that cannot be listed."""
+
+    def listing(self, catalog: str) -> CatalogListing:
+        """List the catalog namespace by namespace. No table is asked for. A namespace that fails is in the listing, with the reason."""
+
+    def absent(self, tables: Sequence[TableIdentifier]) -> Mapping[TableIdentifier, bool | CompactionError]:
+        """Return whether the catalog of each table says of the table itself that it does not exist, or the error of that question."""
 
     def trying(self, entry: CatalogEntry) -> TableScan:
         """Return a scan for which a catalog is as this entry says, whatever is registered. Nothing is stored."""
@@ -32,6 +40,16 @@ class TableScan(Protocol):
 
     def locations(self, catalog: str) -> Mapping[TableIdentifier, str]:
         """Return the path of each table's newest metadata. The result is empty when the catalog cannot list these in one answer."""
+
+    def unmoved(self, catalog: str, known: Mapping[TableIdentifier, str]) -> frozenset[TableIdentifier]:
+        """Return those of these tables of a catalog whose newest metadata is at the known path.
+
+        This asks a catalog that cannot list these paths for each table. The result is empty for other catalogs (see `locations`). A table
+        whose question fails is left out.
+        """
+
+    def heads(self, tables: Sequence[TableIdentifier]) -> Mapping[TableIdentifier, TableHead | CompactionError]:
+        """Load these tables as `head` does, several at a time. Return the head of each, or the error."""
 
     def head(self, table: TableIdentifier) -> TableHead:
         """Load the table's newest metadata. Raises NotFoundError when the table was dropped: the catalog does not list it either."""
