@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.masking import masked_text
-from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.commit_report import ReportedTable, due, most_urgent_first
 from compaction_pipeline.core.tables.node import TableNode
