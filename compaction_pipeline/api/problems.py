@@ -116,7 +116,8 @@ def problem(
     problems: list[OneProblem] | None = None,
 ) -> JSONResponse:
     """Return an answer that is an error."""
-    made = Problem(title=title, status=status, detail=masked_text(detail), reason_code=reason_code, key=key, problems=problems)
+    shown = problems and [OneProblem(key=each.key, sentence=masked_text(each.sentence)) for each in problems]
+    made = Problem(title=title, status=status, detail=masked_text(detail), reason_code=reason_code, key=key, problems=shown)
     body = made.model_dump(exclude_none=True)
     return JSONResponse(body, status, dict(headers or {}), MEDIA_TYPE)
 
