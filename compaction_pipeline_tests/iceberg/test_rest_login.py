@@ -163,3 +163,18 @@ def test_the_other_logins_send_what_their_properties_say() -> None:
     assert sent({"token": "t"}) == "Bearer t"
     basic = sent({"auth.type": "basic", "auth.basic.username": "me", "auth.basic.password": "p:w"})
     assert basic == f"Basic {base64.b64encode(b'me:p:w').decode()}"
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"auth.type": "custom", "auth.impl": "mine.Login"}, "'auth.type' is 'custom' but must be one of noop, basic, oauth2"),
+        ({"auth.type": "basic", "auth.basic.username": "me"}, "'auth.basic.password' is missing, which the login 'basic' needs"),
+        ({"auth.type": "oauth2", "auth.oauth2.client_id": "me"}, "'auth.oauth2.token_url' is missing, which the login 'oauth2' needs"),
+    ],
+)
+def test_a_login_of_pyicebergs_own_file_that_lacks_something_is_an_error_and_never_no_login(
+    properties: Mapping[str, str], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        login_of(properties, "", TokenService())

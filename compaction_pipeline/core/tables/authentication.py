@@ -53,7 +53,8 @@ class Login:
 _ALL = frozenset({"sql", "rest", "glue", "hive", "dynamodb", "bigquery"})
 _REST = frozenset({"rest"})
 _PAIRS = tuple((f"{prefix}.access-key-id", f"{prefix}.secret-access-key") for prefix in ("glue", "dynamodb", "client", "s3"))
-_SIGNING = "rest.sigv4-enabled"
+SIGNING = "rest.sigv4-enabled"
+"""Whether requests to a REST catalog are signed for AWS."""
 
 LOGINS: Mapping[Authentication, Login] = {
     Authentication.SIMPLE: Login(_ALL, takes=("hdfs.user", "auth.type")),
@@ -64,7 +65,7 @@ LOGINS: Mapping[Authentication, Login] = {
         takes=("kerberos.krb5-conf", "hive.kerberos-authentication", "hive.kerberos-service-name"),
     ),
     Authentication.AKSK: Login(_ALL - {"bigquery"}, _PAIRS, takes=("glue.session-token", "client.session-token", "s3.session-token")),
-    Authentication.SIGV4: Login(_REST, fixed={_SIGNING: "true"}, takes=("rest.signing-region", "rest.signing-name")),
+    Authentication.SIGV4: Login(_REST, fixed={SIGNING: "true"}, takes=("rest.signing-region", "rest.signing-name")),
     Authentication.TOKEN: Login(_REST, (("token",),)),
     Authentication.OAUTH2: Login(
         _REST,
@@ -82,7 +83,7 @@ LOGINS: Mapping[Authentication, Login] = {
 }
 """What each authentication needs. Certificates (`ssl.…`) and the keys of a storage (`s3.…`, `client.…`) may stand beside every other."""
 
-_OF_TYPE = {
+AUTH_TYPES = {
     "noop": Authentication.SIMPLE,
     "basic": Authentication.BASIC,
     "oauth2": Authentication.OAUTH2,
@@ -98,9 +99,9 @@ _OF_JAVA = {
     "rest.auth.type": "auth.type",
     "rest.auth.basic.username": "auth.basic.username",
     "rest.auth.basic.password": "auth.basic.password",
-    "rest.auth.sigv4.delegate-auth-type": _SIGNING,
+    "rest.auth.sigv4.delegate-auth-type": SIGNING,
 }
-AUTH_KEYS = ("auth.", "token", "credential", "oauth2-server-uri", "scope", "audience", "resource", _SIGNING)
+AUTH_KEYS = ("auth.", "token", "credential", "oauth2-server-uri", "scope", "audience", "resource", SIGNING)
 """The beginnings of the keys that decide which login a REST catalog gets."""
 _PREFIXES = ("auth.", "ssl.", "kerberos.")
 _KNOWN = frozenset({"auth.type", *(key for login in LOGINS.values() for key in (*login.takes, *(k for way in login.ways for k in way)))})
@@ -130,10 +131,10 @@ def authentication_problems(named: str | None, properties: Mapping[str, str]) ->
 def _used(properties: Mapping[str, str]) -> list[Authentication]:
     """Return every authentication of which a property is there, those of the catalog before those of storage and connection."""
     found = []
-    by_type = _OF_TYPE.get(properties.get("auth.type", ""))
+    by_type = AUTH_TYPES.get(properties.get("auth.type", ""))
     if by_type is not None:
         found.append(by_type)
-    if properties.get(_SIGNING, "").lower() == "true":
+    if properties.get(SIGNING, "").lower() == "true":
         found.append(Authentication.SIGV4)
     for one in (Authentication.OAUTH2, Authentication.TOKEN, Authentication.KERBEROS, Authentication.TLS, Authentication.AKSK):
         if one not in found and any(key in properties for way in LOGINS[one].ways for key in way):
@@ -181,16 +182,16 @@ def _together(kind: Authentication, properties: Mapping[str, str]) -> Iterator[s
 
 def _of_values(properties: Mapping[str, str]) -> Iterator[str]:
     by_type = properties.get("auth.type")
-    if by_type is not None and by_type not in _OF_TYPE:
-        yield f"'auth.type' is {by_type!r} but must be one of {', '.join(_OF_TYPE)}"
+    if by_type is not None and by_type not in AUTH_TYPES:
+        yield f"'auth.type' is {by_type!r} but must be one of {', '.join(AUTH_TYPES)}"
     for key in _SECONDS:
         if (value := properties.get(key)) is not None and not (value.isascii() and value.isdigit() and int(value) > 0):
             yield f"'{key}' is {value!r} but must be a whole number of seconds above 0"
     for key in _URLS:
         if (value := properties.get(key)) is not None and not re.match(r"https?://[^/\s]+", value, re.IGNORECASE):
             yield f"'{key}' must begin with http:// or https:// and name a host"
-    if (value := properties.get(_SIGNING)) is not None and value.lower() not in ("true", "false"):
-        yield f"'{_SIGNING}' is {value!r} but must be true or false"
+    if (value := properties.get(SIGNING)) is not None and value.lower() not in ("true", "false"):
+        yield f"'{SIGNING}' is {value!r} but must be true or false"
     if (value := properties.get("kerberos.principal")) is not None and not _PRINCIPAL.fullmatch(value):
         yield f"'kerberos.principal' is {value!r} but must be name@REALM or name/host@REALM"
     for key in ("token", "credential", "auth.basic.username", "auth.basic.password", "auth.oauth2.client_secret"):

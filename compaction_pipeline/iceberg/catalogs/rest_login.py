@@ -21,7 +21,7 @@ from pyiceberg.exceptions import OAuthError
 from requests.auth import AuthBase, HTTPBasicAuth
 
 from compaction_pipeline.core.secrets.known import KnownSecrets
-from compaction_pipeline.core.tables.authentication import Authentication, authentication_of
+from compaction_pipeline.core.tables.authentication import AUTH_TYPES, SIGNING, Authentication, authentication_of
 from compaction_pipeline.iceberg.catalogs.http_answers import shown_url
 
 log = logging.getLogger(__name__)
@@ -131,9 +131,21 @@ def _refuse(url: str, answer: requests.Response) -> None:
 def login_of(properties: Mapping[str, str], token_url: str, post: Post) -> AuthManager:
     """The login that these properties mean. `token_url` is where a catalog itself gives tokens.
 
-    Raises ImportError if a package is missing, and ValueError for a type of 'auth' that is unknown.
+    A signature for AWS is made elsewhere, and replaces what this login sends. Raises ImportError if a package is missing, and ValueError
+    for a property that is missing or a type of 'auth' that is unknown.
     """
-    kind = authentication_of(properties)
+    # The file of PyIceberg may hold what no definition may.
+    by_type = properties.get("auth.type")
+    if by_type is not None and by_type not in AUTH_TYPES:
+        raise ValueError(f"'auth.type' is {by_type!r} but must be one of {', '.join(AUTH_TYPES)}")
+    kind = authentication_of({key: value for key, value in properties.items() if key != SIGNING})
+    try:
+        return _made(kind, properties, token_url, post)
+    except KeyError as missing:
+        raise ValueError(f"{missing} is missing, which the login {kind.value!r} needs") from None
+
+
+def _made(kind: Authentication, properties: Mapping[str, str], token_url: str, post: Post) -> AuthManager:
     if kind is Authentication.BASIC:
         return BasicAuthManager(properties["auth.basic.username"], properties["auth.basic.password"])
     if kind is Authentication.OAUTH2:
@@ -152,7 +164,7 @@ def _nested(properties: Mapping[str, str], prefix: str) -> dict[str, object]:
 
 def _question(properties: Mapping[str, str], token_url: str) -> TokenQuestion:
     form = {"grant_type": "client_credentials"}
-    if "auth.oauth2.client_id" in properties:
+    if "credential" not in properties:
         scope = {"scope": properties["auth.oauth2.scope"]} if "auth.oauth2.scope" in properties else {}
         expires_in = properties.get("auth.oauth2.expires_in")
         return TokenQuestion(
