@@ -265,6 +265,9 @@ def in_our_words(kind: str, text: str, verb: str, location: str) -> OSError:
         return FileExistsError(errno.EEXIST, said, location)
     if kind == "IsADirectoryError":
         return IsADirectoryError(errno.EISDIR, said, location)
+    if "listener disconnected" in first:
+        # A name node with Kerberos hangs up on a client that comes without.
+        return ConnectionResetError(errno.ECONNRESET, f"{said}: the name node hung up; does it want Kerberos?", location)
     if _KERBEROS.search(text):
         return OSError(f"{said}: Unauthenticated: the Kerberos ticket is missing, has expired or is not accepted ({location})")
     return OSError(f"{said} ({location})")
