@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Literal
 from urllib.parse import quote
@@ -9,9 +10,13 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
+from compaction_pipeline.bootstrap import open_services
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.browser.deployment import Deployment
 from compaction_pipeline_tests.browser.ui import Screenshot, choose, materialized
-from compaction_pipeline_tests.defs.lake import key
+from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.rest_catalog import rest_server
 
 pytestmark = pytest.mark.browser
 
@@ -108,12 +113,7 @@ def test_the_health_score_of_a_table_is_shown_with_its_parts_and_sentences_and_p
     dagster.lake.create("shop.scattered", **{"self-optimizing.target-size": "8000", "self-optimizing.enabled": "false"})
     dagster.lake.append_small_files(1, 12, table="shop.scattered")
 
-    def scores() -> str:
-        page.goto("/assets/table_health")
-        row = page.get_by_role("row").filter(has=page.get_by_text("scores_now", exact=True)).last
-        return " ".join(row.inner_text().split())
-
-    text = dagster.wait("the score of the new table", lambda: (found := scores()) and "lake.shop.scattered" in found and found)
+    text = dagster.wait("the score of the new table", lambda: (found := _scores(page)) and "lake.shop.scattered" in found and found)
     said = re.search(
         r"lake\.shop\.scattered (\d+) of 100 \(small files (\d+)/40, equality deletes 40/40, position deletes 20/20\): (.*)", text
     )
@@ -135,6 +135,41 @@ def test_the_health_score_of_a_table_is_shown_with_its_parts_and_sentences_and_p
     expect(plot.locator("canvas").first).to_be_visible()
     expect(page.get_by_text("lake.shop.scattered health_score_points").first).to_be_visible()
     screenshot("health_scores_over_time")
+
+
+def test_a_policy_of_the_catalog_that_forbids_is_the_reason_on_the_page_of_the_tables(
+    dagster: Deployment, page: Page, screenshot: Screenshot
+) -> None:
+    theirs = Lake(dagster.folder / "polaris")
+    theirs.create_orders(**{"self-optimizing.enabled": "true"})
+    theirs.append_small_files(1, 12)
+    content = json.dumps({"version": "2025-02-03", "enable": False})
+    policy = {"policy-type": "system.data-compaction", "name": "no-compaction", "namespace": ["shop"], "content": content, "version": 0}
+    with rest_server(theirs.catalog) as server:
+        server.policies = lambda call: call.answer(200, {"applicable-policies": [{**policy, "inheritable": True, "inherited": True}]})
+        services = open_services(Settings(home=dagster.home))
+        services.explore_catalogs.register(CatalogEntry("polaris", {"type": "rest", "uri": server.uri}))
+        try:
+            dagster.wait("the reason of the table", lambda: _FORBIDDEN in _scores(page))
+            page.get_by_text("scores_now", exact=True).scroll_into_view_if_needed()
+            screenshot("policy_of_the_catalog")
+            assert server.count("POST") == 0
+            assert services.read_tables.table(TableIdentifier("polaris", ("shop",), "orders")).tasks == ()
+        finally:
+            services.explore_catalogs.remove("polaris")
+            services.close()
+
+
+_FORBIDDEN = (
+    "policy of the catalog: 'shop.no-compaction' (system.data-compaction) has 'enable' = false; change it in the catalog, or detach it"
+)
+
+
+def _scores(page: Page) -> str:
+    """What the page of the tables says of the score of each one."""
+    page.goto("/assets/table_health")
+    row = page.get_by_role("row").filter(has=page.get_by_text("scores_now", exact=True)).last
+    return " ".join(row.inner_text().split())
 
 
 def _points_of_scores(dagster: Deployment) -> int:

@@ -78,8 +78,10 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.NOT_REQUESTED: ("None of the partitions that were asked for has files.", "Correct `--where`."),
     PlanReasonCode.EMPTY_TABLE: ("The table has no files.", "Nothing."),
     PlanReasonCode.DISABLED: (
-        "`self-optimizing.enabled` or `compaction.enabled` is false, or `self-optimizing.filter` leaves out all that was asked for.",
-        "Correct the property. With `--type`, `compact` works on the table once although it is switched off, and with `--type` and "
+        "`self-optimizing.enabled` or `compaction.enabled` is false, a policy of the catalog forbids to compact, or "
+        "`self-optimizing.filter` leaves out all that was asked for.",
+        "Correct the property, or the policy, in the catalog ([what catalogs decide](catalog-rules.md)). "
+        "With `--type`, `compact` works on the table once although it is switched off, and with `--type` and "
         "`--where` on partitions that the filter leaves out.",
     ),
     PlanReasonCode.PAUSED: ("A person paused the table, or all tables.", "Run `compaction-pipeline resume`."),

@@ -41,6 +41,11 @@ class Lake:
         self._next_id = first_id
 
     @property
+    def catalog(self) -> SqlCatalog:
+        """The catalog itself, for what stands in front of it."""
+        return self._catalog
+
+    @property
     def orders(self) -> Table:
         return self._catalog.load_table("shop.orders")
 

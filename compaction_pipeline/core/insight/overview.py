@@ -7,7 +7,7 @@ how the state is stored.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -183,9 +183,9 @@ def _is_due(node: NodeOverview) -> bool:
 
 def _properties(state: KnownTable, catalog: CatalogEntry) -> TableProperties:
     """The properties in force, or all defaults when one of them breaks its rule."""
-    return properties_or_defaults(
-        state.layout.properties if state.layout is not None else {}, inherited(catalog.properties, state.policies)
-    )
+    of_table = state.layout.properties if state.layout is not None else {}
+    forbidden = state.policies.why_not(PolicyType.COMPACTION) if state.policies is not None else None
+    return replace(properties_or_defaults(of_table, inherited(catalog.properties, state.policies)), forbidden=forbidden or "")
 
 
 def _asset_key_problem(state: KnownTable) -> str | None:
@@ -356,8 +356,7 @@ def _is_over(code: PlanReasonCode, state: KnownTable, catalog: CatalogEntry) -> 
     before, and would have shown them. OBSERVED holds nothing back where no node is due.
     """
     if code is PlanReasonCode.DISABLED:
-        forbidden = state.policies is not None and state.policies.why_not(PolicyType.COMPACTION) is not None
-        return _properties(state, catalog).enabled and not forbidden
+        return _properties(state, catalog).enabled
     return code in (PlanReasonCode.OBSERVED, PlanReasonCode.PAUSED, PlanReasonCode.INVALID_PROPERTY, PlanReasonCode.BEING_READ)
 
 

@@ -40,7 +40,7 @@ class TableProperties:
     `amoros_switch` is `self-optimizing.enabled`, and `switched_on` is `compaction.enabled`. `dagster_asset_key` has the levels of an
     asset's key; it is empty when the table names no asset. `ignored` are known keys that the table sets but that have no effect on it,
     each with what to use instead. `unknown` are set keys that nobody knows, which are likely typing mistakes. `problems` has a sentence
-    for each bad value that stops nothing.
+    for each bad value that stops nothing. `forbidden` says which policy of the catalog forbids to compact the table.
     """
 
     amoros_switch: bool = True
@@ -66,6 +66,7 @@ class TableProperties:
     respec_quiet_interval: timedelta = timedelta(days=1)
     conversions_enabled: bool = True
     switched_on: bool = True
+    forbidden: str = ""
     delta_rewrite: bool = False
     quota: float = 0.5
     min_health_score: int = 50
@@ -78,11 +79,11 @@ class TableProperties:
 
     @property
     def enabled(self) -> bool:
-        """Whether the table is compacted: when both switches are on.
+        """Whether the table is compacted: when both switches are on, and its catalog does not forbid it.
 
         In a keyed table with `delta_rewrite` Amoro's switch is off, so only ours counts.
         """
-        return self.switched_on and (self.amoros_switch or self.delta_rewrite)
+        return not self.forbidden and self.switched_on and (self.amoros_switch or self.delta_rewrite)
 
     def forced(self) -> TableProperties:
         """The same, for work that is done whatever the switches say."""
@@ -90,8 +91,8 @@ class TableProperties:
 
     @property
     def disabled_by(self) -> str:
-        """The key of the switch that is off, in quotes, when the table is not `enabled`."""
-        return f"'{ENABLED_KEY if self.switched_on else OWN_ENABLED_KEY}' is false"
+        """Which policy forbids it, or the key of the switch that is off, in quotes, when the table is not `enabled`."""
+        return self.forbidden or f"'{ENABLED_KEY if self.switched_on else OWN_ENABLED_KEY}' is false"
 
     @property
     def left_out_by(self) -> str:

@@ -31,8 +31,9 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN
 from compaction_pipeline.core.tables.bloom_filters import not_honoured
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.deletion_ban import why_no_deletion
 from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.policies import TablePolicies, inherited
+from compaction_pipeline.core.tables.policies import PolicyType, TablePolicies, inherited
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
 from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
@@ -45,6 +46,8 @@ _SINGLE_QUERIES = 20
 @dataclass(frozen=True, slots=True)
 class TableDetail:
     """Everything that is known of a table.
+
+    `catalog_says` is what its catalog forbids, and what is ignored of the `policies` that the catalog has for the table.
 
     `properties` is None when a property breaks its rule, and `property_error` says which. `write_properties_not_honoured` maps
     properties of Iceberg that a merge cannot follow to the reason. For a keyed table `files` are empty and `manifests` is None, because its
@@ -61,6 +64,7 @@ class TableDetail:
     records: tuple[CompactionRecord, ...]
     layout: TableLayout | None = None
     policies: TablePolicies | None = None
+    catalog_says: tuple[str, ...] = ()
 
 
 class ReadTables:
@@ -108,6 +112,7 @@ class ReadTables:
             records=tuple(self._records.records(table, limit=SHOWN)),
             layout=state.layout,
             policies=state.policies,
+            catalog_says=_catalog_says(state, entry),
         )
 
     def asset_reports(
@@ -183,6 +188,17 @@ def _own_assets(
         if table not in states and table.catalog in listed
     ]
     return assign_assets(named, taken, problems)
+
+
+def _catalog_says(state: KnownTable, entry: CatalogEntry) -> tuple[str, ...]:
+    """What the catalog forbids, and what of its policies has no effect, a sentence for each."""
+    properties = state.layout.properties if state.layout is not None else {}
+    ban, policies = why_no_deletion(properties, entry.properties, {}), state.policies
+    if policies is None:
+        return (ban,) if ban is not None else ()
+    forbidden = dict.fromkeys(why for kind in PolicyType if (why := policies.why_not(kind)) is not None)
+    unknown = [f"the catalog does not tell its policies now: {policies.problem}"] if policies.problem is not None else []
+    return (*([ban] if ban is not None else []), *forbidden, *unknown, *policies.ignored)
 
 
 def _not_honoured(state: KnownTable) -> Mapping[str, str]:

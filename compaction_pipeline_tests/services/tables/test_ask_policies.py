@@ -102,7 +102,10 @@ def test_a_policy_that_forbids_compaction_wins_over_everything_and_is_the_reason
     for plan in (house.services.plan_tables.plan(table.identifier).plan, house.services.plan_tables.explain(table.identifier, forced)):
         assert plan.reason.code is PlanReasonCode.DISABLED
         assert plan.reason.text.startswith("policy of the catalog: 'finance.no-compaction' (system.data-compaction) has 'enable' = false")
-    assert house.services.read_tables.table(table.identifier).overview.reason.startswith("policy of the catalog: ")
+    detail = house.services.read_tables.table(table.identifier)
+    assert detail.overview.reason.startswith("policy of the catalog: ")
+    assert [says.startswith("policy of the catalog: ") for says in detail.catalog_says] == [True]
+    assert detail.overview.score.remedy.startswith("nothing to do: policy of the catalog: ")
     catalog.policies = [policy(COMPACTION, True)]
     house.pass_time(MINUTES_10)
     looked(house, table)
