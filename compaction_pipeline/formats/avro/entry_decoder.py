@@ -11,16 +11,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from compaction_pipeline.formats.avro.frames import read_frame
+from compaction_pipeline.formats.avro.shapes import Places, Shapes
 from compaction_pipeline.formats.avro.values import (
     AvroType,
     DamagedAvro,
-    Skip,
     UnknownAvro,
-    in_turn,
     items,
     nullable,
     plain_schema,
@@ -154,29 +152,98 @@ class ManifestDecoder:
         the bytes of `data_file`, and leaves out what only plans ask for.
         """
         left_out = _ONLY_PLANNED if whole else () if with_bounds else _OF_COLUMNS
-        skips, chosen, first, behind = _plan(self._frame.meta["avro.schema"], left_out)
+        plan = _plan(self._frame.meta["avro.schema"], left_out)
         for records, block in self._frame.contents(self._content):
             position = 0
             for _ in range(records):
-                starts = []
-                for skip in skips:
-                    starts.append(position)
-                    position = skip(block, position)
-                starts.append(position)
-                values = [None if place < 0 else read(block, starts[place], starts[place + 1]) for place, read in chosen]
-                values.append(block[starts[first] : starts[behind]] if whole else None)
+                values, position = plan.entry(block, position, whole)
                 yield DecodedEntry._make(values)
             if position != len(block):
                 raise DamagedAvro(f"{records} entries end at byte {position} of a block of {len(block)}")
 
 
-@lru_cache(maxsize=64)
-def _plan(schema: bytes, left_out: Sequence[str]) -> tuple[list[Skip], list[tuple[int, _Read]], int, int]:
-    """How entries of this schema are decoded, without the slots that are left out.
+_Chosen = list[tuple[int, int, _Read]]
+"""For each slot that is read: the slot, the stop at which its value begins, and what reads it from there to the next stop."""
 
-    Returns the skips from one place in an entry to the next, for each slot but the last its place (-1: it has none) and its reader, and the
-    places where `data_file` begins and ends. Fields that no slot takes are skipped in one step with those beside them.
+
+class _Plan:
+    """How entries of one schema are decoded. Entries are made of three parts: what stands before the path, the path, and the rest.
+
+    What stands before the path is the same in many entries. The path has another length in each, so it is measured; the rest has the same
+    shape in many entries.
     """
+
+    def __init__(self, fields: list[tuple[str | None, AvroType]], left_out: Sequence[str], first: int, behind: int) -> None:
+        """`first` and `behind` are where the fields of `data_file` begin and end. Fields without a slot have no name."""
+        places = {name: place for place, (name, _) in enumerate(fields) if name is not None and name not in left_out}
+        missing = [name for name in _REQUIRED if name not in places and name not in left_out]
+        if missing:
+            raise UnknownAvro(f"its schema lacks {', '.join(missing)}, which the Iceberg specification requires")
+        path = places["path"]
+        if type_name(fields[path][1]) != "string" or path < first:
+            raise UnknownAvro("its schema holds a path that is no text in a data file, which the Iceberg specification requires")
+        kinds = [kind for _, kind in fields]
+        self._none: list[Any] = [None] * len(DecodedEntry._fields)
+        self._path_slot = DecodedEntry._fields.index("path")
+        self._head, self._head_chosen = self._part(kinds, places, 0, path, first)
+        self._rest, self._rest_chosen = self._part(kinds, places, path + 1, len(kinds), behind)
+        self._first_stop = self._stops_of_head.index(first)
+        self._behind_stop = self._stops_of_rest.index(behind - path - 1)
+        self._heads: dict[bytes, tuple[list[Any], int]] = {}
+
+    def _part(self, kinds: list[AvroType], places: Mapping[str, int], start: int, end: int, beside: int) -> tuple[Shapes, _Chosen]:
+        """The shapes of the fields from `start` to `end`, and how their slots are read. `beside` is a place that is asked for, too."""
+        inner = {name: place for name, place in places.items() if start <= place < end}
+        stops = sorted({0, end - start, beside - start, *(place + step - start for place in inner.values() for step in (0, 1))})
+        if start:
+            self._stops_of_rest = stops
+        else:
+            self._stops_of_head = stops
+        slots = {name: slot for slot, name in enumerate(DecodedEntry._fields)}
+        chosen = [
+            (slots[name], stops.index(place - start), _sliced if name == "partition" else _reader(kinds[place]))
+            for name, place in inner.items()
+        ]
+        return Shapes(kinds[start:end], stops), chosen
+
+    def entry(self, block: bytes, position: int, whole: bool) -> tuple[list[Any], int]:
+        """The slots of the entry that begins at `position`, and the place behind it."""
+        stops = self._head.places(block, position)
+        begin = stops[-1][0]
+        head = block[position:begin]
+        known = self._heads.get(head)
+        if known is None:
+            known = self._read_head(head, block, position, stops)
+        values = known[0].copy()
+        length, start = read_long(block, begin)
+        end = start + length
+        if length < 0 or end > len(block):
+            raise DamagedAvro(f"it ends after {len(block)} bytes, inside of a path: it was cut")
+        values[self._path_slot] = block[start:end].decode()
+        stops = self._rest.places(block, end)
+        for slot, stop, read in self._rest_chosen:
+            values[slot] = read(block, stops[stop][0], stops[stop + 1][0])
+        if whole:
+            values[-1] = block[position + known[1] : stops[self._behind_stop][0]]
+        return values, stops[-1][0]
+
+    def _read_head(self, head: bytes, block: bytes, position: int, stops: Places) -> tuple[list[Any], int]:
+        values = self._none.copy()
+        for slot, stop, read in self._head_chosen:
+            values[slot] = read(block, stops[stop][0], stops[stop + 1][0])
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+        known = self._heads[head] = values, stops[self._first_stop][0] - position
+        return known
+
+
+_MOST_HEADS = 4096
+"""Each commit has a head of its own. What a plan keeps of them must not grow for ever."""
+
+
+@lru_cache(maxsize=64)
+def _plan(schema: bytes, left_out: Sequence[str]) -> _Plan:
+    """How entries of this schema are decoded, without the slots that are left out. Raises UnknownAvro."""
     fields: list[tuple[str | None, AvroType]] = []
     first = behind = 0
     for field in _plain(schema)["fields"]:
@@ -186,17 +253,7 @@ def _plan(schema: bytes, left_out: Sequence[str]) -> tuple[list[Skip], list[tupl
             behind = len(fields)
         else:
             fields.append((_ENTRY_SLOTS.get(field.get("field-id")), field["type"]))
-    places = {name: place for place, (name, _) in enumerate(fields) if name is not None and name not in left_out}
-    missing = [name for name in _REQUIRED if name not in places and name not in left_out]
-    if missing:
-        raise UnknownAvro(f"its schema lacks {', '.join(missing)}, which the Iceberg specification requires")
-    stops = sorted({0, first, behind, len(fields), *places.values(), *(place + 1 for place in places.values())})
-    skips = [in_turn([skipper(kind) for _, kind in fields[start:end]]) for start, end in pairwise(stops)]
-    chosen: list[tuple[int, _Read]] = [(-1, _nothing)] * (len(DecodedEntry._fields) - 1)
-    for slot, name in enumerate(DecodedEntry._fields[:-1]):
-        if name in places:
-            chosen[slot] = stops.index(places[name]), _sliced if name == "partition" else _reader(fields[places[name]][1])
-    return skips, chosen, stops.index(first), stops.index(behind)
+    return _Plan(fields, left_out, first, behind)
 
 
 @lru_cache(maxsize=64)
@@ -218,10 +275,6 @@ def _of_id(record: AvroType, number: int) -> AvroType:
                 raise UnknownAvro(f"field id {number} of its schema is {type_name(field['type'])} but must be a record")
             return field["type"]
     raise UnknownAvro(f"its schema lacks the field id {number}, which the Iceberg specification requires of an entry")
-
-
-def _nothing(content: bytes, start: int, end: int) -> None:
-    return None
 
 
 def _sliced(content: bytes, start: int, end: int) -> bytes:

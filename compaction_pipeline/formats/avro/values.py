@@ -284,9 +284,9 @@ def _skip_array(kind: AvroType) -> Skip:
     names = [type_name(each) for each in inner]
     # Counts and bounds of columns are most of an entry, so their items are skipped at once.
     if all(name in ("int", "long") for name in names):
-        return _skip_runs(_skip_at_once(_INTEGER * len(names)), _INTEGER * len(names))
+        return _skip_runs(_skip_at_once(INTEGER * len(names)), INTEGER * len(names))
     if names == ["int", "bytes"]:
-        return _skip_runs(_one_by_one(in_turn([_skip_integer, _skip_bytes])), _INTEGER + _SHORT_BYTES)
+        return _skip_runs(_one_by_one(in_turn([_skip_integer, _skip_bytes])), INTEGER + SHORT_BYTES)
     return _skip_runs(_one_by_one(skipper(kind)))
 
 
@@ -326,10 +326,10 @@ def _one_by_one(one: Skip) -> SkipItems:
     return skip
 
 
-_INTEGER = rb"[\x80-\xff]*[\x00-\x7f]"
-_SHORT_BYTES = b"(?:" + b"|".join(b"\\x%02x.{%d}" % (2 * size, size) for size in (8, 4, 16, *{*range(64)} - {8, 4, 16})) + b")"
+INTEGER = rb"[\x80-\xff]*[\x00-\x7f]"
+SHORT_BYTES = b"(?:" + b"|".join(b"\\x%02x.{%d}" % (2 * size, size) for size in (8, 4, 16, *{*range(64)} - {8, 4, 16})) + b")"
 """Bytes that are shorter than 64, so that one byte holds their length. Those of numbers stand first."""
-_AT_ONCE = 4096
+MOST_AT_ONCE = 4096
 
 
 def _skip_at_once(item: bytes) -> SkipItems:
@@ -339,7 +339,7 @@ def _skip_at_once(item: bytes) -> SkipItems:
         if count > len(content):
             raise DamagedAvro(f"a run at byte {position} says that it holds {count} numbers: it was overwritten")
         while count > 0:
-            step = min(count, _AT_ONCE)
+            step = min(count, MOST_AT_ONCE)
             found = _items(item, step)(content, position)
             if found is None:
                 raise DamagedAvro(f"it ends after {len(content)} bytes, inside of a run of numbers: it was cut")

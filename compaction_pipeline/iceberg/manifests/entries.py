@@ -34,7 +34,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from compaction_pipeline.core.errors import CompactionError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
-from compaction_pipeline.formats.avro.entry_decoder import DecodedEntry, ManifestDecoder
+from compaction_pipeline.formats.avro.entry_decoder import ManifestDecoder
 from compaction_pipeline.formats.avro.frames import frame_of, packed, read_frame
 from compaction_pipeline.formats.avro.values import AvroType, UnknownAvro, named_once, plain_schema
 from compaction_pipeline.iceberg.manifests.partition_statistics import PartitionStatistics
@@ -94,8 +94,7 @@ def read_entries(io: FileIO, manifest: ManifestFile, *, live_only: bool = True) 
     with_what = f"manifest {manifest.manifest_path}"
     with readable(with_what):
         decoder = ManifestDecoder(content)
-        row_ids = RowIds(first_row_id_of(manifest))
-        entries = [_carried(entry, decoder, manifest, row_ids) for entry in decoder.entries(whole=True)]
+        entries = _carried(decoder, manifest)
     check_live_count(manifest, sum(entry.status != ManifestEntryStatus.DELETED for entry in entries))
     return [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED] if live_only else entries
 
@@ -118,29 +117,42 @@ def readable(what: str) -> Iterator[None]:
         raise StorageUnavailable(f"{what} is corrupt: {error}; restore it or roll the table back") from error
 
 
-def _carried(entry: DecodedEntry, decoder: ManifestDecoder, manifest: ManifestFile, row_ids: RowIds) -> ManifestEntry:
-    assert entry.data_file is not None
-    file = CarriedFile(
-        DataFileContent(entry.content or 0),
-        entry.path,
-        manifest.partition_spec_id,
-        entry.record_count,
-        entry.file_size_bytes,
-        entry.data_file,
-        entry.partition,
-        decoder.data_file_type,
-        decoder.partition_type,
-        row_ids.of(entry),
-    )
-    inherits = manifest.sequence_number == 0 or entry.status == ManifestEntryStatus.ADDED
-    inherited = manifest.sequence_number if inherits else None
-    return ManifestEntry(
-        ManifestEntryStatus(entry.status),
-        manifest.added_snapshot_id if entry.snapshot_id is None else entry.snapshot_id,
-        inherited if entry.sequence_number is None else entry.sequence_number,
-        inherited if entry.file_sequence_number is None else entry.file_sequence_number,
-        file,
-    )
+_STATUSES = {status.value: status for status in ManifestEntryStatus}
+_CONTENTS: Mapping[int | None, DataFileContent] = {None: DataFileContent.DATA, **{content.value: content for content in DataFileContent}}
+
+
+def _carried(decoder: ManifestDecoder, manifest: ManifestFile) -> list[ManifestEntry]:
+    """The entries of a manifest, each with what it inherits. This is done for millions of entries, so nothing is asked twice."""
+    row_ids = RowIds(first_row_id_of(manifest))
+    spec_id, sequence_number, snapshot_id = manifest.partition_spec_id, manifest.sequence_number, manifest.added_snapshot_id
+    file_type, partition_type = decoder.data_file_type, decoder.partition_type
+    entries = []
+    for entry in decoder.entries(whole=True):
+        assert entry.data_file is not None
+        file = CarriedFile(
+            _CONTENTS[entry.content],
+            entry.path,
+            spec_id,
+            entry.record_count,
+            entry.file_size_bytes,
+            entry.data_file,
+            entry.partition,
+            file_type,
+            partition_type,
+            row_ids.of(entry),
+        )
+        status = _STATUSES[entry.status]
+        inherited = sequence_number if sequence_number == 0 or status is ManifestEntryStatus.ADDED else None
+        entries.append(
+            ManifestEntry(
+                status,
+                snapshot_id if entry.snapshot_id is None else entry.snapshot_id,
+                inherited if entry.sequence_number is None else entry.sequence_number,
+                inherited if entry.file_sequence_number is None else entry.file_sequence_number,
+                file,
+            )
+        )
+    return entries
 
 
 def check_live_count(manifest: ManifestFile, live: int) -> None:
@@ -336,9 +348,16 @@ class ManifestWriter:
         counts = {status: _Counts() for status in ManifestEntryStatus}
         statistics = PartitionStatistics(struct)
         minimum: int | None = None
+        # Many files have one partition. The entries keep the types alive, so no other type gets the same id.
+        told: set[tuple[int, bytes | None]] = set()
         for entry in entries:
             counts[entry.status].add(entry)
-            statistics.add(writer.partition(entry.data_file))
+            file: Any = entry.data_file
+            partition = (id(file.type), file.partition) if isinstance(file, CarriedFile) else None
+            if partition is None or partition not in told:
+                statistics.add(writer.partition(file))
+            if partition is not None:
+                told.add(partition)
             if entry.status != ManifestEntryStatus.DELETED:
                 sequence = self._sequence_number if entry.sequence_number is None else entry.sequence_number
                 minimum = sequence if minimum is None else min(minimum, sequence)

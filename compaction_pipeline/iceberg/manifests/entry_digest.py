@@ -16,6 +16,7 @@ from compaction_pipeline.iceberg.manifests.entries import data_file_type
 from compaction_pipeline.iceberg.manifests.written_entries import FileCarrier
 
 _DIGEST_BYTES = 16
+_MOST_BEGUN = 4096
 
 
 class EntryDigest:
@@ -28,19 +29,28 @@ class EntryDigest:
     def __init__(self, metadata: TableMetadata) -> None:
         self._metadata = metadata
         self._carriers: dict[tuple[int, int], tuple[Any, FileCarrier]] = {}
+        # Many entries have the same numbers.
+        self._begun: dict[tuple[int | None, ...], Any] = {}
         self.count = 0
         self.total = 0
 
     def add(self, entries: Iterable[ManifestEntry]) -> None:
         """Add live entries that `read_entries` has read."""
+        total, known = self.total, self._begun
         for entry in entries:
             file: Any = entry.data_file
             numbers = (file.spec_id, int(entry.status), entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
-            said = hashlib.blake2b(repr(numbers).encode(), digest_size=_DIGEST_BYTES)
+            begun = known.get(numbers)
+            if begun is None:
+                if len(known) >= _MOST_BEGUN:
+                    known.clear()
+                begun = known[numbers] = hashlib.blake2b(repr(numbers).encode(), digest_size=_DIGEST_BYTES)
+            said = begun.copy()
             said.update(self._carrier(file).carried(file))
             # A sum counts an entry that is there twice. An exclusive or would forget both.
-            self.total = (self.total + int.from_bytes(said.digest(), "big")) % (1 << 8 * _DIGEST_BYTES)
+            total += int.from_bytes(said.digest(), "big")
             self.count += 1
+        self.total = total % (1 << 8 * _DIGEST_BYTES)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EntryDigest) and (self.count, self.total) == (other.count, other.total)

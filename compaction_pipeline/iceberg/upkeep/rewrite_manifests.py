@@ -183,13 +183,21 @@ def _ordered(metadata: TableMetadata, spec_id: int, entries: list[ManifestEntry]
     """The entries by their partitions and, in a partition, by age. So the lowest sequence numbers of the manifests differ."""
     struct = partition_struct(metadata, spec_id)
     decoders: dict[int, PartitionDecoder] = {}
+    orders: dict[tuple[int, bytes | None], tuple[object, ...]] = {}
 
-    def place(entry: ManifestEntry) -> tuple[object, ...]:
-        file: Any = entry.data_file
+    def order(file: Any) -> tuple[object, ...]:
         decoder = decoders.get(id(file.partition_type))
         if decoder is None:
             decoder = decoders[id(file.partition_type)] = PartitionDecoder(file.partition_type, struct)
-        return partition_order(decoder.values(file.partition)), entry.sequence_number or 0
+        return partition_order(decoder.values(file.partition))
+
+    def place(entry: ManifestEntry) -> tuple[object, ...]:
+        file: Any = entry.data_file
+        # Many files have one partition.
+        known = orders.get((id(file.partition_type), file.partition))
+        if known is None:
+            known = orders[id(file.partition_type), file.partition] = order(file)
+        return known, entry.sequence_number or 0
 
     return sorted(entries, key=place)
 
