@@ -16,26 +16,20 @@ sides rewrite the manifests. The last lines are `cold <peer's CPU / ours>` and `
 from __future__ import annotations
 
 import argparse
-import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from measure import CATALOG, MB, Cost, load_average, measured, median, positive, spark_settings
-from opened_services import OpenedServices
 from synthetic_table import Fake, append, fakes, make_catalog, make_table, overwrite_often, show_to_java
 
-from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.session import SparkSessions
 
-_TABLE = TableIdentifier("bench", ("db",), "t")
+_STEP = Path(__file__).with_name("upkeep_step.py")
 _PARTITIONS = 50
 
 
@@ -48,11 +42,7 @@ def main() -> None:
     parser.add_argument("--of", choices=("expiry", "manifests"), default="expiry", help="what is measured")
     parser.add_argument("--absent", action="store_true", help="no data file exists: millions of them would fill the disk")
     parser.add_argument("--overwrites", action="store_true", help="each snapshot overwrites the one before, with ten files to a manifest")
-    parser.add_argument("--ours", type=Path, default=None, help="work on the table in this folder, and stop (a step of the benchmark)")
     arguments = parser.parse_args()
-    if arguments.ours is not None:
-        (_expire if arguments.of == "expiry" else _rewrite)(arguments.ours)
-        return
     with tempfile.TemporaryDirectory(prefix="upkeep-benchmark-") as name:
         _compare(Path(name), arguments)
 
@@ -116,35 +106,9 @@ def _touch(root: Path, files: Sequence[Fake]) -> None:
 def _ours(live: Path, start: Path, of: str) -> Cost:
     _fresh(live, start)
     with measured() as cost:
-        subprocess.run([sys.executable, __file__, "--of", of, "--ours", str(live)], check=True)
+        subprocess.run([sys.executable, str(_STEP), of, str(live)], check=True)
     _print("ours", cost)
     return cost
-
-
-def _expire(folder: Path) -> None:
-    now = [datetime.now(timezone.utc)]
-    services = _services(folder, lambda: now[0])
-    for _ in range(2):
-        now[0] += timedelta(days=1)
-        began = time.process_time()
-        expired = services.expire_snapshots.expire(_TABLE)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB
-        print(f"a run took {time.process_time() - began:.1f} CPU-s; peak of its process {peak:.0f} MB", flush=True)
-    (record,) = expired.earlier
-    print(record.summary, flush=True)
-    services.close()
-
-
-def _rewrite(folder: Path) -> None:
-    services = _services(folder, lambda: datetime.now(timezone.utc))
-    print(services.rewrite_manifests.rewrite(_TABLE), flush=True)
-    services.close()
-
-
-def _services(folder: Path, clock: Callable[[], datetime]) -> OpenedServices:
-    services = OpenedServices(Settings(home=folder / "home"), clock=clock)
-    services.stores.catalogs.add(CatalogEntry("bench", dict(make_catalog(folder).properties)))
-    return services
 
 
 def _theirs(live: Path, start: Path, call: str, name: str, rounds: int) -> tuple[Cost, Cost]:

@@ -1,0 +1,72 @@
+"""Our side of `upkeep.py`, as one process: works on the table in a folder, and says what it did.
+
+    python benchmarks/upkeep_step.py manifests /folder
+
+It imports only what a command of the program imports, because the time of its start counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.upkeep.works import UpkeepWork
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
+
+_TABLE = TableIdentifier("bench", ("db",), "t")
+_MB = 1_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("of", choices=("expiry", "manifests"))
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    (_expire if arguments.of == "expiry" else _rewrite)(arguments.folder)
+
+
+def _expire(folder: Path) -> None:
+    now = [datetime.now(timezone.utc)]
+    services = _services(folder, lambda: now[0])
+    for _ in range(2):
+        now[0] += timedelta(days=1)
+        began = time.process_time()
+        expired = services.expire_snapshots.expire(_TABLE)
+        _print(f"a run took {time.process_time() - began:.1f} CPU-s")
+    (record,) = expired.earlier
+    _print(record.summary)
+    services.close()
+
+
+def _rewrite(folder: Path) -> None:
+    services = _services(folder, lambda: datetime.now(timezone.utc))
+    began = time.process_time()
+    (done,) = services.commit_upkeep.carry_out(_TABLE, UpkeepWork.MANIFESTS)
+    said = done.refusal if done.record is None else done.record.summary
+    _print(f"{said}; the run took {time.process_time() - began:.1f} CPU-s")
+    services.close()
+
+
+def _services(folder: Path, clock: Callable[[], datetime]) -> OpenedServices:
+    services = OpenedServices(Settings(home=folder / "home"), clock=clock)
+    properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": (folder / "warehouse").as_uri()}
+    services.stores.catalogs.add(CatalogEntry("bench", properties))
+    return services
+
+
+def _print(text: str) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / _MB
+    print(f"{text}; peak of its process {peak:.0f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
