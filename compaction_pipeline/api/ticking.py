@@ -14,6 +14,8 @@ from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
 UPKEEP_EVERY = timedelta(minutes=10)
 """A server looks this often for works of upkeep that are due."""
 
+_LOOK_SECONDS = 0.2
+
 log = logging.getLogger(__name__)
 
 
@@ -25,7 +27,7 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool) -
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
     parts = tuple(Part) if tables else (Part.KEEPER,)
-    stopped, leads = threading.Event(), {part: threading.Event() for part in parts}
+    stopped, ticked, leads = threading.Event(), threading.Event(), {part: threading.Event() for part in parts}
 
     def lead() -> None:
         run_ticks.note_presence()
@@ -46,10 +48,10 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool) -
     ]
     if tables:
         works += [
-            ("tick", of(Part.TICK, run_ticks.tick), TICK_EVERY),
+            ("tick", of(Part.TICK, lambda: _tick(run_ticks, ticked)), TICK_EVERY),
             ("reports", of(Part.TICK, run_ticks.look_at_reported), LOOK_EVERY),
             ("clean-up", of(Part.TICK, lambda: run_ticks.clean_up(stopped.is_set)), LOOK_FOR_CLEAN_UP_EVERY),
-            ("upkeep", of(Part.TICK, lambda: _upkeep(upkeep_tables, stopped)), UPKEEP_EVERY),
+            ("upkeep", of(Part.TICK, lambda: _upkeep(upkeep_tables, ticked, stopped)), UPKEEP_EVERY),
         ]
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
@@ -73,7 +75,19 @@ def _again_and_again(work: Callable[[], None], every: timedelta, stopped: thread
         stopped.wait(every.total_seconds())
 
 
-def _upkeep(upkeep_tables: UpkeepTables, stopped: threading.Event) -> None:
+def _tick(run_ticks: RunTicks, ticked: threading.Event) -> None:
+    try:
+        run_ticks.tick()
+    finally:
+        # A tick that fails says nothing of the tables whose turn it is.
+        ticked.set()
+
+
+def _upkeep(upkeep_tables: UpkeepTables, ticked: threading.Event, stopped: threading.Event) -> None:
+    """Do what is due. The first round waits for the first tick, which finds the tables and what changed in them."""
+    while not ticked.wait(_LOOK_SECONDS):
+        if stopped.is_set():
+            return
     upkeep_tables.run(stopped.is_set)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,3 +46,48 @@ def test_a_server_marks_silent_optimizers_as_lost_also_when_it_leaves_the_tables
     assert services.read_tasks.queue_counts().pending == (1 if tables else 0)
     for part in Part:
         assert services.stores.leases.holder(part.value, house.now) is None
+
+
+def test_the_first_round_of_upkeep_comes_after_the_first_tick(tmp_path: Path) -> None:
+    services = House(tmp_path).services
+    done: list[str] = []
+
+    class Ticks:
+        def __getattr__(self, name: str) -> object:
+            return getattr(services.run_ticks, name)
+
+        def tick(self) -> None:
+            time.sleep(0.5)
+            done.append("tick")
+
+    class Upkeep:
+        def run(self, is_over: Callable[[], bool]) -> None:
+            done.append("upkeep")
+
+    with ticking(Ticks(), Upkeep(), tables=True):  # type: ignore[arg-type]
+        wait_until(lambda: "upkeep" in done, "upkeep has had a round")
+    assert done[:2] == ["tick", "upkeep"]
+
+
+def test_a_server_that_stops_before_its_first_tick_has_ended_does_no_upkeep(tmp_path: Path) -> None:
+    services = House(tmp_path).services
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Ticks:
+        def __getattr__(self, name: str) -> object:
+            return getattr(services.run_ticks, name)
+
+        def tick(self) -> None:
+            begun.set()
+            may_end.wait(PATIENCE_SECONDS)
+
+    rounds: list[bool] = []
+
+    class Upkeep:
+        def run(self, is_over: Callable[[], bool]) -> None:
+            rounds.append(is_over())
+
+    with ticking(Ticks(), Upkeep(), tables=True):  # type: ignore[arg-type]
+        assert begun.wait(PATIENCE_SECONDS)
+        threading.Timer(0.5, may_end.set).start()
+    assert False not in rounds
