@@ -75,7 +75,8 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(consumer_routes(services.keep_consumers, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(file_routes(services.read_tables, services.read_files, guard), prefix=VERSION_PREFIX)
     app.include_router(
-        insight_routes(services.read_tables, services.read_records, services.read_tasks, optimizers, guard), prefix=VERSION_PREFIX
+        insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),
+        prefix=VERSION_PREFIX,
     )
     app.include_router(task_routes(services.read_tasks, services.steer_tasks, guard), prefix=VERSION_PREFIX)
     tables = table_routes(services.read_tables, services.plan_tables, services.one_table, services.explore_catalogs, guard)

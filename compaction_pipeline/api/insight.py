@@ -21,11 +21,14 @@ from compaction_pipeline.services.insight.read_records import ReadRecords
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
+from compaction_pipeline.services.upkeep.read_upkeep import AnyRecord, ReadUpkeep
 
 MOST_RECORDS = 1_000
 
 
-def insight_routes(tables: ReadTables, records: ReadRecords, tasks: ReadTasks, optimizers: ServeOptimizers, guard: Guard) -> APIRouter:
+def insight_routes(
+    tables: ReadTables, records: ReadRecords, upkeep: ReadUpkeep, tasks: ReadTasks, optimizers: ServeOptimizers, guard: Guard
+) -> APIRouter:
     """The routes below `/api/v1` that readers use."""
     routes = APIRouter(tags=["insight"], responses=ANSWERS, dependencies=[Depends(guard.needs(Role.READER))])
 
@@ -46,6 +49,14 @@ def insight_routes(tables: ReadTables, records: ReadRecords, tasks: ReadTasks, o
     def one_record(record_id: str) -> Any:
         """One record. A unique beginning of its id is enough."""
         return plain(records.record(RecordId(record_id)).record)
+
+    @routes.get("/upkeep/records", response_model=None, responses=plain_answer(list[AnyRecord]))
+    def newest_of_upkeep(
+        table: Annotated[str | None, Query(max_length=2_000)] = None, limit: Annotated[int, Query(ge=1, le=MOST_RECORDS)] = 20
+    ) -> list[Any]:
+        """The newest records of upkeep of all tables, or of one, newest first: expiries, works that committed, and deleted orphan files."""
+        identifier = TableIdentifier.parse(table) if table is not None else None
+        return [plain(record) for record in upkeep.records(identifier, limit)]
 
     @routes.get("/queue", response_model=None, responses=plain_answer(QueueCounts))
     def queue() -> Any:

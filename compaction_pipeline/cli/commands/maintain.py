@@ -20,10 +20,9 @@ from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
-from compaction_pipeline.core.upkeep.orphan_looks import Cleaned, OrphanDeletion
+from compaction_pipeline.core.upkeep.orphan_looks import Cleaned
 from compaction_pipeline.core.upkeep.orphan_rules import ACCEPTED_SHARE
-from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
+from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.core.work.kinds import CompactionType
 
@@ -219,16 +218,7 @@ def list_(
     """
     identifier = TableIdentifier.parse(table) if table is not None else None
     with Session(context) as session:
-        services = session.services
-        records: list[UpkeepRecord | UpkeepCommit | OrphanDeletion] = [
-            *services.expire_snapshots.records(identifier, limit),
-            *services.commit_upkeep.records(identifier, limit),
-            *services.clean_orphans.deletions(identifier, limit),
-        ]
-        found = sorted(records, key=lambda one: (one.created_at, one.record_id), reverse=True)[:limit]
-        if identifier is not None and not found:
-            # It raises when nobody knows the table.
-            session.services.read_tables.table(identifier)
+        found = session.services.read_upkeep.records(identifier, limit)
         session.output.answer([plain(record) for record in found], upkeep_table(found) if found else "no records")
 
 

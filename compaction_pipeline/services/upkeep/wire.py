@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
     from compaction_pipeline.services.upkeep.other_places import OtherPlaces
     from compaction_pipeline.services.upkeep.other_tables import OtherTables
+    from compaction_pipeline.services.upkeep.read_upkeep import ReadUpkeep
     from compaction_pipeline.services.upkeep.shared_files import SharedFiles
     from compaction_pipeline.services.upkeep.upkeep_tables import TakeTurn, UpkeepTables
     from compaction_pipeline.services.upkeep.why_not_change import WhyNotChange
@@ -64,6 +65,12 @@ class UpkeepServices(Wiring):
             UpkeepWork.ORPHAN_FILES: self.clean_orphans.turn,
         }
         return UpkeepTables(stores.catalogs, stores.tables, stores.upkeep, snapshots, turns, self.clock, ttl)
+
+    @cached_property
+    def read_upkeep(self) -> ReadUpkeep:
+        from compaction_pipeline.services.upkeep.read_upkeep import ReadUpkeep
+
+        return ReadUpkeep(self._stores.tables, self._stores.upkeep, self._stores.orphans)
 
     @cached_property
     def keep_consumers(self) -> KeepConsumers:
