@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from compaction_pipeline.core.tables.figures import MeasuredNode
 from compaction_pipeline.core.tables.index import TableIndex
@@ -44,15 +44,22 @@ class SqlIndexStore(SqlStore):
 
     def save_all(self, indexes: Sequence[tuple[TableIndex, str]]) -> Collection[TableIdentifier]:
         columns = schema.table_state.c
-        saved = []
-        # Tables are locked in the order of their names, as everywhere.
+        versions = {str(index.table): version for index, version in indexes}
         with writing(self._engine) as connection:
-            for index, version in sorted(indexes, key=lambda each: str(each[0].table)):
-                rows = update(schema.table_state).where(columns.identifier == str(index.table), columns.index_version == version)
-                if connection.execute(rows.values({**index_columns(index), "index_version": new_version()})).rowcount:
-                    note_places(connection, index)
-                    saved.append(index.table)
-        return frozenset(saved)
+            # Tables are locked in the order of their names, as everywhere.
+            query = select(columns.identifier, columns.index_version).order_by(columns.identifier).with_for_update()
+            same: set[str] = set()
+            for names in batches(sorted(versions)):
+                rows = connection.execute(query.where(columns.identifier.in_(names)))
+                same.update(row.identifier for row in rows if row.index_version == versions[row.identifier])
+            saved = [index for index, _ in indexes if str(index.table) in same]
+            values = [{"_table": str(index.table), **index_columns(index), "index_version": new_version()} for index in saved]
+            if values:
+                names_of = [name for name in values[0] if name != "_table"]
+                statement = update(schema.table_state).where(columns.identifier == bindparam("_table"))
+                connection.execute(statement.values({name: bindparam(name, type_=columns[name].type) for name in names_of}), values)
+                note_places(connection, *saved)
+        return frozenset(index.table for index in saved)
 
     def begin_anew(self, table: TableIdentifier, version: str) -> str | None:
         columns = schema.table_state.c

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
@@ -75,21 +75,38 @@ def _is(place: Place) -> ColumnElement[bool]:
     return and_(_place.identifier == str(place.table), _place.table_uuid == place.table_uuid, _place.location == place.location)
 
 
-def note_places(connection: Connection, index: TableIndex) -> None:
-    """Note where a table lies that was loaded. It counts for ever, also when the table is dropped or moved.
+def note_places(connection: Connection, *indexes: TableIndex) -> None:
+    """Note where tables lie that were loaded. It counts for ever, also when a table is dropped or moved.
 
     The metadata is noted once the index has all live files of it, because then their roots are noted too. A keyed table has no index.
     """
-    loaded, key = index.loaded, ["identifier", "table_uuid", "location"]
+    row, key = upsert(connection, schema.table_place), ["identifier", "table_uuid", "location"]
+    known = {"metadata_location": row.excluded.metadata_location}
+    places = [place for index in indexes for place in _places(index)]
+    for statement, found in (
+        (row.on_conflict_do_nothing(index_elements=key), [one for one in places if one["metadata_location"] is None]),
+        (
+            row.on_conflict_do_update(index_elements=key, set_=known, where=_place.read_at.is_(None)),
+            [one for one in places if one["metadata_location"] is not None],
+        ),
+    ):
+        if found:
+            connection.execute(statement, found)
+
+
+def _places(index: TableIndex) -> Iterator[dict[str, object]]:
+    loaded = index.loaded
     if loaded is None:
         return
     metadata = index.state.metadata_location if isinstance(index.state, (Complete, Empty)) and not loaded.layout.kind.beside else None
     for store in loaded.layout.stores:
-        row = upsert(connection, schema.table_place).values(
-            identifier=str(index.table), table_uuid=loaded.table_uuid, location=store.location, roots=(), metadata_location=metadata
-        )
-        unread = row.on_conflict_do_update(index_elements=key, set_={"metadata_location": metadata}, where=_place.read_at.is_(None))
-        connection.execute(row.on_conflict_do_nothing(index_elements=key) if metadata is None else unread)
+        yield {
+            "identifier": str(index.table),
+            "table_uuid": loaded.table_uuid,
+            "location": store.location,
+            "roots": (),
+            "metadata_location": metadata,
+        }
 
 
 def note_roots(connection: Connection, identifier: str, paths: Iterable[str]) -> None:

@@ -57,6 +57,10 @@ class Lake:
         self._catalog.create_namespace("shop")
         return self._catalog.create_table("shop.orders", SCHEMA, partition_spec=SPEC, properties={**PROPERTIES, **properties})
 
+    def drop(self, name: str) -> None:
+        """Drop a table by `namespace.name`."""
+        self._catalog.drop_table(name)
+
     def create(self, name: str, **properties: str) -> Table:
         return self._catalog.create_table(name, SCHEMA, partition_spec=SPEC, properties={**PROPERTIES, **properties})
 

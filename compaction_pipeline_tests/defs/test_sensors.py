@@ -204,6 +204,25 @@ def test_new_tables_are_found_when_their_catalog_is_listed(lake: Lake, services:
     assert [str(table) for table in services.read_tables.names()] == ["lake.shop.orders", "lake.shop.returns"]
 
 
+def test_partitions_of_a_dropped_table_leave_with_it_and_those_that_a_run_has_stay(
+    lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance
+) -> None:
+    lake.create("shop.returns")
+    tick("catalog_sensor")
+    services.one_table.refresh(Lake.identifier)
+    nodes = [node.key for node in services.read_status.nodes()]
+    carried = "shop.returns/day=2"
+    instance.add_dynamic_partitions("table_nodes", [*nodes, "shop.returns/day=1", carried, "shop.returnsold"])
+    instance.add_dynamic_partitions("tables", ["lake.shop.orders", "lake.shop.returns"])
+    instance.create_run_for_job(
+        defs.resolve_job_def("compact_job"), status=dg.DagsterRunStatus.STARTED, tags={"dagster/partition": carried}
+    )
+    lake.drop("shop.returns")
+    assert reason(tick("catalog_sensor")) == "0 new tables, 1 dropped table"
+    assert set(instance.get_dynamic_partitions("table_nodes")) == {*nodes, carried, "shop.returnsold"}
+    assert set(instance.get_dynamic_partitions("tables")) == {"lake.shop.orders"}
+
+
 def test_partitions_of_tables_without_a_record_are_removed_once(
     lake: Lake, services: Services, tick: Tick, instance: dg.DagsterInstance
 ) -> None:

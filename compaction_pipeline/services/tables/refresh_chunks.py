@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.tables.index import Empty, LoadedTable, TableIndex
-from compaction_pipeline.core.tables.policies import TablePolicies
+from compaction_pipeline.core.tables.policies import TablePolicies, inherited
 from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
@@ -74,7 +74,11 @@ class RefreshChunks:
             except CompactionError:
                 continue
         heads = {table: head for table, head in self._scan.heads(list(unread)).items() if isinstance(head, TableHead)} if unread else {}
-        simple = self._read_first(unread, heads, now)
+        try:
+            simple = self._read_first(unread, heads, now)
+        except NotFoundError:
+            # Their catalog was removed a moment ago.
+            simple = {}
         left = [table for table in tables if table not in unmoved and table not in simple]
         moved = {table: (unread[table], heads[table]) if table in heads else None for table in left}
         return Chunk(frozenset(unmoved), tuple(simple.values()), moved)
@@ -103,12 +107,24 @@ class RefreshChunks:
             and head.table_uuid not in known
             and uuids.count(head.table_uuid) == 1
         }
-        for table, head in fresh.items():
-            self._ask_policies(table, head.table_uuid)
-        problems = {table: self._refresh_files.property_problem(head) for table, head in fresh.items()}
+        inherits = self._inherited(fresh)
+        problems = {table: self._refresh_files.property_problem(head, inherits[table]) for table, head in fresh.items()}
         indexes = [(self._empty(unread[table], head, now, problems[table]), unread[table].index_version) for table, head in fresh.items()]
         stored = self._index.save_all(indexes) if indexes else frozenset()
         return {table: Refresh(table, problem=problems[table]) for table in fresh if table in stored}
+
+    def _inherited(self, heads: Mapping[TableIdentifier, TableHead]) -> Mapping[TableIdentifier, Mapping[str, str]]:
+        """What each of these tables inherits: the properties of its catalog, and what the policies there say."""
+        found: dict[TableIdentifier, Mapping[str, str]] = {}
+        for catalog in {table.catalog for table in heads}:
+            properties = self._refresh_files.catalog_properties(catalog)
+            tables = sorted(table for table in heads if table.catalog == catalog)
+            # The answer about one table tells whether the catalog has policies at all.
+            first = self._ask_policies(tables[0], heads[tables[0]].table_uuid)
+            for table in tables:
+                policies = first if first is None or table == tables[0] else self._ask_policies(table, heads[table].table_uuid)
+                found[table] = inherited(properties, policies)
+        return found
 
     def _empty(self, known: KnownTable, head: TableHead, now: datetime, problem: str | None) -> TableIndex:
         loaded, read_id = LoadedTable(head.table_uuid, head.layout), self._refresh_files.new_read_id()

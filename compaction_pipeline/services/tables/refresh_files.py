@@ -166,6 +166,10 @@ class RefreshFiles:
                 self._fail(table, str(error))
                 return Refresh(table, complete=False, problem=str(error), error=error)
 
+    def catalog_properties(self, catalog: str) -> Mapping[str, str]:
+        """The properties of a catalog. Raises NotFoundError when it is not registered any more."""
+        return self._catalogs.entry(catalog).properties
+
     def new_read_id(self) -> str:
         """Return a value that no two reads have."""
         return self._leases.new_owner()
@@ -377,10 +381,14 @@ class RefreshFiles:
         """The properties that a table inherits."""
         return inherited(self._catalogs.entry(table.catalog).properties, self._reader.state(table).policies)
 
-    def property_problem(self, head: TableHead) -> str | None:
-        """Say which property of a table, or of its catalog, breaks its rule; None when none does."""
+    def property_problem(self, head: TableHead, of_catalog: Mapping[str, str] | None = None) -> str | None:
+        """Say which property of a table, or of its catalog, breaks its rule; None when none does.
+
+        `of_catalog` is what the table inherits, if the caller knows it already.
+        """
+        inherited_here = self._of_catalog(head.table) if of_catalog is None else of_catalog
         try:
-            properties = resolve_properties(head.layout.properties, self._of_catalog(head.table), head.table)
+            properties = resolve_properties(head.layout.properties, inherited_here, head.table)
             if properties.filter:
                 self._scan.partition_filter(head.table, head.layout, properties.filter)
         except CompactionError as error:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 
+from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.index import Empty
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs.etags import ETags
 from compaction_pipeline.iceberg.catalogs.rest_catalog import _silent_until
+from compaction_pipeline.services.tables.explore_catalogs import Exploration
 from compaction_pipeline_tests.light_rest import LightRest, light_rest
+from compaction_pipeline_tests.rest_catalog import rest_server
 from compaction_pipeline_tests.services.house import House
 
 NAMESPACES, TABLES = 3, 12
 LONG = timedelta(hours=1)
+FORCED = PlanRequest(types=(CompactionType.MINOR,), force=True)
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +168,41 @@ def test_the_memory_of_etags_is_bounded_and_knows_which_metadata_an_etag_is_of()
     assert etags.etag("catalog", named(0, 2), "m2") == '"2"'
     assert etags.etag("catalog", named(0, 2), "m1") is None
     assert etags.etag("other", named(0, 2), "m2") is None
+
+
+def test_commits_go_on_beside_listings_and_sweeps(house: House) -> None:
+    """Discovery shares the sessions of the catalog with commits, in threads. Neither disturbs the other, and no row is lost."""
+    services, rounds = house.services, 3
+    tables = [house.fragmented(f"t{number}", 3) for number in range(3)]
+    with rest_server(house.lake.catalog) as server:
+        services.stores.catalogs.replace(CatalogEntry("lake", {"type": "rest", "uri": server.uri}))
+        ended = threading.Event()
+        explored: list[Exploration] = []
+
+        def discover() -> None:
+            number = 0
+            while not ended.is_set():
+                house.lake.table(f"new{number}")
+                number += 1
+                explored.append(services.explore_catalogs.explore())
+                services.sweep_tables.sweep(None, LONG)
+
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(discover)
+            try:
+                for number in range(rounds):
+                    for table in tables:
+                        table.ids(*range(100 * (number + 1), 100 * (number + 1) + 3))
+                        done = services.compact_tables.compact(table.identifier, FORCED)
+                        assert done.committed or "read" in done.plan.reason.text, done.plan.reason
+            finally:
+                ended.set()
+            running.result()
+        assert all(each.dropped == () and each.unseen == () and each.failed == () for each in explored)
+        expected = sorted([*range(3), *(100 * (number + 1) + one for number in range(rounds) for one in range(3))])
+        for table in tables:
+            found = house.lake.catalog.load_table(("db", table.identifier.name)).scan().to_arrow()["id"].to_pylist()
+            assert sorted(found) == expected
+        known = {state.table.name for state in services.stores.tables.states()}
+        services.explore_catalogs.explore()
+        assert known <= {state.table.name for state in services.stores.tables.states()}
