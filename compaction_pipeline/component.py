@@ -14,7 +14,7 @@ import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
 from pydantic import Field
 
-from compaction_pipeline.core.catalogs.definition import ALL_FIELDS, CatalogDefinition, read_definition
+from compaction_pipeline.core.catalogs.definition import ALL_FIELDS, MAPPINGS, CatalogDefinition, read_definition
 from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.catalogs.rules import check_definition
 from compaction_pipeline.core.errors import ConfigError
@@ -40,14 +40,14 @@ class Catalog(dg.Resolvable, dg.Model):
 
     name: str = Field(description="The name that the catalog gets here. It becomes the first level of catalog.namespace.table.")
     type: str | None = Field(default=None, description="The kind of catalog: rest, hive, glue, sql, dynamodb or bigquery.")
-    properties: dict[str, str] = Field(
+    properties: dict[str, str | int | float | bool] = Field(
         default_factory=dict,
         description='Properties of PyIceberg\'s catalogs, all of them texts. Take secrets from the environment: "{{ env.LAKE_TOKEN }}".',
     )
-    table_properties: dict[str, str] = Field(
+    table_properties: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Properties that its tables inherit, without the prefix table., e.g. self-optimizing.quota."
     )
-    formats: list[str] | None = Field(
+    formats: list[str] | str | None = Field(
         default=None, description="Which formats of tables are compacted: iceberg, mixed-iceberg. Without it, both are."
     )
     group: str | None = Field(default=None, description="The resource group of its tables that name none. The group must exist.")
@@ -175,9 +175,15 @@ class CompactionPipeline(dg.Component, dg.Resolvable, dg.Model):
 
 def _defined(catalog: Catalog) -> CatalogDefinition:
     """The definition of a catalog. Raises DefinitionError with everything that is wrong, as far as it is seen without a state database."""
-    definition, problems = read_definition({name: getattr(catalog, name) for name in ALL_FIELDS})
+    given = {name: getattr(catalog, name) for name in ALL_FIELDS}
+    definition, problems = read_definition({**given, **{name: _texts(given[name]) for name in MAPPINGS}})
     check_definition(definition, Facts(why_no_pattern), problems)
     return definition
+
+
+def _texts(properties: Mapping[str, str | int | float | bool]) -> dict[str, str]:
+    """The properties as texts. Dagster makes numbers and switches of the texts of its YAML, also of those in quotes."""
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in properties.items()}
 
 
 @cache

@@ -68,6 +68,11 @@ def _catalog_tick(names: Names, context: dg.SensorEvaluationContext, services: S
     if found.failed:
         name, reason = found.failed[0]
         text += f"; {count_text(len(found.failed), 'catalog')} could not be listed, e.g. {name}: {reason}"
+    if found.left_out:
+        text += f"; {count_text(len(found.left_out), 'table')} left out by filters"
+    for problem in services.manage_catalogs.applied.problems:
+        context.log.warning(problem)
+        text += f"; {problem}"
     return dg.SensorResult(skip_reason=text, dynamic_partitions_requests=_left(names, context.instance, services, found.dropped))
 
 

@@ -109,6 +109,8 @@ class ManageCatalogs:
         self._records = records
         self._explore = explore
         self._file = file
+        self.applied = Applied()
+        """What `apply` did the last time, for those who tell people."""
 
     def entry(self, name: str) -> CatalogEntry:
         """Return a registered catalog. Raises NotFoundError."""
@@ -190,6 +192,10 @@ class ManageCatalogs:
         A definition with a problem changes nothing, and does not keep the others from being applied; neither does a file that cannot be
         read. No catalog is asked, so this works while one is down; the next listing finds the tables.
         """
+        self.applied = self._all_applied(declared)
+        return self.applied
+
+    def _all_applied(self, declared: Sequence[CatalogDefinition]) -> Applied:
         of_component = self._applied(Source.COMPONENT, [(definition, ()) for definition in declared])
         if self._file is None:
             return of_component
