@@ -197,3 +197,13 @@ def test_a_node_that_loses_a_file_indexed_without_a_hash_is_measured_anew(tmp_pa
     assert stores.files.touched(TABLE) == {}
     stores.files.apply(TABLE, ["m1"], {"m2": [two]})
     assert {node: found.files for node, found in stores.files.touched(TABLE).items()} == {one.node: 0, two.node: 1}
+
+
+def test_keys_of_catalogs_that_were_registered_before_are_a_persons(state_url: str) -> None:
+    make_old_state(state_url)
+    row = {"name": "old", "properties": '{"type": "rest", "uri": "https://c"}', "observe": True}
+    with writing(open_state(state_url)) as connection:
+        connection.execute(text("INSERT INTO compaction_catalog (name, properties, observe) VALUES (:name, :properties, :observe)"), row)
+    entry = open_stores(state_url, upgrade=True).catalogs.entry("old")
+    assert entry == CatalogEntry("old", {"type": "rest", "uri": "https://c"}, observe=True)
+    assert entry.held == {}
