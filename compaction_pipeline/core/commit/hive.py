@@ -1,8 +1,8 @@
 """Decides how commits to tables of a Hive metastore keep out other writers, and which answers of a metastore prove how a swap ended.
 
 Other committers must be kept out by the same means: the metastore's own locks, as Iceberg takes them; or, where the table says so, only the
-metastore's look at the old metadata location (`expected_parameter_key`). Metastores before 2.3.10 and some others ignore that parameter
-without a word, so a person has to declare that the metastore looks at it.
+metastore's look at the old metadata location (`expected_parameter_key`, HIVE-26882). Other metastores ignore that parameter without a word,
+so a person has to declare that the metastore looks at it.
 """
 
 from __future__ import annotations

@@ -80,6 +80,7 @@ PROOFS: Mapping[tuple[str, Authentication], Shown] = {
         f"{_HIVE}test_rows_stay_exact_while_spark_writes_through_the_same_metastore",
         f"{_HIVE}test_a_compaction_whose_answer_is_late_is_found_by_the_next_one",
         f"{_HIVE}test_the_metastore_refuses_a_swap_that_others_overtook",
+        f"{_HIVE}test_the_lock_of_a_killed_committer_of_ours_is_released",
     ),
 }
 """What was shown, by type of catalog and authentication. Everything else is untried."""

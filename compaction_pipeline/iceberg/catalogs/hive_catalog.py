@@ -69,19 +69,25 @@ class BoundedHiveCatalog(HiveCatalog):
     def locations(self) -> Mapping[Identifier, str]:
         """Where the newest metadata of each Iceberg table is. No table is loaded: the metastore's listing says it."""
         found: dict[Identifier, str] = {}
-        for namespace in self.list_namespaces():
-            for row in self.rows(namespace):
-                location = metadata_location(row) if is_iceberg(row) else None
-                if location is not None:
-                    found[row.dbName, row.tableName] = location
+        for row in self._all_rows():
+            location = metadata_location(row) if is_iceberg(row) else None
+            if location is not None:
+                found[row.dbName, row.tableName] = location
         return found
 
     def others(self) -> Iterator[tuple[str, str, str | None]]:
         """The tables that are not Iceberg's: `database.table`, what it is in words, and its location. A view has no location."""
+        for row in self._all_rows():
+            if not is_iceberg(row):
+                yield f"{row.dbName}.{row.tableName}", kind_in_words(row), (row.sd.location if row.sd is not None else None) or None
+
+    def _all_rows(self) -> Iterator[Any]:
         for namespace in self.list_namespaces():
-            for row in self.rows(namespace):
-                if not is_iceberg(row):
-                    yield f"{row.dbName}.{row.tableName}", kind_in_words(row), (row.sd.location if row.sd is not None else None) or None
+            try:
+                yield from self.rows(namespace)
+            except NoSuchNamespaceError:
+                # It was dropped meanwhile, with all that was in it.
+                continue
 
     def rows(self, namespace: str | Identifier) -> Iterator[Any]:
         """All tables of a database, as the metastore describes them, asked for in batches. Raises NoSuchNamespaceError."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from hive_metastore.ttypes import (
     CheckLockRequest,
+    DataOperationType,
     HeartbeatRequest,
     LockComponent,
     LockLevel,
@@ -113,7 +114,14 @@ class HiveLock:
         )
 
     def _acquire(self, wait_seconds: float) -> None:
-        component = LockComponent(type=LockType.EXCLUSIVE, level=LockLevel.TABLE, dbname=self._database, tablename=self._table)
+        component = LockComponent(
+            type=LockType.EXCLUSIVE,
+            level=LockLevel.TABLE,
+            dbname=self._database,
+            tablename=self._table,
+            # Hive 2.1.0 refuses a lock that does not say what it is for. There is no transaction of Hive.
+            operationType=DataOperationType.NO_TXN,
+        )
         request = LockRequest(component=[component], user=_user(), hostname=self._holder.host, agentInfo=str(self._holder))
         deadline = time.monotonic() + wait_seconds
         try:
