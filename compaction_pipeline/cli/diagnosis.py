@@ -42,7 +42,8 @@ class Probes:
 
     `catalogs` returns a probe for each registered catalog, by name. It raises an error if the state database cannot be read. When
     `spark_remote` is set, Spark runs elsewhere and needs no Java here. Without `spark_task`, no task is run on Spark. `unknown_settings`
-    has a sentence for each environment variable that looks like a setting but is not a setting.
+    has a sentence for each environment variable that looks like a setting but is not a setting. `untried` has sentences about what nobody
+    has shown to work, by the names of catalogs.
     """
 
     python: tuple[int, int, int]
@@ -53,6 +54,7 @@ class Probes:
     dagster_home_problem: Callable[[str], str | None]
     state: Probe
     catalogs: Callable[[], Mapping[str, Probe]]
+    untried: Callable[[], Mapping[str, Sequence[str]]] = dict
     spark_task: Probe | None = None
     unknown_settings: tuple[str, ...] = ()
 
@@ -70,7 +72,7 @@ def diagnose(probes: Probes) -> tuple[Finding, ...]:
         dagster_home_finding(probes.dagster_home, probes.dagster_home_problem),
         *settings_findings(probes.unknown_settings),
         state,
-        *catalog_findings(probes.catalogs, state),
+        *catalog_findings(probes.catalogs, state, probes.untried),
     ]
     if probes.spark_task is not None:
         findings.append(
@@ -133,8 +135,10 @@ def settings_findings(unknown: Sequence[str]) -> list[Finding]:
     return [Finding("settings", Soundness.WARNING, sentence, mend) for sentence in unknown]
 
 
-def catalog_findings(catalogs: Callable[[], Mapping[str, Probe]], state: Finding) -> list[Finding]:
-    """One finding for each registered catalog, or a warning when there is none."""
+def catalog_findings(
+    catalogs: Callable[[], Mapping[str, Probe]], state: Finding, untried: Callable[[], Mapping[str, Sequence[str]]] = dict
+) -> list[Finding]:
+    """One finding for each registered catalog, and warnings about what is untried; or a warning when there is no catalog."""
     if state.soundness is Soundness.WRONG:
         return [
             Finding(
@@ -151,7 +155,7 @@ def catalog_findings(catalogs: Callable[[], Mapping[str, Probe]], state: Finding
     return [
         _probed(f"catalog {name}", probe, f"check its properties in `catalog list`; `catalog remove {name}` and `catalog add` change them")
         for name, probe in probes.items()
-    ]
+    ] + [Finding(f"catalog {name}", Soundness.WARNING, sentence) for name, sentences in untried().items() for sentence in sentences]
 
 
 def _probed(subject: str, probe: Probe, mend: str) -> Finding:

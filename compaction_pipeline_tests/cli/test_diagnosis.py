@@ -10,6 +10,7 @@ import pytest
 
 from compaction_pipeline.cli.diagnosis import Finding, Probe, Probes, Soundness, diagnose, is_sound, verdict
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.tables.proofs import untried
 from compaction_pipeline.settings import Settings, load_settings, unknown_settings
 
 
@@ -154,3 +155,9 @@ def test_every_setting_with_a_rule_names_it_in_its_error(monkeypatch: pytest.Mon
     monkeypatch.setenv(variable, "/ no such value /")
     with pytest.raises(ConfigError, match=f"{variable} is '/ no such value /' but must be .+; correct it, or unset it"):
         load_settings()
+
+
+def test_what_is_untried_is_a_warning_of_its_catalog() -> None:
+    hdfs = {"lake": untried({"type": "sql", "uri": "sqlite:////x", "warehouse": "hdfs://nn/wh"}), "other": untried({"type": "sql"})}
+    findings = [one for one in diagnose(replace(SOUND, untried=lambda: hdfs)) if one.soundness is Soundness.WARNING]
+    assert [(one.subject, "HDFS are experimental" in one.found) for one in findings] == [("catalog lake", True)]

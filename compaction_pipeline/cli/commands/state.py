@@ -17,6 +17,7 @@ from compaction_pipeline.cli.render import findings_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.insight.masking import masked_text
+from compaction_pipeline.core.tables.proofs import untried
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import count_text
 
@@ -122,6 +123,7 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
         dagster_home_problem=_folder_problem,
         state=_spoken(state_database),
         catalogs=catalogs,
+        untried=lambda: {entry.name: untried(entry.properties) for entry in services.explore_catalogs.entries()},
         spark_task=_spoken(services.try_spark) if spark else None,
         unknown_settings=unknown_settings(os.environ),
     )

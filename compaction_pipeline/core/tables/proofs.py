@@ -50,6 +50,7 @@ PROOFS: Mapping[tuple[str, Authentication], Shown] = {
         "iceberg/test_sql_catalog.py::test_a_commit_whose_answer_never_comes_is_unknown_and_found_when_the_server_goes_on",
     ),
     ("sql", Authentication.AKSK): _tested(f"{_LOGINS}test_a_sql_catalog_with_keys_of_the_storage"),
+    ("sql", Authentication.KERBEROS): _tested("interop/test_hdfs_with_kerberos.py::test_a_catalog_of_stored_files_is_compacted"),
     ("rest", Authentication.SIMPLE): _tested(
         f"{_LOGINS}test_a_catalog_without_a_login_gets_no_authorization",
         f"{_LOGINS}test_vended_credentials_that_end_during_a_merge_come_anew",
@@ -95,7 +96,7 @@ def shown(catalog_type: str, authentication: Authentication) -> Shown:
 
 def untried(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each thing about a catalog that no commit has shown. `catalog add` tells them as warnings."""
-    return tuple(sentence for sentence in (_untried_login(properties), _other_glue(properties)) if sentence)
+    return tuple(sentence for sentence in (_untried_login(properties), _other_glue(properties), _on_hdfs(properties)) if sentence)
 
 
 def _untried_login(properties: Mapping[str, str]) -> str | None:
@@ -118,6 +119,15 @@ def _other_glue(properties: Mapping[str, str]) -> str | None:
     return (
         f"'glue.endpoint' names {host}, which is not AWS: it must refuse an UpdateTable whose VersionId is not the table's, or two writers "
         "may overwrite each other; ask whoever runs it"
+    )
+
+
+def _on_hdfs(properties: Mapping[str, str]) -> str | None:
+    if not any(key.startswith("hdfs.") for key in properties) and not properties.get("warehouse", "").startswith(("hdfs:", "viewfs:")):
+        return None
+    return (
+        "tables on HDFS are experimental: tests compact, expire and clean them on Hadoop's small cluster alone; begin with --observe, and "
+        "compact one small table before you let it go on"
     )
 
 
