@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
@@ -18,7 +20,9 @@ from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.words import count_text
-from compaction_pipeline.services.tables.manage_catalogs import Tried
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.tables.manage_catalogs import Tried
 
 _HELP = (
     "Register the catalogs whose tables the program looks after."
