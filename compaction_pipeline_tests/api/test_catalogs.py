@@ -144,7 +144,7 @@ def test_an_admin_lists_and_removes_a_catalog_and_nobody_else_does(served: Serve
         for method, path in (("POST", ""), ("PATCH", "/lake"), ("DELETE", "/lake"), ("POST", "/lake/explore")):
             assert served.ask(method, f"/api/v1/catalogs{path}", token, json={}).status_code == 403
     explored = served.ask("POST", "/api/v1/catalogs/lake/explore", admin).json()
-    assert explored == {"appeared": [str(table)], "dropped": [], "left_out": []}
+    assert explored == {"appeared": [str(table)], "dropped": [], "left_out": [], "not_seen": []}
     assert served.ask("GET", "/api/v1/catalogs/nobody", admin).status_code == 404
     gone = served.ask("DELETE", "/api/v1/catalogs/lake", admin)
     assert (gone.status_code, gone.json()) == (200, {"catalog": "lake", "tables": 1, "open_tasks": 0, "records": 0})

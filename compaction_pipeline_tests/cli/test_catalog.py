@@ -71,3 +71,12 @@ def test_the_sources_of_keys_are_shown_and_secrets_are_masked(desk: Desk) -> Non
     assert SECRET not in shown
     assert "a command or an HTTP request" in shown
     assert set(desk.json("catalog", "show", "lake")["sources"].values()) == {"person"}
+
+
+def test_a_format_that_the_catalog_leaves_out_is_not_compacted_and_says_so(desk: Desk) -> None:
+    desk.table(files=12)
+    desk.add_catalog("-p", "table-formats=MIXED_ICEBERG")
+    refused = desk.type("compact", TABLE)
+    assert "'table-formats' of catalog lake is MIXED_ICEBERG, and this table is iceberg" in refused.output
+    desk.json("catalog", "change", "lake", "-p", "table-formats=ICEBERG,MIXED_ICEBERG")
+    assert desk.json("compact", TABLE)["committed"] == 2

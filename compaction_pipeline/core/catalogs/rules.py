@@ -12,6 +12,7 @@ from difflib import get_close_matches
 
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.catalogs.facts import Facts
+from compaction_pipeline.core.catalogs.formats import FOREIGN_FORMATS, FORMATS, formats_of
 from compaction_pipeline.core.catalogs.keys import AUTHENTICATION, DATABASE_FILTER, GROUP, OBSERVE, OWN_KEYS, TABLE_FILTER, TABLE_FORMATS
 from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
 from compaction_pipeline.core.catalogs.site_files import reference_problems
@@ -26,10 +27,6 @@ TYPES = ("rest", "hive", "glue", "sql", "dynamodb", "bigquery")
 """The types of catalogs that can be registered, as PyIceberg calls them."""
 CANNOT_COMMIT = ("dynamodb", "bigquery")
 """PyIceberg reads these catalogs, and its `commit_table` of them raises NotImplementedError (0.12)."""
-FORMATS = ("iceberg", "mixed-iceberg")
-"""The formats that this program compacts: plain tables, and keyed ones, which Amoro calls Mixed-Iceberg."""
-FOREIGN_FORMATS = ("mixed-hive", "paimon", "hudi", "delta")
-"""Formats that Amoro knows and this program leaves alone."""
 MOST_PROPERTIES, LONGEST_KEY, LONGEST_VALUE, LONGEST_PATTERN = 500, 200, 20_000, 1_000
 _SHOWN = 100
 _ALIKE = 0.85
@@ -125,11 +122,6 @@ def _why_no_filter(text: str, facts: Facts) -> str | None:
         return f"has {len(text):,} characters but may have at most {LONGEST_PATTERN:,}"
     why = facts.why_no_pattern(text)
     return None if why is None else f"is {_shown(text)!r} but must be a regular expression that RE2 can match: {why}"
-
-
-def formats_of(text: str) -> tuple[str, ...]:
-    """The formats that a text names, in our spelling."""
-    return tuple(one.strip().lower().replace("_", "-") for one in text.split(",") if one.strip())
 
 
 def _format_problems(text: str | None) -> Iterator[Problem]:

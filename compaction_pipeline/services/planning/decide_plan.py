@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
+from compaction_pipeline.core.catalogs.formats import why_format_left_out
 from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
@@ -140,7 +141,7 @@ class DecidePlan:
         of_catalog = OfCatalog(
             entry.properties,
             entry.observe and asker not in (Asker.READER, Asker.OBSERVER),
-            why_left_out(known.table, entry.properties),
+            why_left_out(known.table, entry.properties) or why_format_left_out(known.table, known.layout, entry.properties),
             known.policies,
         )
         admitted = admission(known.index, known.whole, of_catalog, paused=known.paused and not reads, force=request.force)

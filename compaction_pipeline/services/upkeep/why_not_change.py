@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from compaction_pipeline.core.catalogs.formats import why_format_left_out
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
@@ -64,6 +65,9 @@ class WhyNotChange:
             known = None
         if known is not None and known.refusal is not None:
             return known.refusal
+        wrong_format = why_format_left_out(table, known.layout if known is not None else None, entry.properties)
+        if wrong_format is not None:
+            return wrong_format
         if known is not None and known.paused:
             return f"a person paused it; `compaction-pipeline resume {table}` ends this"
         unsettled = self._records.records(table, limit=1, unsettled=True)
