@@ -135,7 +135,7 @@ def test_commands_logs_pages_and_both_databases_hold_no_secret(
     services.close()
 
     leaks = {line[:100]: found for line in said if (found := found_in(line, SECRETS))}
-    assert leaks == {}
+    assert leaks == {}, leaks
     everything = "\n".join(said)
     assert everything.count("EchoException") > 20
     assert "***" in everything

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from pyiceberg.catalog.rest.response import ErrorResponse
 from requests import HTTPError
 
+from compaction_pipeline.core.secrets.known import without_known_secrets
+
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
@@ -45,4 +47,5 @@ def _said(text: str) -> str | None:
         answer = ErrorResponse.model_validate_json(text).error
     except ValidationError:
         return None
-    return " ".join(f"{answer.type}: {answer.message}".split())
+    # A server may repeat the token that it was sent.
+    return without_known_secrets(" ".join(f"{answer.type}: {answer.message}".split()))

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.errors import CommitRefused, RacesLost, StorageUnavailable
 from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.insight.masking import masked_text
+from compaction_pipeline.core.secrets.known import without_secrets
 from compaction_pipeline.iceberg.catalogs.commit_answers import answer_in_words, answer_of, no_proof_in_words, why_not_asked
 from compaction_pipeline.iceberg.commit.attempts import Failure, LostRace, Refused, Swap, Unknown
 from compaction_pipeline.iceberg.deletions import delete_quietly
@@ -46,6 +48,8 @@ def raise_not_committed(name: str, ended: LostRace | Refused, again: str) -> NoR
             f"('commit.retry.num-retries' is {ended.policy.retries}): nothing was committed; the next commit tries again"
         )
     error, statuses = ended.failure.error, ended.failure.statuses
+    # What the answer proves was decided before. Whoever prints the chain of errors must see no secret that the catalog repeated.
+    without_secrets(error)
     rights = "check the rights of the catalog's credentials and the catalog's log"
     raise CommitRefused(
         f"the catalog refused the commit of table {name} ({answer_in_words(error, statuses)}): nothing was committed; "
@@ -59,4 +63,4 @@ def unknown_in_words(ended: Unknown[Any]) -> str:
         why = no_proof_in_words(ended.failure.error, ended.failure.statuses)
     else:
         why = f"the catalog refused the commit, and the table cannot be read: {ended.unread}"
-    return f"the outcome of the commit is unknown: {why}; nothing is deleted; the table shows later whether the commit landed"
+    return masked_text(f"the outcome of the commit is unknown: {why}; nothing is deleted; the table shows later whether the commit landed")

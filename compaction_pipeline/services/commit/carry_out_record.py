@@ -110,12 +110,12 @@ class CarryOutRecord:
         now = self._clock()
         record = replace(
             timed(record, tasks, now),
-            conflicts=dict(outcome.conflicts),
+            conflicts={task_id: masked_text(why) for task_id, why in outcome.conflicts.items()},
             snapshot_before=outcome.snapshot_before,
             snapshot_after=outcome.snapshot_after,
             figures=with_changes(outcome.figures, (task for task in tasks if task.task_id in set(outcome.committed))),
             attempts=outcome.attempts,
-            reason=outcome.reason,
+            reason=None if outcome.reason is None else masked_text(outcome.reason),
             failed=self._failed_beside(record.table, tasks),
         )
         if outcome.state is CommitState.UNKNOWN:
