@@ -26,8 +26,14 @@ from compaction_pipeline.core.queue.container import (
 from compaction_pipeline.core.queue.group import ResourceGroup
 
 _SETTING = "COMPACTION_CONTAINERS_FILE"
-_NOT_INHERITED = ("COMPACTION_STATE_URL", "COMPACTION_CONTAINERS_FILE")
-"""An optimizer needs no state database, so it does not get the password of one."""
+_NOT_INHERITED = (
+    "COMPACTION_STATE_URL",
+    "COMPACTION_CONTAINERS_FILE",
+    "COMPACTION_SECRET_KEY",
+    "COMPACTION_SECRET_KEY_FILE",
+    "COMPACTION_SECRETS_FOLDER",
+)
+"""An optimizer needs no state database and opens no catalog, so it gets neither a password nor a key of these."""
 _UNKNOWN_SERVER = "https://SERVER:8787"
 
 
