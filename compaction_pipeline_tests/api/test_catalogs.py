@@ -62,6 +62,10 @@ CODE_AND_FILES: list[tuple[dict[str, str], str]] = [
     ({"kerberos.keytab": "/etc/krb5.keytab"}, "kerberos.keytab"),
     ({"gcp.bigquery.credential-file": "/etc/key.json"}, "gcp.bigquery.credential-file"),
     ({"auth.google.credentials_path": "/etc/key.json"}, "auth.google.credentials_path"),
+    ({"gcs.service.host": "https://thief.example.com"}, "gcs.service.host"),
+    ({"adls.blob-storage-authority": "thief.example.com"}, "adls.blob-storage-authority"),
+    ({"auth.type": "google"}, "auth.type"),
+    ({"auth.type": "Entra"}, "auth.type"),
     ({"nobody-knows-this": "x"}, "nobody-knows-this"),
 ]
 

@@ -47,6 +47,9 @@ _KEYS = OWN_KEYS | {
 _PREFIXES = ("header.", "s3.", "gcs.", "adls.", "client.", "glue.", "dynamodb.", "hive.", "gcp.bigquery.", "auth.basic.", "auth.oauth2.")
 _REACHES_SERVER = re.compile(r"impl|profile|session-kwargs|file|keytab|kerb|cert|bundle|config|manager|ssl|path$", re.IGNORECASE)
 """Parts of keys with those prefixes that name code, a file, or a section of a file of the server."""
+_LOGINS_OF_SERVER = ("google", "entra")
+"""They send a bearer token of the machine. A signature for AWS is no such secret: it holds for one host and for minutes."""
+_TAKES_TOKENS = re.compile(r"gcs\.(service\.host|endpoint)|adls\.(.*authority|account-host)")
 _POSTGRES = ("postgresql", "postgresql+psycopg2")
 _PARAMETERS = frozenset({"sslmode", "connect_timeout", "application_name", "target_session_attrs", "options", "keepalives"})
 """Parameters of libpq that read no file. Others name certificates, password files and service files."""
@@ -85,6 +88,10 @@ def _why_not(key: str, value: str, properties: Mapping[str, str]) -> str | None:
         return None
     if key not in _KEYS and (not key.startswith(_PREFIXES) or _REACHES_SERVER.search(key)):
         return "is none of the properties that a request may set, because it may name code or a file of the server"
+    if key == "auth.type" and value.lower() in _LOGINS_OF_SERVER:
+        return "is a login of the server's own machine, and its token would be sent to any 'uri'"
+    if _TAKES_TOKENS.fullmatch(key):
+        return "is an address to which a token of the server's own machine may be sent"
     if key == "uri":
         return _why_no_address(value, properties.get("type", "").lower())
     if key == "warehouse" and (value.startswith(("/", ".", "~", "file:")) or ("://" in value and not _STORES.match(value))):
