@@ -12,8 +12,13 @@ from pyiceberg.exceptions import OAuthError
 from requests import ConnectionError, HTTPError, Request, Response
 from requests.auth import AuthBase
 
+from compaction_pipeline.core.errors import AccessDenied
 from compaction_pipeline.core.secrets.known import without_known_secrets
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_login import OAuth2Login, TokenQuestion, login_of
+from compaction_pipeline_tests.iceberg.lake import Lake
+from compaction_pipeline_tests.rest_catalog import rest_server
 
 SECRET = "s3cr3t+/=%&word"
 QUESTION = TokenQuestion("https://me:pw@login.example/token?key=1", {"grant_type": "client_credentials", "client_secret": SECRET})
@@ -124,6 +129,15 @@ def test_tokens_that_were_got_are_hidden_in_every_text() -> None:
     # An error about a request with the token before may come late.
     for number in (2, 3):
         assert "Sflkx" not in without_known_secrets(f"Invalid header value b'Bearer eyJhbGciOi{number}.Sflkxwrj'")
+
+
+def test_a_redirection_gets_no_secret_of_the_client(lake: Lake) -> None:
+    with rest_server(lake.catalog) as server, rest_server(lake.catalog) as thief:
+        server.everything = lambda call: call.answer(307, {}, {"Location": f"{thief.uri}/v1/oauth/tokens"})
+        properties = {"type": "rest", "uri": server.uri, "credential": f"me:{SECRET}"}
+        with pytest.raises(AccessDenied, match="which is a redirection; register the address that it leads to"):
+            Catalogs(lambda name: CatalogEntry(name, properties)).catalog("lake")
+        assert thief.requests == []
 
 
 def asked(properties: Mapping[str, str]) -> tuple[Mapping[str, str], str | None]:

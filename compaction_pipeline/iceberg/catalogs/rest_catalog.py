@@ -169,7 +169,8 @@ class BoundedRestCatalog(RestCatalog):
             session.cert = cert
             for prefix, adapter in list(session.adapters.items()):
                 session.mount(prefix, BoundedAdapter(adapter, self._limits, False, self._authorities))
-            return session.post(url, data=form, auth=client)
+            # The form holds the client's secret, and a redirection would take it to an address that nobody registered.
+            return session.post(url, data=form, auth=client, allow_redirects=False)
 
     def _refresh_token(self) -> None:
         # PyIceberg calls this when the catalog has answered 401 or 419, before it asks again.

@@ -71,7 +71,6 @@ class OAuth2Login(AuthManager):
         self._post = post
         self._clock = clock
         self._lock = threading.Lock()
-        self._secrets = KnownSecrets()
         self._given: tuple[str, ...] = ()
         self._token: str | None = None
         self._secrets = KnownSecrets()
@@ -105,12 +104,10 @@ class OAuth2Login(AuthManager):
             # The error of pydantic repeats the answer, and that may hold a token.
             raise OAuthError(f"{shown_url(asked.url)} answered something that is no token: check the URL of the token service") from None
         life = asked.expires_in if given.expires_in is None else given.expires_in
-        # An error about a request with the last one may come late.
-        self._secrets.know("token", (*self._given[-1:], given.access_token))
+        # A catalog may repeat a token in its errors, and one about a request with the token before may come late.
         self._given = (*self._given[-1:], given.access_token)
+        self._secrets.know("token", self._given)
         self._token = given.access_token
-        # A catalog may repeat it in its errors. It is forgotten with this login.
-        self._secrets.know("token", [given.access_token])
         self._ends_at = float("inf") if life is None else asked_at + life
         self._renewed_at = float("inf") if life is None else asked_at + life - min(asked.margin_seconds, life / 2)
 
@@ -120,6 +117,8 @@ def _refuse(url: str, answer: requests.Response) -> None:
     where = f"HTTP {answer.status_code} at {shown_url(url)}"
     if answer.status_code >= 500 or answer.status_code == 429:
         raise requests.HTTPError(f"the service that gives tokens answered {where}", response=answer)
+    if answer.is_redirect:
+        raise OAuthError(f"no token was given: {where}, which is a redirection; register the address that it leads to")
     try:
         code = str(answer.json()["error"])
     except (ValueError, KeyError, TypeError):
