@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hive_metastore.ttypes import StorageDescriptor, Table
+from hive_metastore.ttypes import NoSuchObjectException, StorageDescriptor, Table
 
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.iceberg.catalogs.hive_catalog import BoundedHiveCatalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -41,9 +42,27 @@ class _Metastore:
         return [table("ours", "s3://b/ours", table_type="ICEBERG"), table("orc", "s3://b/orc"), table("view", None)]
 
 
-def hive_catalog() -> BoundedHiveCatalog:
-    catalog = BoundedHiveCatalog("lake", RequestLimits(), uri="thrift://localhost:1")
-    catalog._connect = _Metastore  # type: ignore[assignment]
+class _Faulty(_Metastore):
+    """It lists a database, and says that it does not exist."""
+
+    def get_all_tables(self, db_name: str) -> list[str]:
+        return []
+
+    def get_database(self, name: str) -> None:
+        raise NoSuchObjectException(name)
+
+
+class _Dropping(_Faulty):
+    """Somebody drops the database while it is asked."""
+
+    def get_all_databases(self) -> list[str]:
+        return []
+
+
+def hive_catalog(*answers: type[_Metastore]) -> BoundedHiveCatalog:
+    """The catalog of a metastore. Each connection is the next of `answers`, and those after them are the last."""
+    catalog, left = BoundedHiveCatalog("lake", RequestLimits(), uri="thrift://localhost:1"), list(answers or (_Metastore,))
+    catalog._connect = lambda: (left.pop(0) if len(left) > 1 else left[0])()  # type: ignore[assignment,return-value]
     return catalog
 
 
@@ -74,6 +93,12 @@ def test_tables_of_other_formats_are_told_with_their_locations(kind: Callable[[]
     monkeypatch.setattr(catalogs, "catalog", lambda name: kind())
     [hidden] = IcebergFilesLooker(catalogs).hidden("lake")
     assert (hidden.name, hidden.location, hidden.roots) == ("lake.db.orc (no Iceberg table)", "s3://b/orc", ())
+
+
+def test_a_database_that_is_listed_and_denied_hides_no_tables() -> None:
+    with pytest.raises(StorageUnavailable, match="lists the database db, and says that it does not exist"):
+        list(hive_catalog(_Metastore, _Faulty).others())
+    assert list(hive_catalog(_Metastore, _Faulty, _Dropping).others()) == []
 
 
 def test_other_catalogs_hide_no_tables(lake: Any) -> None:

@@ -390,10 +390,10 @@ def test_snapshots_are_not_removed_under_a_tag_that_was_made_meanwhile(hive: Hiv
 
 
 def several(tally: Tally) -> bool:
-    return tally.committed > 2
+    return tally.committed > 1
 
 
-@pytest.mark.parametrize("seconds", [15, pytest.param(300, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("seconds", [10, pytest.param(300, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_rows_stay_exact_while_spark_writes_through_the_same_metastore(
     seconds: int, tmp_path: Path, metastore: HiveMetastore, iceberg_spark: Any, say: Say
 ) -> None:

@@ -8,7 +8,7 @@ compared with the table. `core/commit/hive.py` says when no lock is taken, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 
 from compaction_pipeline.core.commit.hive import Guard, guard_of
-from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
 from compaction_pipeline.iceberg.catalogs.hive_client import BoundedHiveClient, connections
 from compaction_pipeline.iceberg.catalogs.hive_lock import HiveLock
 from compaction_pipeline.iceberg.catalogs.hive_swap import HiveSwap
@@ -66,28 +66,25 @@ class BoundedHiveCatalog(HiveCatalog):
         """The Iceberg tables of a database. Raises NoSuchNamespaceError."""
         return [(row.dbName, row.tableName) for row in self.rows(namespace) if is_iceberg(row)]
 
-    def locations(self) -> Mapping[Identifier, str]:
-        """Where the newest metadata of each Iceberg table is. No table is loaded: the metastore's listing says it."""
-        found: dict[Identifier, str] = {}
-        for row in self._all_rows():
-            location = metadata_location(row) if is_iceberg(row) else None
-            if location is not None:
-                found[row.dbName, row.tableName] = location
-        return found
-
     def others(self) -> Iterator[tuple[str, str, str | None]]:
-        """The tables that are not Iceberg's: `database.table`, what it is in words, and its location. A view has no location."""
-        for row in self._all_rows():
-            if not is_iceberg(row):
-                yield f"{row.dbName}.{row.tableName}", kind_in_words(row), (row.sd.location if row.sd is not None else None) or None
+        """The tables that are not Iceberg's: `database.table`, what it is in words, and its location. A view has no location.
 
-    def _all_rows(self) -> Iterator[Any]:
+        Raises StorageUnavailable for a database that the metastore lists, and says that it does not exist: nobody may think that nothing
+        is in it.
+        """
         for namespace in self.list_namespaces():
             try:
-                yield from self.rows(namespace)
-            except NoSuchNamespaceError:
-                # It was dropped meanwhile, with all that was in it.
-                continue
+                for row in self.rows(namespace):
+                    if not is_iceberg(row):
+                        yield f"{row.dbName}.{row.tableName}", kind_in_words(row), (row.sd.location if row.sd is not None else None) or None
+            except NoSuchNamespaceError as error:
+                if namespace not in self.list_namespaces():
+                    # It was dropped meanwhile, with all that was in it.
+                    continue
+                raise StorageUnavailable(
+                    f"catalog {self.name!r} lists the database {namespace[0]}, and says that it does not exist when asked for what is "
+                    "in it: tables there may be hidden; see that the metastore is healthy, and try again later"
+                ) from error
 
     def rows(self, namespace: str | Identifier) -> Iterator[Any]:
         """All tables of a database, as the metastore describes them, asked for in batches. Raises NoSuchNamespaceError."""
