@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.formats.file_io.hdfs_clients import hdfs_place
 from compaction_pipeline.iceberg.catalogs.site_files import SiteFolder
@@ -75,14 +75,15 @@ def test_a_keytab_lies_in_a_folder_and_a_file_of_this_user_alone(folder: SiteFol
 
 
 def test_a_file_that_is_gone_is_an_error_and_no_default(folder: SiteFolder) -> None:
-    with pytest.raises(NotFoundError, match="no file 'gone'"):
+    # NotFoundError would say that the table is gone, and its history would go with it.
+    with pytest.raises(ConfigError, match="no file 'gone'"):
         filled(folder, core="site:gone")
     entry = CatalogEntry("lake", {"kerberos.keytab": "/etc/krb5.keytab"})
     assert folder.filled(entry) is entry
 
 
 def test_a_user_beside_kerberos_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'hdfs.user' is 'me', but Kerberos tells the user"):
+    with pytest.raises(PermissionError, match=r"'hdfs.user' is 'me', but Kerberos tells the user"):
         hdfs_place({"hdfs.user": "me", "hdfs.conf.hadoop.security.authentication": "kerberos"}, "hdfs", "a")
     login = {"kerberos.principal": "me@R", "kerberos.keytab": "/k"}
     assert hdfs_place({**login, "hdfs.conf.hadoop.security.authentication": "simple", "hdfs.user": "me"}, "hdfs", "a").login is None

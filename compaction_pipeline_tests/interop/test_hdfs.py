@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,6 +20,7 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.formats.file_io.hdfs_clients import USER
 from compaction_pipeline.formats.file_io.hdfs_files import PART_BYTES
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
+from compaction_pipeline.iceberg.catalogs.site_files import SiteFolder
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.upkeep.listed_files import listed_files
 from compaction_pipeline.settings import Settings
@@ -131,6 +132,32 @@ def test_the_user_of_one_catalog_is_not_that_of_another(hdfs: HdfsCluster) -> No
     assert ["allowed" if one == "allowed" else one.split("user=")[1].split(",")[0] for one in answers] == ["allowed", "alice", "bob"] * 4
     assert read(alice, f"{hdfs.url}/users/f") == b"ours"
     assert "HADOOP_USER_NAME" not in os.environ
+
+
+def test_catalogs_with_other_site_files_have_other_name_nodes(hdfs: HdfsCluster, tmp_path: Path) -> None:
+    """One names the cluster as its own. The other knows it as a service with two name nodes, the first of which is down."""
+    service = {
+        "dfs.nameservices": "ns",
+        "dfs.ha.namenodes.ns": "down,up",
+        "dfs.namenode.rpc-address.ns.down": "127.0.0.1:1",
+        "dfs.namenode.rpc-address.ns.up": f"{hdfs.host}:{hdfs.port}",
+    }
+    files = {"own": site({"fs.defaultFS": hdfs.url}), "service": site(service), "none": site({"fs.defaultFS": "hdfs://127.0.0.1:1"})}
+    folder = SiteFolder(lambda file_id: files[file_id], tmp_path)
+    own, of_service, of_none = (
+        ObjectFileIO(folder.filled(CatalogEntry("lake", {"hdfs.core-site": f"site:{name}"})).properties) for name in files
+    )
+    write(own, "hdfs:///sites/f", b"abc")
+    assert read(of_service, "hdfs://ns/sites/f") == b"abc"
+    assert [one.path for one in listed_files(of_service, "hdfs://ns/sites")] == ["hdfs://ns/sites/f"]
+    for io, path in ((of_none, "hdfs:///sites/f"), (own, "hdfs://ns/sites/f")):
+        with pytest.raises(OSError, match="HDFS"):
+            read(io, path)
+
+
+def site(settings: Mapping[str, str]) -> bytes:
+    properties = (f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items())
+    return f"<configuration>{''.join(properties)}</configuration>".encode()
 
 
 def files_of(table: LakeTable) -> set[str]:

@@ -43,6 +43,10 @@ _KEYS = OWN_KEYS | {
     "lock-check-retries",
     "pool_pre_ping",
     "auth.type",
+    "hdfs.user",
+    "hdfs.host",
+    "hdfs.port",
+    "kerberos.principal",
 }
 _PREFIXES = ("header.", "s3.", "gcs.", "adls.", "client.", "glue.", "dynamodb.", "hive.", "gcp.bigquery.", "auth.basic.", "auth.oauth2.")
 _REACHES_SERVER = re.compile(r"impl|profile|session-kwargs|file|keytab|kerb|cert|bundle|config|manager|ssl|path$", re.IGNORECASE)

@@ -69,7 +69,7 @@ class HdfsPlace:
 
 
 def hdfs_place(properties: Mapping[str, str], scheme: str, authority: str) -> HdfsPlace:
-    """The cluster of `scheme://authority`. Raises ValueError where the properties contradict each other or name no cluster."""
+    """The cluster of `scheme://authority`. Raises PermissionError where the properties name a user beside Kerberos."""
     own = {key.removeprefix(CONF): str(value) for key, value in properties.items() if key.startswith(CONF)}
     environment: dict[str, str] = {}
     user, login, ticket = properties.get(USER), _login(properties), _ticket(properties)
@@ -78,7 +78,7 @@ def hdfs_place(properties: Mapping[str, str], scheme: str, authority: str) -> Hd
     if own.get(_AUTHENTICATION, _SIMPLE).lower() == _SIMPLE:
         login = ticket = None
     elif user:
-        raise ValueError(f"'{USER}' is {user!r}, but Kerberos tells the user; remove it, or remove the Kerberos settings")
+        raise PermissionError(f"'{USER}' is {user!r}, but Kerberos tells the user; remove it, or remove the Kerberos settings")
     if user:
         environment["HADOOP_USER_NAME"] = str(user)
     if ticket is not None:
@@ -237,7 +237,9 @@ def hdfs_client(place: HdfsPlace) -> HdfsClient:
             client = HdfsClient(place)
         _clients[key] = client
         while len(_clients) > _CLIENTS_AT_ONCE:
-            _clients.popitem(last=False)[1].close()
+            (process, _), oldest = _clients.popitem(last=False)
+            if process == os.getpid():
+                oldest.close()
         return client
 
 

@@ -85,10 +85,9 @@ class ObjectFileIO(PyArrowFileIO):
 
         A service does not tell which objects were absent. Where it does not know the request, the files are deleted one by one.
         """
-        found = {location: self.object(location) for location in locations}
         buckets: dict[S3Bucket, list[ObjectFile]] = {}
-        for file in found.values():
-            if isinstance(file, ObjectFile):
+        for file in map(self._of_s3, locations):
+            if file is not None:
                 buckets.setdefault(file.bucket, []).append(file)
         done = {file.location for bucket, files in buckets.items() if _deleted_at_once(bucket, files) for file in files}
         with ThreadPoolExecutor(_DELETES_AT_ONCE, thread_name_prefix="deletes") as pool:

@@ -16,10 +16,11 @@ from uuid import uuid4
 
 from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.catalogs.site_files import KIND_OF_KEY, SiteFileKind, id_in, of_hdfs, settings
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.formats.file_io.hdfs_clients import CONF
 
+_REMEMBERED = 64
 _AS_PATH = frozenset({SiteFileKind.KRB5_CONF, SiteFileKind.KEYTAB})
 
 
@@ -28,13 +29,15 @@ class SiteFolder:
 
     def __init__(self, content: Callable[[str], bytes], folder: Path) -> None:
         """`content` returns the content of a file by its id. `folder` is made when it is needed."""
-        self._content = content
+        self._read = content
         self._folder = folder
+        # The content behind an id never changes, and a catalog is looked up for each table.
+        self._known: dict[str, bytes] = {}
 
     def filled(self, entry: CatalogEntry) -> CatalogEntry:
         """The catalog with the stored files in place of their names.
 
-        A setting in hdfs-site wins over one in core-site, as in Hadoop, and a property `hdfs.conf.…` over both. Raises NotFoundError for a
+        A setting in hdfs-site wins over one in core-site, as in Hadoop, and a property `hdfs.conf.…` over both. Raises ConfigError for a
         file that is not stored, and StorageUnavailable when the folder cannot be written.
         """
         named = {key: found for key in KIND_OF_KEY if (found := id_in(entry.properties.get(key, ""))) is not None}
@@ -51,6 +54,17 @@ class SiteFolder:
             else:
                 conf.update(of_hdfs(settings(self._content(file_id))))
         return replace(entry, properties={**{f"{CONF}{name}": value for name, value in conf.items()}, **properties})
+
+    def _content(self, file_id: str) -> bytes:
+        if file_id not in self._known:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            try:
+                self._known[file_id] = self._read(file_id)
+            except NotFoundError as error:
+                # NotFoundError would say that a table is gone.
+                raise ConfigError(f"{error}; store it again, or name another one with `catalog change`") from error
+        return self._known[file_id]
 
     def _written(self, file_id: str) -> Path:
         path = self._folder / file_id
