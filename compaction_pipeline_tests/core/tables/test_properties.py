@@ -70,6 +70,7 @@ BOUNDS = {
     "compaction.task.memory": whole(128 << 20, 2**60),
     "compaction.respec.quiet-interval": TIME,
     "compaction.conversions.enabled": SWITCH,
+    "compaction.catalog-may-roll-back": SWITCH,
     "self-optimizing.quota": part(LARGEST),
 }
 """For each property: texts that keep its rule, and texts that break it."""
@@ -100,6 +101,7 @@ MISTAKES = {
     "compaction.task.memory": ["134217727", "1g", "9" * 23],
     "compaction.respec.quiet-interval": ["-1", "x"],
     "compaction.conversions.enabled": ["yes", ""],
+    "compaction.catalog-may-roll-back": ["yes", ""],
     "self-optimizing.quota": ["0", "-1", "nan", "inf"],
 }
 """Values that people write. Each of them is tried every time."""
