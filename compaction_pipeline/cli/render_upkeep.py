@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -17,7 +18,7 @@ from compaction_pipeline.core.upkeep.orphan_rules import Standing
 from compaction_pipeline.core.upkeep.orphans import OrphanDecision, OrphanList
 from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.works import WORK_IN_WORDS, UpkeepWork
-from compaction_pipeline.core.words import bytes_text, count_text, time_text
+from compaction_pipeline.core.words import bytes_text, count_text, duration_text, time_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.upkeep.commit_upkeep import StoreDone
@@ -56,21 +57,22 @@ def _store_text(store: ExpiredStore, dry_run: bool) -> str:
     kept = f"{count_text(count, 'snapshot')} {'stays' if count == 1 else 'stay'}"
     if not store.expiry.is_due:
         at = store.expiry.next_look
-        return f"nothing is old enough; {kept}" + ("" if at is None else f", and time may change that after {time_text(at)}")
+        return f"nothing is old enough; {kept}" + ("" if at is None else f", and time may change that after {time_text(at)} UTC")
     if store.record is None:
         refs = [f"ref {name!r}: {why}" for name, why in sorted(store.expiry.dropped_refs.items())]
         return "; ".join([f"{count_text(len(store.expiry.removed), 'snapshot')} would be removed, {kept}", *refs])
     if store.record.status is not UpkeepStatus.REMOVED:
         return store.record.summary
+    grace = duration_text(timedelta(seconds=store.grace_seconds or 0))
     return (
-        f"{store.record.summary}; run this again when 'compaction.expire.grace' is over, or let a sensor or `serve` do it "
-        f"(record {store.record.record_id})"
+        f"{store.record.summary}; run this again when 'compaction.expire.grace' is over ({grace} after the snapshots left), or let a "
+        f"sensor or `serve` do it (record {store.record.record_id})"
     )
 
 
 def kept_table(expired: Expired) -> Table:
     """One line for each snapshot that stays, with the reason."""
-    table = titled_table("snapshots that stay", "store", "snapshot", "why", "at least until")
+    table = titled_table("snapshots that stay", "store", "snapshot", "why", "at least until (UTC)")
     for store in expired.stores:
         for snapshot_id, stay in store.expiry.kept.items() if store.expiry is not None else ():
             table.add_row(escape(str(store.store)), str(snapshot_id), escape(stay.reason), time_text(stay.until) if stay.until else "")
@@ -79,7 +81,7 @@ def kept_table(expired: Expired) -> Table:
 
 def consumers_table(consumers: Iterable[Consumer]) -> Table:
     """One line for each registration, in the order given."""
-    table = titled_table("consumers", "table", "consumer", "last snapshot read", "registered until", "problem")
+    table = titled_table("consumers", "table", "consumer", "last snapshot read", "registered until (UTC)", "problem")
     for one in consumers:
         table.add_row(escape(str(one.store)), one.name, str(one.snapshot_id), time_text(one.until), escape(one.problem or ""))
     return table
@@ -87,7 +89,7 @@ def consumers_table(consumers: Iterable[Consumer]) -> Table:
 
 def upkeep_table(records: Iterable[UpkeepRecord | UpkeepCommit | OrphanDeletion]) -> Table:
     """One line for each record, in the order given."""
-    table = titled_table("upkeep", "record", "at", "table", "work", "status", "what")
+    table = titled_table("upkeep", "record", "at (UTC)", "table", "work", "status", "what")
     for one in records:
         at, store, what = time_text(one.created_at), escape(str(one.store)), escape(one.summary)
         table.add_row(one.record_id, at, store, one.work.value, one.status.value, what)
@@ -142,7 +144,7 @@ def orphans_table(orphans: OrphanList) -> Table:
     """One line for each of the largest orphan files."""
     count = len(orphans.files)
     title = "orphan files" if count <= MOST_ORPHANS else f"the largest {MOST_ORPHANS} of {count:,} orphan files; --json lists all"
-    table = titled_table(title, "path", "size", "written")
+    table = titled_table(title, "path", "size", "written (UTC)")
     for file in sorted(orphans.files, key=lambda one: (-one.size_bytes, one.path))[:MOST_ORPHANS]:
         table.add_row(escape(file.path), bytes_text(file.size_bytes), time_text(file.modified_at))
     return table

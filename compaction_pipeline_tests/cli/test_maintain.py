@@ -90,7 +90,7 @@ def test_expire_removes_old_snapshots_and_list_shows_it(desk: Desk) -> None:
     ids = desk.ids(table)
     answer = desk.json("maintain", "expire", TABLE)
     (store,) = answer["stores"]
-    assert (answer["dry_run"], store["record"]["status"], snapshots(table)) == (False, "REMOVED", 1)
+    assert (answer["dry_run"], store["record"]["status"], snapshots(table), store["grace_seconds"]) == (False, "REMOVED", 1, 0)
     (record,) = desk.json("maintain", "list")
     assert record["record_id"] == store["record"]["record_id"]
     assert NO_TABLE in desk.json("maintain", "list", NO_TABLE, code=2)["error"]
@@ -101,6 +101,15 @@ def test_expire_removes_old_snapshots_and_list_shows_it(desk: Desk) -> None:
     assert "DONE" in words(desk, "maintain", "list", TABLE)
     assert len(list((desk.folder / "warehouse").rglob("*.parquet"))) == 1
     assert desk.ids(table) == ids
+
+
+def test_a_property_that_breaks_its_rule_is_bad_input_for_every_work(desk: Desk) -> None:
+    wrong = {"compaction.expire.grace": "soon", "commit.manifest.min-count-to-merge": "many"}
+    desk.table(buckets=(0,), **wrong)
+    desk.add_catalog()
+    for work in ("expire", "manifests"):
+        for more in ([], ["--dry-run"]):
+            assert desk.type("maintain", work, TABLE, *more).exit_code == 2
 
 
 def test_list_shows_as_many_records_as_it_is_asked_for_newest_first(desk: Desk) -> None:
@@ -258,20 +267,20 @@ def test_old_rows_go_once_and_the_others_stay(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "why"),
+    ("properties", "why", "code"),
     [
-        ({}, "'data-expire.field' is not set: it names the column that has the time of a row"),
-        ({**AGING, "data-expire.field": "day"}, "'data-expire.field' is 'day', but the table has no column of this name"),
-        ({**AGING, "data-expire.level": "row"}, "'data-expire.level' is row but must be PARTITION or FILE"),
-        ({**AGING, "gc.enabled": "false"}, "'gc.enabled' is false"),
+        ({}, "'data-expire.field' is not set: it names the column that has the time of a row", 4),
+        ({**AGING, "data-expire.field": "day"}, "'data-expire.field' is 'day', but the table has no column of this name", 2),
+        ({**AGING, "data-expire.level": "row"}, "'data-expire.level' is row but must be PARTITION or FILE", 2),
+        ({**AGING, "gc.enabled": "false"}, "'gc.enabled' is false", 4),
     ],
 )
-def test_rows_of_a_table_that_does_not_say_what_is_old_stay_and_the_command_ends_with_4(
-    desk: Desk, properties: dict[str, str], why: str
+def test_rows_of_a_table_that_does_not_say_what_is_old_stay_and_the_exit_code_tells_refused_from_bad_input(
+    desk: Desk, properties: dict[str, str], why: str, code: int
 ) -> None:
     table = aging(desk, **properties)
     for more in ([], ["--dry-run"]):
-        said = words(desk, "maintain", "rows", TABLE, *more, code=4)
+        said = words(desk, "maintain", "rows", TABLE, *more, code=code)
         assert f"{TABLE}: old rows stay: " in said
         assert why in said
     assert len(desk.ids(table)) == 3

@@ -241,6 +241,8 @@ def _commit(context: typer.Context, table: str, work: UpkeepWork, dry_run: bool)
         session.output.answer({"table": table, "dry_run": dry_run, "stores": done_value(done)}, *done_lines(done, work))
         if any(one.outcome is not None and one.outcome.is_unknown for one in done):
             raise typer.Exit(ExitCode.OUTCOME_UNKNOWN)
+        if any(one.is_bad_input for one in done):
+            raise typer.Exit(ExitCode.BAD_INPUT)
         if any(one.refusal is not None for one in done):
             raise typer.Exit(ExitCode.REFUSED)
 

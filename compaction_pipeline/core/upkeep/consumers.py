@@ -54,7 +54,7 @@ class Consumer:
             return None
         return (
             f"snapshot {self.snapshot_id} of {self.store}, the last that consumer {self.name} has read, was gone at "
-            f"{time_text(self.missing_at)}: the consumer has to read the whole table again, and to register what it has read then"
+            f"{time_text(self.missing_at)} UTC: the consumer has to read the whole table again, and to register what it has read then"
         )
 
 

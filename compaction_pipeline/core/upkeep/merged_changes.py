@@ -168,7 +168,7 @@ def _in_words(gone: Sequence[LiveFile], kept: int, old: int, before: datetime, w
     elif not kept:
         text = "there is no change file"
     elif not old:
-        text = f"none of {count_text(kept, 'change file')} landed before {time_text(before)}"
+        text = f"none of {count_text(kept, 'change file')} landed before {time_text(before)} UTC"
     else:
-        text = f"of {count_text(kept, 'change file')}, {old} landed before {time_text(before)}, and a reader may need each of them"
+        text = f"of {count_text(kept, 'change file')}, {old} landed before {time_text(before)} UTC, and a reader may need each of them"
     return f"{text}; {why}" if why else text

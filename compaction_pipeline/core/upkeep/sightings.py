@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from compaction_pipeline.core.words import time_text
+
 _CLOCKS_DIFFER_MS = 60_000
 """Iceberg's own libraries allow for this difference between the clocks of writers."""
 _MOST = 500
@@ -56,7 +58,7 @@ class Sightings:
         if newest is None or not _is_older(last_sequence_number, last_updated_ms, newest):
             return None
         return (
-            f"its metadata is older than what was seen at {newest.at.isoformat(timespec='seconds')}: its last sequence number is "
+            f"its metadata is older than what was seen at {time_text(newest.at)} UTC: its last sequence number is "
             f"{last_sequence_number}, then it was {newest.last_sequence_number}. Somebody has set the catalog's pointer back; when that "
             "was intended, forget what was seen with `compaction-pipeline maintain expire TABLE --accept-older-metadata`"
         )

@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 class StoreDone:
     """What was found or done in one store: the plan of a dry run, the outcome of a run, or why nothing may be done.
 
-    `record` is None when nothing was due.
+    `record` is None when nothing was due. `is_bad_input` says that it is refused for a property that breaks its rule.
     """
 
     store: TableIdentifier
@@ -48,6 +48,7 @@ class StoreDone:
     outcome: UpkeepOutcome | None = None
     refusal: str | None = None
     record: UpkeepCommit | None = None
+    is_bad_input: bool = False
 
 
 class CommitUpkeep:
@@ -118,7 +119,7 @@ class CommitUpkeep:
                 done.append(do(target))
             except (TableRefused, ConfigError) as error:
                 # What was done in one store does not wait for the other.
-                done.append(StoreDone(target.store, refusal=str(error)))
+                done.append(StoreDone(target.store, refusal=str(error), is_bad_input=isinstance(error, ConfigError)))
         return tuple(done) or (StoreDone(table, refusal="the table is not keyed, so it has no change store"),)
 
     def _done(self, target: UpkeepTarget) -> StoreDone:

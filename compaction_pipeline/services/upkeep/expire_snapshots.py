@@ -46,7 +46,7 @@ class ExpiredStore:
     """What a run decided about one store: what goes and stays, or why nothing may go.
 
     `record` says what was done. It is None for a dry run, and when nothing is old enough. `lost_consumers` are those whose snapshots are
-    gone.
+    gone. `grace_seconds` is how long the files stay after their snapshots left the metadata; None when nothing may go.
     """
 
     store: TableIdentifier
@@ -54,6 +54,7 @@ class ExpiredStore:
     refusal: str | None = None
     record: UpkeepRecord | None = None
     lost_consumers: tuple[Consumer, ...] = ()
+    grace_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,9 @@ class ExpireSnapshots:
         history = look.history.with_absences(self._why_not.seen_before(look).absent_at())
         held, now = self._why_not.held(table, look, looks), self._leases.clock()
         gone = tuple(lost(self._memory.consumers(), look.store, look.table_uuid, history, now))
-        return ExpiredStore(look.store, decide_expiry(history, self._why_not.retention(table, look, looks), held, now), lost_consumers=gone)
+        retention = self._why_not.retention(table, look, looks)
+        grace_seconds = int(retention.grace.total_seconds())
+        return ExpiredStore(look.store, decide_expiry(history, retention, held, now), lost_consumers=gone, grace_seconds=grace_seconds)
 
     def _expire_store(self, table: TableIdentifier, look: StoreLook, looks: Sequence[StoreLook]) -> ExpiredStore:
         decided = self._decided(table, look, looks)
