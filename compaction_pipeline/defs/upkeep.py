@@ -7,6 +7,7 @@ import dagster as dg
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.upkeep.works import WORK_IN_WORDS
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.defs.metadata import megabytes
 from compaction_pipeline.defs.names import MACHINE_TAGS, UPKEEP_JOB, Names
 from compaction_pipeline.defs.op_jobs import op_job
 from compaction_pipeline.defs.resources import services_of
@@ -69,6 +70,11 @@ def _upkeep(names: Names, context: dg.OpExecutionContext) -> None:
             context.log.warning(refusal)
     for (table, work), reason in upkept.failed.items():
         context.log.error(f"{table}: {WORK_IN_WORDS[work]}: {reason}")
+    stored = {f"{done.table} stored_mb": megabytes(done.stored_bytes) for done in upkept.done if done.stored_bytes is not None}
+    if stored:
+        # Dagster plots figures of an asset by their names, so they stand beside those of live files.
+        figures = {name: dg.MetadataValue.float(value) for name, value in stored.items()}
+        context.log_event(dg.AssetObservation(names.table_figures, metadata=figures))
     rest = f"; {upkept.rest} left for the next run" if upkept.rest else ""
     context.log.info(f"{count_text(len(upkept.done), 'work')} done or not needed{rest}")
     if upkept.failed:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import urlsplit
+
 import dagster as dg
 import pytest
 
@@ -72,3 +75,17 @@ def test_the_sensor_asks_for_no_second_run(lake: Lake, services: Services, insta
     asks_for_expiry(lake, services, "0")
     instance.create_run_for_job(defs.resolve_job_def("upkeep_job"), status=dg.DagsterRunStatus.STARTED)
     assert "1 table due, e.g. lake.shop.orders; run " in reason(tick("upkeep_sensor"))
+
+
+def test_a_look_for_orphan_files_plots_the_stored_megabytes_of_its_table(
+    lake: Lake, services: Services, instance: dg.DagsterInstance
+) -> None:
+    with lake.orders.transaction() as transaction:
+        transaction.set_properties({"clean-orphan-file.enabled": "true"})
+    lake.append_small_files(1, 1)
+    services.one_table.refresh(Lake.identifier)
+    assert run(instance, "upkeep_job").success
+    location = Path(urlsplit(lake.orders.refresh().location()).path)
+    stored = sum(path.stat().st_size for path in location.rglob("*") if path.is_file())
+    found = instance.fetch_observations(dg.AssetKey("table_figures"), limit=1).records
+    assert [record.asset_observation.metadata[f"{Lake.identifier} stored_mb"].value for record in found] == [round(stored / 1e6, 3)]

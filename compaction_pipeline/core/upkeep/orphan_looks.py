@@ -95,6 +95,14 @@ class Cleaned:
     deletions: tuple[OrphanDeletion, ...] = ()
     problem: str | None = None
 
+    @property
+    def stored_bytes(self) -> int | None:
+        """The bytes of all listed files that are still there, live or not; None when this run did not look."""
+        if self.found is None:
+            return None
+        listed = sum(total.size_bytes for total in self.found.totals.values())
+        return listed - sum(file.size_bytes for deletion in self.deletions for file in deletion.deleted)
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -14,6 +14,7 @@ class WorkDone:
     """What one work did to one table: sentences about what was done, and about what may not be done now.
 
     `next_look` is the time from which the unchanged table may have something to do again; None when time alone changes nothing.
+    `stored_bytes` is what lies below the table's locations afterwards, live or not; None when this turn did not list it.
     """
 
     table: TableIdentifier
@@ -21,3 +22,4 @@ class WorkDone:
     lines: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     next_look: datetime | None = None
+    stored_bytes: int | None = None

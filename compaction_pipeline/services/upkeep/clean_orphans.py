@@ -107,7 +107,8 @@ class CleanOrphans:
         lines = tuple(f"{table}: {deletion.summary}" for deletion in cleaned.deletions)
         refusals = (*cleaned.refusals, *([cleaned.problem] if cleaned.problem is not None else []))
         said = tuple(f"{table}: {WORK_IN_WORDS[UpkeepWork.ORPHAN_FILES]}: {refusal}" for refusal in refusals)
-        return WorkDone(table, UpkeepWork.ORPHAN_FILES, lines, said, self._leases.clock() + BETWEEN_LISTINGS)
+        next_look = self._leases.clock() + BETWEEN_LISTINGS
+        return WorkDone(table, UpkeepWork.ORPHAN_FILES, lines, said, next_look, cleaned.stored_bytes)
 
     def deletions(self, table: TableIdentifier | None, limit: int) -> Sequence[OrphanDeletion]:
         """Return the deletions, or those of a table, newest first, at most `limit`."""
