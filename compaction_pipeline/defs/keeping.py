@@ -73,7 +73,9 @@ def _catalog_tick(names: Names, context: dg.SensorEvaluationContext, services: S
     for problem in services.manage_catalogs.applied.problems:
         context.log.warning(problem)
         text += f"; {problem}"
-    return dg.SensorResult(skip_reason=text, dynamic_partitions_requests=_left(names, context.instance, services, found.dropped))
+    return dg.SensorResult(
+        skip_reason=text, dynamic_partitions_requests=_left(names, context.instance, services, (*found.dropped, *found.left_out))
+    )
 
 
 def _left(
