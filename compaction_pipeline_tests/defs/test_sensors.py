@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -238,6 +239,19 @@ def test_partitions_of_tables_without_a_record_are_removed_once(
     instance.add_dynamic_partitions("tables", ["lake.shop.named"])
     tick("commit_sensor", first.cursor)
     assert set(instance.get_dynamic_partitions("tables")) == {*left, "lake.shop.named"}
+
+
+def test_the_file_of_catalogs_is_applied_by_a_tick_and_what_is_wrong_in_it_is_told(
+    lake: Lake, services: Services, tick: Tick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "catalogs.yaml"
+    path.write_text("catalogs:\n- {name: lake, table_filter: nothing}\n- {name: a/b, type: rset}\n")
+    monkeypatch.setenv("COMPACTION_CATALOGS_FILE", str(path))
+    told = reason(tick("catalog_sensor"))
+    assert "the file of COMPACTION_CATALOGS_FILE: catalog 'a/b': 'name' is 'a/b' but must be 1 to 100 letters" in told
+    assert "'type' is 'rset' but must be one of" in told
+    [entry] = services.explore_catalogs.entries()
+    assert (entry.name, entry.properties["table-filter"], entry.held) == ("lake", "nothing", {"table-filter": "file"})
 
 
 def test_a_catalog_that_does_not_answer_is_named_and_harms_nothing(lake: Lake, tick: Tick) -> None:

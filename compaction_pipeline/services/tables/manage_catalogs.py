@@ -225,7 +225,8 @@ class ManageCatalogs:
             if not problems and wanted == before:
                 continue
             try:
-                check_definition(definition, self._facts(), tuple(problems))
+                # A source may name a part of the keys, so the catalog that comes of it is judged.
+                check_definition(CatalogDefinition(definition.name, wanted.properties, wanted.observe), self._facts(), tuple(problems))
                 self._explore.refuse_second_name(wanted)
                 self._store(before, definition, source)
             except ConfigError as error:
