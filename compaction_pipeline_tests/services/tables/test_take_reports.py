@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from compaction_pipeline.core.catalogs.change import CatalogChange
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.tables.commit_report import TOGETHER, CommitReport
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -144,3 +145,11 @@ def test_a_removed_catalog_has_no_reports(house: House) -> None:
     services.explore_catalogs.remove("lake")
     services.stores.catalogs.add(CatalogEntry("lake", house.lake.properties))
     assert waiting(house) == []
+
+
+def test_a_report_does_not_make_a_table_known_that_a_filter_leaves_out(house: House) -> None:
+    table = house.fragmented()
+    house.services.manage_catalogs.change("lake", CatalogChange({"table-filter": "none"}))
+    with pytest.raises(NotFoundError, match="is not looked after: 'table-filter' of catalog lake leaves it out"):
+        house.services.take_reports.take(report_of(table))
+    assert house.services.stores.tables.states() == ()
