@@ -29,6 +29,7 @@ from compaction_pipeline.iceberg.catalogs.lock_holder import LockHolder, new_hol
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.catalogs.swap_errors import SwapNotAsked, SwapRefused
 from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal, remove
+from compaction_pipeline.keyed import KeyedTable
 from compaction_pipeline_tests.interop.hive_warehouse import HiveWarehouse
 from compaction_pipeline_tests.interop.racing import Say, Tally, compact_while, working
 from compaction_pipeline_tests.interop.warehouse import Compactions
@@ -373,6 +374,28 @@ def test_a_compaction_whose_answer_is_late_is_found_by_the_next_one(hive: HiveWa
     table = hive.table()
     assert ids_of(table) == [1, 2, 3, 4, 5, 6, 7]
     assert [one.summary.operation.value for one in table.metadata.snapshots].count("replace") == 1
+
+
+def test_changes_of_a_keyed_table_are_merged_and_read(hive: HiveWarehouse) -> None:
+    schema = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", LongType()), identifier_field_ids=[1])
+    keyed = KeyedTable.create(hive.catalog, (hive.database, "k"), schema, ["id"], buckets=1, upsert=True)
+
+    def change(*changes: tuple[str, int, int]) -> None:
+        kinds, ids, values = zip(*changes, strict=True)
+        columns = {"id": pa.array(ids, pa.int64()), "v": pa.array(values, pa.int64()), "_change_type": pa.array(kinds)}
+        keyed.write_changes(pa.table(columns))
+
+    change(("INSERT", 1, 1), ("INSERT", 2, 1), ("INSERT", 3, 1))
+    change(("DELETE", 2, 1), ("UPDATE_AFTER", 3, 2))
+    product = Compactions(hive)
+    done = product.compact(CompactionType.FULL, "k")
+    product.close()
+    assert not done.failed
+    assert [record.committed_task_ids for record in done.records if record.committed_task_ids]
+    expected = [{"id": 1, "v": 1}, {"id": 3, "v": 2}]
+    assert sorted(hive.table("k").scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == expected
+    assert sorted(KeyedTable.open(hive.catalog, (hive.database, "k")).scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == expected
+    assert hive.locks("k") == hive.locks("k_change_") == []
 
 
 def test_snapshots_are_not_removed_under_a_tag_that_was_made_meanwhile(hive: HiveWarehouse) -> None:

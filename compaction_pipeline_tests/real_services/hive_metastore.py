@@ -26,7 +26,7 @@ LOCK_TIMEOUT_SECONDS = 6
 """The metastore takes a lock away when no heartbeat has come for this long."""
 
 _PART = 1 << 20
-_START_SECONDS = 120
+_START_SECONDS = 240
 
 
 @dataclass(frozen=True)
