@@ -209,6 +209,11 @@ class HdfsClient:
                 if not future.done():
                     future.set_exception(ConnectionResetError())
 
+    def end(self, signal: int) -> None:
+        """Send the process a signal that ends it. Its requests fail."""
+        self._process.send_signal(signal)
+        self._process.wait()
+
     def close(self) -> None:
         """Send no more requests. The process answers those that it has, and ends."""
         self.alive = False
