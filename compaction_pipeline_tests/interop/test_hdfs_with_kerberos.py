@@ -114,6 +114,17 @@ def test_a_ticket_is_renewed_when_half_of_its_life_is_over(logins: dict[str, dic
     assert ticket_cache(login, begin + (end - begin) * 0.6).read_bytes() != first
 
 
+def test_tickets_serve_to_their_end_while_no_new_ones_come(realm: Kdc) -> None:
+    keytab = realm.keytab("carol")
+    login = Login(f"carol@{REALM}", str(keytab), str(realm.krb5_conf))
+    first = ticket_cache(login).read_bytes()
+    begin, end = lifetime(first)
+    keytab.rename(keytab.with_suffix(".gone"))
+    assert ticket_cache(login, begin + (end - begin) * 0.9).read_bytes() == first
+    with pytest.raises(PermissionError, match="carol"):
+        ticket_cache(login, end + 1)
+
+
 def test_a_catalog_of_stored_files_is_compacted(hdfs: HdfsCluster, logins: dict[str, dict[str, str]], tmp_path: Path) -> None:
     site = f"""<configuration>
       <property><name>hadoop.security.authentication</name><value>kerberos</value></property>

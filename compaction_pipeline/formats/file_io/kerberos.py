@@ -19,6 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 _PATIENCE_SECONDS = 60
+_AGAIN_SECONDS = 60
 _VERSION = b"\x05\x04"
 
 
@@ -33,21 +34,33 @@ class Login:
 
 _lock = Lock()
 _locks: dict[Login, Lock] = {}
-_renew_at: dict[Login, float] = {}
+_times: dict[Login, tuple[float, float]] = {}
+"""When the tickets of a login are renewed next, and when they end, in seconds since 1970."""
 _folder: tuple[int, str] | None = None
 
 
 def ticket_cache(login: Login, now: float | None = None) -> Path:
-    """The file with the tickets of a login. They are renewed when half of their life is over. Raises PermissionError when `kinit` fails."""
+    """The file with the tickets of a login. They are renewed when half of their life is over.
+
+    Raises PermissionError or TimeoutError when there are none, or when they have ended, and `kinit` fails.
+    """
     now = time.time() if now is None else now
     path = Path(_own_folder()) / f"ticket-{sha256(repr(login).encode()).hexdigest()[:24]}"
     with _lock:
         alone = _locks.setdefault(login, Lock())
     with alone:
-        if not path.exists() or now >= _renew_at.get(login, 0.0):
-            _kinit(login, path)
-            begin, end = lifetime(path.read_bytes())
-            _renew_at[login] = begin + (end - begin) / 2
+        renew_at, end = _times.get(login, (0.0, 0.0))
+        if not path.exists() or now >= renew_at:
+            try:
+                _kinit(login, path)
+            except OSError:
+                if not path.exists() or now >= end:
+                    raise
+                # The tickets are still good. A KDC that is down for a moment stops nobody.
+                _times[login] = now + _AGAIN_SECONDS, end
+            else:
+                begin, end = lifetime(path.read_bytes())
+                _times[login] = begin + (end - begin) / 2, end
     return path
 
 
