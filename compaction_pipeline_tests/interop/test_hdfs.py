@@ -179,8 +179,8 @@ def test_a_table_is_compacted_expired_and_cleaned_and_java_reads_its_rows(
     table = Lake(tmp_path, properties=properties).table(
         properties={"history.expire.max-snapshot-age-ms": "0", "compaction.expire.grace": "0s"}
     )
-    for first in range(0, 24, 3):
-        table.ids(*range(first, first + 3))
+    for first in range(0, 24, 6):
+        table.ids(*range(first, first + 6))
     table.delete_ids(1, 5)
     rows = [one for one in range(24) if one not in (1, 5)]
 
