@@ -1,4 +1,4 @@
-"""Lets go of a table that its catalog's filters leave out: its waiting tasks are cancelled, and what runs may end first."""
+"""Lets go of a table that is filtered out or has vanished: its waiting tasks are cancelled, and what runs may end first."""
 
 from __future__ import annotations
 

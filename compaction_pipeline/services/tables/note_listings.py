@@ -12,21 +12,23 @@ from datetime import timedelta
 
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.listing import CatalogListing, Findings, Unseen, judge_listing
-from compaction_pipeline.core.tables.ports.index import IndexStore
 from compaction_pipeline.core.tables.ports.listings import ListingStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
+from compaction_pipeline.services.tables.let_go import LetGo
 
 log = logging.getLogger(__name__)
+
+_GONE = "its catalog does not list the table any more, and says that it does not exist"
 
 
 class NoteListings:
     """The verbs note, look and unseen."""
 
-    def __init__(self, index: IndexStore, listings: ListingStore, scan: Callable[[], TableScan], clock: Clock, interval: timedelta) -> None:
+    def __init__(self, let_go: LetGo, listings: ListingStore, scan: Callable[[], TableScan], clock: Clock, interval: timedelta) -> None:
         """`interval` is the time between two listings of a catalog."""
-        self._index = index
+        self._let_go = let_go
         self._listings = listings
         self._scan = scan
         self._clock = clock
@@ -43,7 +45,7 @@ class NoteListings:
     def note(
         self, catalog: str, listing: CatalogListing, kept: Collection[TableIdentifier] | None = None, *, accepted: bool = False
     ) -> tuple[Findings, Sequence[TableIdentifier]]:
-        """Store a listing. Return what it means, and the tables that were forgotten.
+        """Store a listing. Return what it means, and the tables that were forgotten: nothing of them is under way.
 
         `kept` are those of its tables that the filters of the catalog leave in; None when there are no filters. With `accepted`, a person
         accepts what vanished.
@@ -56,10 +58,8 @@ class NoteListings:
         self._listings.note(catalog, found)
         for one in found.unseen:
             log.warning("%s", one.sentence)
-        for table in gone:
-            log.info("table=%s dropped from its catalog: forgotten", table)
-            self._index.forget(table)
-        return found, gone
+        # What runs may end first, because its end must still be stored. The next round asks again.
+        return found, [table for table in gone if self._let_go.let_go(table, _GONE)]
 
     def _gone(self, tables: Sequence[TableIdentifier]) -> list[TableIdentifier]:
         """Ask the catalog for each of these tables, which a listing does not name. Return those of which it says that they do not exist."""

@@ -31,14 +31,15 @@ class TableServices(Wiring):
         from compaction_pipeline.services.tables.note_listings import NoteListings
 
         stores, interval = self._stores, timedelta(seconds=self._settings.catalog_interval_seconds)
+        let_go = LetGo(stores.tasks, stores.records, stores.index, self.clock)
         return ExploreCatalogs(
             stores.catalogs,
             stores.tables,
-            NoteListings(stores.index, stores.listings, lambda: self._scan, self.clock, interval),
+            NoteListings(let_go, stores.listings, lambda: self._scan, self.clock, interval),
             stores.switches,
             lambda: self._scan,
             lambda table: self._committer.check_writable(table),
-            LetGo(stores.tasks, stores.records, stores.index, self.clock),
+            let_go,
         )
 
     @cached_property

@@ -40,8 +40,12 @@ class ForgetDropped:
         settled, because their end must still be stored. When so many vanish at once that the catalog may err, all of them are
         skipped: the listings of the next rounds decide.
         """
-        forgotten, unanswered = [], {}
-        known = self._known_tables()
+        forgotten: list[TableIdentifier] = []
+        unanswered: dict[TableIdentifier, str] = {}
+        # Of tables that a listing has missed, later listings decide: their catalog may err.
+        missed = self._reader.missed()
+        unanswered.update(dict.fromkeys(missed, "its catalog does not list it now, and the next listings decide"))
+        known = [table for table in self._known_tables() if table not in missed]
         for entry in self._catalogs.entries():
             candidates = [table for table in known if table.catalog == entry.name]
             try:

@@ -79,7 +79,8 @@ class World:
 
 def explored(stores: Stores, world: World | None = None) -> ExploreCatalogs:
     scan = cast(TableScan, world)
-    note = NoteListings(stores.index, stores.listings, lambda: scan, lambda: NOW, timedelta(minutes=3))
+    let_go = LetGo(stores.tasks, stores.records, stores.index, lambda: NOW)
+    note = NoteListings(let_go, stores.listings, lambda: scan, lambda: NOW, timedelta(minutes=3))
     return ExploreCatalogs(
         stores.catalogs,
         stores.tables,
@@ -87,7 +88,7 @@ def explored(stores: Stores, world: World | None = None) -> ExploreCatalogs:
         stores.switches,
         lambda: scan,
         world.check_writable if world else lambda table: None,
-        LetGo(stores.tasks, stores.records, stores.index, lambda: NOW),
+        let_go,
     )
 
 
