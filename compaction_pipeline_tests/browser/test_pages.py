@@ -113,7 +113,9 @@ def test_the_health_score_of_a_table_is_shown_with_its_parts_and_sentences_and_p
     dagster.lake.create("shop.scattered", **{"self-optimizing.target-size": "8000", "self-optimizing.enabled": "false"})
     dagster.lake.append_small_files(1, 12, table="shop.scattered")
 
-    text = dagster.wait("the score of the new table", lambda: (found := _scores(page)) and "lake.shop.scattered" in found and found)
+    text = dagster.wait(
+        "the score of the new table", lambda: (found := _told(page, "scores_now")) and "lake.shop.scattered" in found and found
+    )
     said = re.search(
         r"lake\.shop\.scattered (\d+) of 100 \(small files (\d+)/40, equality deletes 40/40, position deletes 20/20\): (.*)", text
     )
@@ -150,8 +152,8 @@ def test_a_policy_of_the_catalog_that_forbids_is_the_reason_on_the_page_of_the_t
         services = open_services(Settings(home=dagster.home))
         services.explore_catalogs.register(CatalogEntry("polaris", {"type": "rest", "uri": server.uri}))
         try:
-            dagster.wait("the reason of the table", lambda: _FORBIDDEN in _scores(page))
-            page.get_by_text("scores_now", exact=True).scroll_into_view_if_needed()
+            dagster.wait("the reason of the table", lambda: _FORBIDDEN in _told(page, "tables_now"))
+            page.get_by_text("tables_now", exact=True).first.scroll_into_view_if_needed()
             screenshot("policy_of_the_catalog")
             assert server.count("POST") == 0
             assert services.read_tables.table(TableIdentifier("polaris", ("shop",), "orders")).tasks == ()
@@ -165,10 +167,10 @@ _FORBIDDEN = (
 )
 
 
-def _scores(page: Page) -> str:
-    """What the page of the tables says of the score of each one."""
+def _told(page: Page, name: str) -> str:
+    """What the page of the tables says under this name."""
     page.goto("/assets/table_health")
-    row = page.get_by_role("row").filter(has=page.get_by_text("scores_now", exact=True)).last
+    row = page.get_by_role("row").filter(has=page.get_by_text(name, exact=True)).last
     return " ".join(row.inner_text().split())
 
 
