@@ -77,7 +77,7 @@ def save_unless_committed(self: SqlRecordStore, record: CompactionRecord) -> Non
     _SAVE(self, record)
 
 
-_SAVE = SqlRecordStore.save
+_SAVE, _RECORDS = SqlRecordStore.save, SqlRecordStore.records
 
 
 def test_a_commit_whose_record_could_not_be_closed_has_an_unknown_outcome(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +96,20 @@ def test_a_commit_whose_record_could_not_be_closed_has_an_unknown_outcome(desk: 
 def test_records_that_cannot_be_read_after_a_merge_leave_the_outcome_unknown(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.table(files=12)
     desk.add_catalog()
+    landed: list[CompactionRecord] = []
+
+    def save(self: SqlRecordStore, record: CompactionRecord) -> None:
+        landed.extend([record] if record.status is RecordStatus.COMMITTED else [])
+        save_unless_committed(self, record)
+
+    def records(self: SqlRecordStore, *arguments: Any, **named: Any) -> Any:
+        if landed:
+            raise DOWN
+        return _RECORDS(self, *arguments, **named)
+
     with monkeypatch.context() as patch:
-        patch.setattr(SqlRecordStore, "save", save_unless_committed)
-        patch.setattr(SqlRecordStore, "records", fails_from(4, SqlRecordStore.records))
+        patch.setattr(SqlRecordStore, "save", save)
+        patch.setattr(SqlRecordStore, "records", records)
         answer = desk.json("compact", TABLE, code=5)
     assert answer["reason_code"] == "OUTCOME_UNKNOWN"
 
