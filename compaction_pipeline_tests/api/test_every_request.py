@@ -36,6 +36,7 @@ MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     Role.READER: frozenset(),
     Role.WRITER: frozenset({"compaction_commit_report", "compaction_table", "compaction_consumer"}),
     Role.OPTIMIZER: frozenset({"compaction_optimizer", "compaction_token", "compaction_task", "compaction_attempt"}),
+    Role.EVENTS: frozenset({"compaction_commit_report", "compaction_table"}),
     Role.ADMIN: frozenset(metadata.tables),
 }
 """The tables of the state database that each role may change."""
@@ -70,7 +71,7 @@ def known_names(served: Served) -> Mapping[str, str]:
     attempt = assignment["task"]["attempt_id"]
     task = assignment["task"]["task_id"]
     names = {"optimizer_id": worker.optimizer_id, "attempt_id": attempt, "task_id": task}
-    return {**names, "table": str(table.identifier), "record_id": record}
+    return {**names, "table": str(table.identifier), "catalog": table.identifier.catalog, "record_id": record}
 
 
 @pytest.fixture(scope="module")
