@@ -138,7 +138,7 @@ class RefreshFiles:
 
         After `deadline` it stops between two manifests, and the next refresh goes on from there. A table that cannot be read keeps
         its files and shows the problem. It is not planned until a refresh has read it. Raises NotFoundError when the table is gone. Such a
-        table shows that, and the next listing of its catalog decides whether it is forgotten.
+        table shows that, and the next listing of its catalog decides whether it is forgotten; one that was never read is forgotten at once.
 
         `looked_at` is what was known of a table that nobody had read yet, and its head, which the caller has loaded after that.
         """
@@ -151,6 +151,10 @@ class RefreshFiles:
             except NotFoundError as error:
                 # A catalog that was restored without its tables says this of each of them. Only a listing sees how many they are.
                 log.info("table=%s is gone, says its catalog: %s", table, error)
+                if self._known(table).index.loaded is None:
+                    # Nobody has ever read a table of this name, which somebody may have misspelt.
+                    self._index.forget(table)
+                    raise
                 self._fail(table, f"{error}; the next listing of its catalog decides whether it is forgotten")
                 raise
             except _Overtaken:
