@@ -27,7 +27,12 @@ _DESCRIBED = {
         "content": {
             ONE: {"schema": {"type": "object", "description": "One CloudEvent in structured mode."}},
             BATCH: {"schema": {"type": "array", "description": "CloudEvents in batched mode.", "items": {"type": "object"}}},
-            _JSON: {"schema": {"description": "The data of one CloudEvent in binary mode, or one event or an array of events of Polaris."}},
+            _JSON: {
+                "schema": {
+                    "description": "The data of one CloudEvent in binary mode, or one event or an array of events of Polaris.",
+                    "anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}],
+                }
+            },
         },
     }
 }

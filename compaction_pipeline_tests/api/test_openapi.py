@@ -98,6 +98,8 @@ def test_every_route_has_a_schema_for_each_answer_and_for_its_body(served: Serve
         "post /api/v1/groups",
         "patch /api/v1/groups/{name}",
         "post /api/v1/catalogs",
+        "post /api/v1/catalogs/{catalog}/events",
+        "post /api/v1/catalog-files",
         "patch /api/v1/catalogs/{name}",
     }
 

@@ -80,7 +80,7 @@ def test_a_catalog_is_added_listed_and_removed(desk: Desk) -> None:
 
 
 def test_no_secret_is_shown(desk: Desk) -> None:
-    desk.add_catalog("-p", "s3.secret-access-key=hunter2", "-p", "s3.endpoint=http://me:hunter2@minio:9000")
+    desk.add_catalog("-p", "s3.access-key-id=me", "-p", "s3.secret-access-key=hunter2", "-p", "s3.endpoint=http://me:hunter2@minio:9000")
     for result in (
         desk.type("catalog", "list"),
         desk.type("catalog", "list", "--json"),
@@ -232,12 +232,12 @@ def test_the_state_is_upgraded_on_demand(desk: Desk) -> None:
 def test_the_key_of_the_secrets_is_changed_on_demand(desk: Desk) -> None:
     assert desk.json("state", "rotate-key") == {"rotated": 0}
     desk.table(files=1)
-    desk.json("catalog", "add", "lake", *desk.catalog_options, "-p", "token=Zq7+/x=%&vT9Lm2Kp")
+    desk.json("catalog", "add", "lake", *desk.catalog_options, "-p", "s3.access-key-id=me", "-p", "s3.secret-access-key=Zq7+/x=%&vT9Lm2Kp")
     key = (desk.folder / "home" / "state.db.key").read_text()
     assert "the secrets of one catalog or group are encrypted with the new key" in desk.type("state", "rotate-key").stdout
     assert (desk.folder / "home" / "state.db.key").read_text() != key
     shown = desk.type("catalog", "list", "--json").stdout
-    assert '"token": "***"' in shown
+    assert '"s3.secret-access-key": "***"' in shown
     assert "Zq7" not in shown
 
 

@@ -10,13 +10,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from sqlalchemy import create_engine, select, update
 from typer.testing import CliRunner
 
 from compaction_pipeline.cli.main import app
@@ -26,7 +25,8 @@ from compaction_pipeline.iceberg.catalogs import rest_catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.settings import Settings
-from compaction_pipeline.storage import engine, schema
+from compaction_pipeline.storage import engine
+from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.real_services.lake import PATIENT, ServedLake
@@ -81,11 +81,10 @@ class Scene:
 
     def change_catalog(self, key: str, value: str) -> None:
         """Change a property of the registered catalog."""
-        database = create_engine(f"sqlite:///{self.lake.home}/state.db")
-        with database.begin() as connection:
-            properties = connection.execute(select(schema.catalog.c.properties)).scalar_one()
-            connection.execute(update(schema.catalog).values(properties={**properties, key: value}))
-        database.dispose()
+        stores = open_stores(f"sqlite:///{self.lake.home}/state.db")
+        [entry] = stores.catalogs.entries()
+        stores.catalogs.replace(replace(entry, properties={**entry.properties, key: value}))
+        stores.close()
 
     # ---- the product -------------------------------------------------------------------------------------------------
 
