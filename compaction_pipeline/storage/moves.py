@@ -10,11 +10,12 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Column, Connection, Table, delete, select, update
+from sqlalchemy import Column, Connection, Table, and_, delete, select, update
 
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.node_keys import MAX_KEY_BYTES, long_key, table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.consumers import Consumer
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, upsert, writing
 from compaction_pipeline.storage.node_rows import new_version
@@ -61,6 +62,7 @@ class SqlMoveStore(SqlStore):
             if found is None:
                 return False
             before = TableIdentifier.parse(found.identifier)
+            _take_consumers(connection, table_uuid, before, table)
             if before != table:
                 _take_keys(connection, table_uuid, before, table)
                 _move_history(connection, table_uuid, before, table)
@@ -113,6 +115,7 @@ def _move_history(connection: Connection, table_uuid: str, old: TableIdentifier,
     for records in (schema.upkeep_record, schema.upkeep_commit):
         _move_values(connection, records, records.c.record_id, "value", old, new, lambda record: _is_of(record, table_uuid, old))
     _move_consumers(connection, table_uuid, old, new)
+    _take_consumers(connection, table_uuid, old, new)
     columns = schema.sightings.c
     seen = connection.execute(select(columns.value).where(columns.identifier == str(old))).scalar()
     if seen is not None and seen.table_uuid == table_uuid:
@@ -168,10 +171,32 @@ def _move_consumers(connection: Connection, table_uuid: str, old: TableIdentifie
         if value.store == old and value.table_uuid != table_uuid:
             continue
         moved = _renamed(value, old, new)
+        set_consumer_aside(connection, moved)
         values = {"until": moved.until, "value": moved}
         row = upsert(connection, schema.consumer).values(identifier=str(new), name=moved.name, **values)
         connection.execute(row.on_conflict_do_update(index_elements=["identifier", "name"], set_=values))
         connection.execute(delete(schema.consumer).where(columns.identifier == str(old), columns.name == moved.name))
+
+
+def set_consumer_aside(connection: Connection, coming: Consumer) -> None:
+    """Make room for a consumer. One of the same name on another table that had this name keeps its snapshots, under a name of no table."""
+    columns = schema.consumer.c
+    is_here = and_(columns.identifier == str(coming.table), columns.name == coming.name)
+    found = connection.execute(select(columns.value).where(is_here)).scalar()
+    if found is not None and found.store == coming.store and found.table_uuid != coming.table_uuid:
+        aside = str(_nowhere(found.table_uuid))
+        connection.execute(delete(schema.consumer).where(columns.identifier == aside, columns.name == coming.name))
+        connection.execute(update(schema.consumer).where(is_here).values(identifier=aside))
+
+
+def _take_consumers(connection: Connection, table_uuid: str, before: TableIdentifier, table: TableIdentifier) -> None:
+    """Give a table that is found again the consumers that were set aside."""
+    columns, aside = schema.consumer.c, str(_nowhere(table_uuid))
+    for value in connection.execute(select(columns.value).where(columns.identifier == aside)).scalars().all():
+        moved = _renamed(value, before, table)
+        set_consumer_aside(connection, moved)
+        is_it = and_(columns.identifier == aside, columns.name == value.name)
+        connection.execute(update(schema.consumer).where(is_it).values(identifier=str(table), value=moved))
 
 
 def _move_nodes(connection: Connection, old: TableIdentifier, new: TableIdentifier) -> None:

@@ -18,6 +18,7 @@ from compaction_pipeline.core.upkeep.turns import Turn
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import upsert, writing
+from compaction_pipeline.storage.moves import set_consumer_aside
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import identifier_of
 
@@ -81,6 +82,7 @@ class SqlUpkeepStore(SqlStore):
         key = {"identifier": str(consumer.table), "name": consumer.name}
         values = {"until": consumer.until, "value": consumer}
         with writing(self._engine) as connection:
+            set_consumer_aside(connection, consumer)
             row = upsert(connection, schema.consumer).values(**key, **values)
             connection.execute(row.on_conflict_do_update(index_elements=list(key), set_=values))
 

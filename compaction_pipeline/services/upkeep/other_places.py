@@ -95,14 +95,16 @@ class OtherPlaces:
 
         Another table may have its name by now. A person has said that nobody needs files there. Raises what the scan raises.
         """
-        listed = {table for entry in self._catalogs.entries() for table in self._scan.every_table(entry.name)}
+        registered = {entry.name for entry in self._catalogs.entries()}
         folders = [folder_path(store.location) for store in self._scan.head(table).layout.stores]
         gone = []
         for place in self._memory.places():
             reached = [folder_path(text) for text in (place.location, *place.roots)]
-            now = self._tables.known(place.table, None) if place.table in listed else None
-            is_gone = now is None or now.table_uuid != place.table_uuid
-            if is_gone and (place.is_unread or any(folder.overlaps(one) for folder in folders for one in reached)):
+            if not place.is_unread and not any(folder.overlaps(one) for folder in folders for one in reached):
+                continue
+            # A listing may hide a table. So the catalog is asked for the table itself, now.
+            now = self._tables.known(place.table, None, fresh=True) if place.table.catalog in registered else None
+            if now is None or now.table_uuid != place.table_uuid:
                 self._memory.forget_place(place)
                 gone.append(place)
         return gone

@@ -56,11 +56,14 @@ class SharedFiles:
         return replace(judge_neighbours(own, living, noted), unread=unread, folders=tuple(own.folders))
 
     def _is_read(self, now: Place, before: Place | None) -> bool:
-        """Whether it is known where a table names files: the index follows it, or all its metadata was read and has not changed."""
-        if self._tables.is_followed(now.table):
-            return True
-        unchanged = before is not None and bool(now.metadata_location) and before.metadata_location == now.metadata_location
-        return unchanged and before is not None and before.read_at is not None
+        """Whether it is known where a table names files: all metadata was read, and it has not changed since or the index has all of it.
+
+        The index alone is not enough. It has the files of the newest snapshot, not those of older ones, of tags and of branches.
+        """
+        if before is None or before.read_at is None:
+            return False
+        unchanged = bool(now.metadata_location) and before.metadata_location == now.metadata_location
+        return unchanged or self._tables.is_indexed(now)
 
     def paths_of(
         self, table: TableIdentifier, neighbours: Neighbours, kept: Sequence[UpkeepRecord], is_over: Callable[[], bool]

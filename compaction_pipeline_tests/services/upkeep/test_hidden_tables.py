@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,25 @@ def test_a_table_made_anew_in_place_of_a_clone_does_not_stand_for_it(house: Hous
     assert record.status is UpkeepStatus.REMOVED
     assert "second.db.clone" in (record.reason or "")
     assert local(cloned.shared).exists()
+
+
+def test_a_person_gives_up_no_table_that_its_catalog_only_hides(house: House, server: RestServer) -> None:
+    table = house.fragmented("t", 12)
+    shared = files_of(table, snapshots(table)[0])[0]
+    house.services.compact_tables.compact(table.identifier)
+    house.lake.catalog.create_namespace("mirror")
+    clone = house.lake.catalog.create_table(("mirror", "clone"), table.table.schema(), location=f"file://{house.lake.folder}/mirror/clone")
+    clone.add_files([shared], check_duplicate_files=False)
+    behind_rest(house, server)
+    entry = house.services.stores.catalogs.entry("lake")
+    house.services.stores.catalogs.replace(replace(entry, properties={**entry.properties, "database-filter": "db"}))
+    house.services.explore_catalogs.explore()
+    with suppress(CompactionError):
+        looked_at(house, table)
+    house.pass_time(6 * DAY)
+    expired(house, table)
+    house.pass_time(2 * HOUR)
+    server.lists_of["mirror"] = [no_tables] * 40
+    assert house.services.other_places.forget_gone(table.identifier) == []
+    gone_on(house, table)
+    assert local(shared).exists()

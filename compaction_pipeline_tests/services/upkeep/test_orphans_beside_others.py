@@ -420,6 +420,7 @@ def test_former_names_and_places_of_the_table_itself_do_not_refuse(house: House,
     house.services.explore_catalogs.explore()
     house.services.maintain_tables.maintain()
     now = LakeTable(table.lake, replace(table.identifier, name="now"), table.lake.catalog.load_table(("db", "now")))
+    house.services.one_table.refresh(now.identifier)
     looked_at(house, now)
     assert deleted(delete(house, now)) == [path]
 
