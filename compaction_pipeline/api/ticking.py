@@ -94,6 +94,6 @@ def _upkeep(upkeep_tables: UpkeepTables, ticked: threading.Event, stopped: threa
 def _try(work: Callable[[], None]) -> None:
     try:
         work()
-    except Exception:
+    except Exception as error:
         # Whatever failed, the next round tries again; without it, nothing would be planned or committed any more.
-        log.exception("%s failed; the next round tries again", threading.current_thread().name)
+        log.exception("%s failed, and the next round tries again: %s: %s", threading.current_thread().name, type(error).__name__, error)

@@ -153,7 +153,7 @@ def catalog_findings(
         mend = "compaction-pipeline catalog add NAME -p type=… -p uri=… --observe"
         return [Finding("catalogs", Soundness.WARNING, "no catalog is registered, so there is nothing to do", mend)]
     return [
-        _probed(f"catalog {name}", probe, f"check its properties in `catalog list`; `catalog remove {name}` and `catalog add` change them")
+        _probed(f"catalog {name}", probe, f"check its properties in `catalog show {name}`; `catalog change {name}` changes them")
         for name, probe in probes.items()
     ] + [Finding(f"catalog {name}", Soundness.WARNING, sentence) for name, sentences in untried().items() for sentence in sentences]
 

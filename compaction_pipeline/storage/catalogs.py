@@ -44,8 +44,7 @@ class SqlCatalogStore(SqlStore):
 
     def remove(self, name: str) -> None:
         # A catalog whose key is lost can be removed too.
-        if name not in self._names():
-            raise self._unknown(name)
+        self.check_known(name)
         with writing(self._engine) as connection:
             for identifier in identifiers_of(connection, name):
                 keep_pause(connection, identifier)
@@ -63,6 +62,10 @@ class SqlCatalogStore(SqlStore):
         if not found:
             raise self._unknown(name)
         return found[0]
+
+    def check_known(self, name: str) -> None:
+        if name not in self._names():
+            raise self._unknown(name)
 
     def entries(self) -> Sequence[CatalogEntry]:
         # Databases sort texts differently, so Python sorts here.

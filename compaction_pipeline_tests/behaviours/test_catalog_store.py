@@ -10,7 +10,7 @@ from compaction_pipeline_tests.builders import NOW, TABLE, data
 
 
 def test_entries_come_back_sorted_by_name(stores: Stores) -> None:
-    entries = [CatalogEntry("b", {"uri": "x", "token": "ü"}), CatalogEntry("B", {}), CatalogEntry("a", {}, observe=True)]
+    entries = [CatalogEntry("b", {"uri": "x", "note": "ü"}), CatalogEntry("B", {}), CatalogEntry("a", {}, observe=True)]
     for entry in entries:
         stores.catalogs.add(entry)
     assert [entry.name for entry in stores.catalogs.entries()] == ["B", "a", "b"]
@@ -25,11 +25,11 @@ def test_a_name_is_registered_once(stores: Stores) -> None:
 
 
 def test_a_replaced_catalog_keeps_what_is_known_of_its_tables(stores: Stores) -> None:
-    stores.catalogs.add(CatalogEntry("lake", {"token": "old"}))
-    stores.catalogs.add(CatalogEntry("pond", {"token": "old"}))
+    stores.catalogs.add(CatalogEntry("lake", {"note": "old"}))
+    stores.catalogs.add(CatalogEntry("pond", {"note": "old"}))
     stores.index.add(TABLE)
-    stores.catalogs.replace(CatalogEntry("lake", {"token": "new"}, observe=True))
-    assert stores.catalogs.entries() == (CatalogEntry("lake", {"token": "new"}, observe=True), CatalogEntry("pond", {"token": "old"}))
+    stores.catalogs.replace(CatalogEntry("lake", {"note": "new"}, observe=True))
+    assert stores.catalogs.entries() == (CatalogEntry("lake", {"note": "new"}, observe=True), CatalogEntry("pond", {"note": "old"}))
     assert [state.table for state in stores.tables.states()] == [TABLE]
 
 

@@ -145,7 +145,9 @@ def explore(
         False, "--accept-vanished", help="Tables that are not listed any more are gone for good. Each is asked for once more."
     ),
 ) -> None:
-    """List the tables of a catalog now, or of all catalogs: new tables appear, and those that are gone or filtered out are left alone.
+    """List the tables of a catalog now, or of all catalogs: new tables appear, those that are gone are forgotten.
+
+    Those that a filter leaves out are left alone.
 
     When many tables vanish at once, or a namespace cannot be listed, nothing is removed. The command says what was not seen then, and ends
     with 1. With --accept-vanished each table that is not listed is forgotten, if its catalog says of it that it does not exist.
@@ -169,7 +171,7 @@ def explore(
                 "not_seen": [plain(one) for one in found.unseen],
             },
             f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}, "
-            f"{count_text(len(found.left_out), 'table')} left out by filters",
+            f"{count_text(len(found.left_out), 'table')} newly left out by filters",
             *(f"  {table}" for table in found.appeared),
             *(f"not all was seen: {one.sentence}" for one in found.unseen),
         )

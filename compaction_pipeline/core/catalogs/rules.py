@@ -7,6 +7,7 @@ before it is stored.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
@@ -17,6 +18,7 @@ from compaction_pipeline.core.catalogs.keys import AUTHENTICATION, DATABASE_FILT
 from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
 from compaction_pipeline.core.catalogs.site_files import reference_problems
 from compaction_pipeline.core.commit.hive import problems_of_hive, why_observe_only
+from compaction_pipeline.core.secrets.keys import MASK
 from compaction_pipeline.core.tables.authentication import authentication_problems
 from compaction_pipeline.core.tables.catalog_properties import property_problem
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
@@ -167,8 +169,14 @@ def _text_problem(key: str, value: str) -> str | None:
         return f"the key '{_shown(key)}' has a character that cannot be printed: write it anew"
     if len(value) > LONGEST_VALUE:
         return f"the value of '{key}' has {len(value):,} characters but may have at most {LONGEST_VALUE:,}"
-    if "\0" in value:
-        return f"the value of '{key}' has a NUL character: write it anew"
+    if any(unicodedata.category(character) in ("Cc", "Cs") and character not in "\t\r\n" for character in value):
+        return f"the value of '{key}' has a character that is no text, such as NUL or a byte that is not UTF-8: write it anew"
+    if key in (*OWN_KEYS, "catalog-name") and value.startswith(("env:", "file:")):
+        return f"'{key}' is no secret, and may be no reference: give the value itself"
+    if key == "name":
+        return "'name' is no property, because a catalog has its name beside them; 'catalog-name' is the name that engines give it"
+    if value == MASK or f":{MASK}@" in value:
+        return f"the value of '{key}' is {MASK}, which stands for a secret where it is shown: give the value itself, or leave the key out"
     if key.lower().startswith("header.") and ("\n" in value or "\r" in value or value != value.lstrip()):
         return f"'{key}' is sent as a header, so it may not begin with a blank and may not have a line break"
     return None

@@ -22,10 +22,14 @@ _URL_QUERY_SECRET = re.compile(
     r"([?&;][^=&;\s]*(?:passw(?:or)?d|secret|token|credential|signature|sig)[^=&;\s]*=)([^&;\s]+)", re.IGNORECASE
 )
 
+_HEADER = "header."
+_PLAIN_HEADERS = frozenset({"accept", "content-type", "user-agent", "x-iceberg-access-delegation", "x-client-version", "polaris-realm"})
+"""The headers that hold no secret. Every gateway has a name of its own for its key, so all others count as secrets."""
+
 
 def is_secret_key(key: str) -> bool:
     """Whether the key says that its value is a secret, or about a secret. Such values are never shown."""
-    return _SECRET_KEY.search(key) is not None
+    return _is_secret_header(key) or _SECRET_KEY.search(key) is not None
 
 
 def is_secret(key: str, value: str) -> bool:
@@ -33,7 +37,7 @@ def is_secret(key: str, value: str) -> bool:
 
     A key that only tells of a secret, such as `token-refresh-enabled`, has no secret.
     """
-    if is_secret_key(key) and not _TELLS_OF_SECRETS.search(key) and value.lower() not in ("", "true", "false"):
+    if _holds_secret(key) and value.lower() not in ("", "true", "false"):
         return True
     return without_url_secrets(value) != value
 
@@ -52,8 +56,18 @@ def _parts(key: str, value: str) -> Iterator[str]:
     inside = [match[2] for pattern in (_URL_PASSWORD, _URL_QUERY_SECRET) for match in pattern.finditer(value)]
     for part in inside:
         yield from (part, unquote(part), unquote_plus(part))
-    if is_secret_key(key) and not _TELLS_OF_SECRETS.search(key):
-        yield value
+    if _holds_secret(key):
+        named = value.partition(":")[2]
+        # The first half of `id:secret` is a name, which stands in many texts.
+        yield named if key.lower() == "credential" and named else value
         if not inside:
-            yield value.partition(":")[2]
+            yield named
             yield value.rpartition(" ")[2]
+
+
+def _holds_secret(key: str) -> bool:
+    return _is_secret_header(key) or (_SECRET_KEY.search(key) is not None and not _TELLS_OF_SECRETS.search(key))
+
+
+def _is_secret_header(key: str) -> bool:
+    return key.lower().startswith(_HEADER) and key[len(_HEADER) :].strip().lower() not in _PLAIN_HEADERS

@@ -31,6 +31,8 @@ _DOCUMENT = re.compile(r"[\s{;]")
 _WORDS = frozenset({"password", "postgres", "postgresql", "compaction", "anonymous", "undefined", "warehouse", "credential", "minioadmin"})
 _WORD = re.compile(r"[a-z]{1,11}|[A-Z]{1,11}|[A-Z][a-z]{1,10}")
 _PLAIN = re.compile(r"[A-Za-z\s:/._-]*")
+_ANY = "surrogateescape"
+"""Texts of the environment may be no UTF-8, and a secret that cannot be hidden must not end a log."""
 _ESCAPES = re.compile(r"%[0-9A-F]{2}")
 
 
@@ -207,7 +209,7 @@ class _Value:
 
 def _written(value: str) -> Iterator[str]:
     yield value
-    for encoded in (quote(value), quote(value, safe=""), quote_plus(value)):
+    for encoded in (quote(value, errors=_ANY), quote(value, safe="", errors=_ANY), quote_plus(value, errors=_ANY)):
         yield encoded
         yield _ESCAPES.sub(lambda match: match[0].lower(), encoded)
     for ascii_only in (True, False):
@@ -215,7 +217,7 @@ def _written(value: str) -> Iterator[str]:
     yield repr(value)[1:-1]
     yield html.escape(value)
     for before in range(3):
-        for encoded in _base64(value.encode(), before):
+        for encoded in _base64(value.encode(errors=_ANY), before):
             yield encoded
             yield quote(encoded, safe="")
 

@@ -23,6 +23,7 @@ from pyiceberg.io import AWS_ACCESS_KEY_ID, AWS_PROFILE_NAME, AWS_REGION, AWS_SE
 from pyiceberg.utils.properties import get_first_property_value, property_as_bool
 
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
+from compaction_pipeline.iceberg.catalogs.told_properties import NothingOfTables
 
 _RETRIES = 5
 """How often a read is sent again, if the catalog's properties do not say it."""
@@ -30,7 +31,7 @@ _KEPT = ("Owner", "Description", "Retention")
 """What is kept of a table where an update does not name it."""
 
 
-class BoundedGlueCatalog(GlueCatalog):
+class BoundedGlueCatalog(NothingOfTables, GlueCatalog):
     """A Glue catalog that follows the rules of this module. It raises the same errors as PyIceberg's, and those of botocore."""
 
     def __init__(self, name: str, limits: RequestLimits, **properties: Any) -> None:

@@ -27,12 +27,13 @@ from compaction_pipeline.iceberg.catalogs.hive_swap import HiveSwap
 from compaction_pipeline.iceberg.catalogs.hive_tables import is_iceberg, kind_in_words, metadata_location
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.catalogs.swap_errors import SwapRefused
+from compaction_pipeline.iceberg.catalogs.told_properties import NothingOfTables
 
 _BATCH = 200
 """As many tables are asked for at once. PyIceberg asks for all tables of a database at once."""
 
 
-class BoundedHiveCatalog(HiveCatalog):
+class BoundedHiveCatalog(NothingOfTables, HiveCatalog):
     """A Hive catalog that follows the rules of this module. Several threads may use one.
 
     `commit_table` raises CommitFailedException (another writer was first), SwapRefused, SwapNotAsked, and OSError when the metadata file
@@ -118,7 +119,7 @@ class BoundedHiveCatalog(HiveCatalog):
     def _locked(self, name: tuple[str, str], guard: Guard) -> AbstractContextManager[HiveLock | None]:
         if not guard.takes_lock:
             return nullcontext()
-        return HiveLock(self._connect, *name).held(self._limits.commit_seconds)
+        return HiveLock(self._connect, *name, checked=guard.checked).held(self._limits.commit_seconds)
 
     # ---- what a swap asks ------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,7 +59,9 @@ _LEFT_SECONDS = 600.0
 class HiveLock:
     """An exclusive lock on one table, held by this process."""
 
-    def __init__(self, connect: Connect, database: str, table: str) -> None:
+    def __init__(self, connect: Connect, database: str, table: str, *, checked: bool = False) -> None:
+        """`checked` says that the metastore refuses a swap that comes too late."""
+        self._checked = checked
         self._connect = connect
         self._database = database
         self._table = table
@@ -150,11 +152,12 @@ class HiveLock:
     def _others(self, client: Any) -> str:
         """Who is before us, in words. Locks that a dead process of ours left are released."""
         said: list[str] = []
-        for lock in self._locks(client):
+        found = self._locks(client)
+        for lock in found:
             if self._id is None or lock.lockid >= self._id:
                 continue
             holder = holder_in(lock.agentInfo)
-            if holder is not None and is_gone(holder):
+            if holder is not None and is_gone(holder) and (self._checked or _is_old(lock, found)):
                 _logger.warning(
                     "lock %s on %s.%s was left by %s, which is gone: released", lock.lockid, self._database, self._table, holder
                 )
@@ -230,6 +233,13 @@ def seconds_of(text: str) -> float | None:
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     unit = _UNITS.get(match[2]) if match else None
     return float(match[1]) * unit if match and unit and int(match[1]) else None
+
+
+def _is_old(lock: Any, beside: Sequence[Any]) -> bool:
+    """Whether no heartbeat has come for so long that a swap under this lock has ended. The metastore's own clock counts: our own request is
+    among the locks `beside`, and its time is that of this moment."""
+    now = max((one.lastheartbeat or 0 for one in beside), default=0)
+    return bool(lock.lastheartbeat) and now - lock.lastheartbeat > _LEFT_SECONDS * 1000
 
 
 def _unlock(client: Any, lock_id: int) -> None:

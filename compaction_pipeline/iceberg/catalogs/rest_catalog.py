@@ -21,25 +21,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.client import NOT_MODIFIED, OK
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
 from pyiceberg.catalog.rest import SIGV4, SNAPSHOT_LOADING_MODE, Endpoint, Endpoints, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerAdapter
 from pyiceberg.exceptions import AuthorizationExpiredError, UnauthorizedError
+from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.auth import AuthBase
-from requests.exceptions import ConnectionError, ConnectTimeout, Timeout
+from requests.exceptions import ConnectionError, ConnectTimeout, RequestException, Timeout
 from tenacity import stop_after_attempt
 
 from compaction_pipeline.core.commit.answers import Answer, of_http
 from compaction_pipeline.core.tables.authentication import AUTH_KEYS
 from compaction_pipeline.iceberg.catalogs.http_answers import shown_url
 from compaction_pipeline.iceberg.catalogs.rest_login import OAuth2Login, login_of
+from compaction_pipeline.iceberg.catalogs.told_properties import told_by_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,22 @@ class BoundedRestCatalog(RestCatalog):
         # If only referenced snapshots were loaded, an older commit of ours would look as if it had never been made.
         self.properties[SNAPSHOT_LOADING_MODE] = "all"
 
+    def _fetch_config(self) -> None:
+        own = dict(self.properties)
+        super()._fetch_config()
+        self.properties = told_by_server(self.properties, own)
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return super()._load_file_io(told_by_server(properties), location)
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: Any) -> Table:
+        # PyIceberg lets the properties of the table itself say how its files are opened. A copy without them has the same answer of the
+        # server.
+        bare = table_response.model_copy(update={"metadata": table_response.metadata.model_copy(update={"properties": {}})})
+        table = super()._response_to_table(identifier_tuple, bare)
+        table.metadata = table_response.metadata
+        return table
+
     @property
     def endpoints(self) -> Collection[Endpoint]:
         """The endpoints that the catalog's answer to `GET /v1/config` names, or PyIceberg's own list where it names none."""
@@ -146,7 +164,7 @@ class BoundedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         # PyIceberg calls this twice: to ask for the configuration, and afterwards with what the catalog has configured.
-        session = Session()
+        session = OneAddress()
         self._config_headers(session)
         cert, key = self.properties.get("ssl.client.cert"), self.properties.get("ssl.client.key")
         session.cert = (cert, key) if cert and key else cert
@@ -220,6 +238,20 @@ def _flat(properties: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in properties.items():
         found.update(_flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
     return found
+
+
+class OneAddress(Session):
+    """A session that follows no redirection to another address. `requests` takes only `Authorization` out of such a request, and other
+    headers of a catalog may hold secrets too."""
+
+    def get_redirect_target(self, resp: Response) -> str | None:
+        """Where an answer leads to; None for one that is no redirection. Raises RequestException when that is another address."""
+        target = super().get_redirect_target(resp)
+        if target is not None and self.should_strip_auth(resp.url, urljoin(resp.url, target)):
+            raise RequestException(
+                f"the catalog sends requests on to another address, {shown_url(urljoin(resp.url, target))}; register that address"
+            )
+        return target
 
 
 class BoundedAdapter(BaseAdapter):

@@ -70,6 +70,8 @@ class SecretValues:
                     f"{what} is {reference}, but the variable {reference.name} {state} this process; "
                     "set it for every process that opens the catalog"
                 )
+            if not value.isprintable():
+                raise ConfigError(f"{what} is {reference}, and the variable holds a character that is no text; set it in UTF-8")
             return value
         return _text_of(self._path(what, reference), f"{what} is {reference}")
 

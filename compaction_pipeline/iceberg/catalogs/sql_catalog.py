@@ -17,6 +17,7 @@ from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Session
 
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
+from compaction_pipeline.iceberg.catalogs.told_properties import NothingOfTables
 
 
 def use_bounded_sql_catalogs(limits: RequestLimits) -> None:
@@ -24,7 +25,7 @@ def use_bounded_sql_catalogs(limits: RequestLimits) -> None:
     AVAILABLE_CATALOGS[CatalogType.SQL] = lambda name, properties: BoundedSqlCatalog(name, limits, **properties)
 
 
-class BoundedSqlCatalog(SqlCatalog):
+class BoundedSqlCatalog(NothingOfTables, SqlCatalog):
     """A SQL catalog that follows the rule of this module. It raises the same errors as PyIceberg's SQL catalog."""
 
     def __init__(self, name: str, limits: RequestLimits, **properties: str) -> None:

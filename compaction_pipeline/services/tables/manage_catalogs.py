@@ -164,8 +164,8 @@ class ManageCatalogs:
         return _tried(after, sorted(listing.tables))
 
     def going(self, name: str) -> Going:
-        """Return what goes with a catalog. Raises NotFoundError."""
-        self._catalogs.entry(name)
+        """Return what goes with a catalog. It need not be readable: the key of its secrets may be lost. Raises NotFoundError."""
+        self._catalogs.check_known(name)
         tables = [state.table for state in self._tables.states(name)]
         work = [tasks for table, tasks in self._tasks.open_tasks().items() if table.catalog == name]
         records = [record for record in self._records.records() if record.table.catalog == name]
@@ -242,8 +242,10 @@ class ManageCatalogs:
                 self._catalogs.add(as_defined(None, definition, source))
                 return
             except ConfigError:
-                # Another process has registered the catalog since we looked.
-                before = self._catalogs.entry(definition.name)
+                # Another process may have registered the catalog since we looked.
+                before = next((one for one in self._catalogs.entries() if one.name == definition.name), None)
+                if before is None:
+                    raise
         self._catalogs.replace(as_defined(before, definition, source), before)
 
 

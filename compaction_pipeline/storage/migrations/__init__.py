@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,7 +176,12 @@ def _back_up(database: Path, version: str, sealer: Sealer) -> None:
         if version < FIRST_SEALED:
             seal_copy(part, sealer)
         os.replace(part, target)
-    except (OSError, sqlite3.Error) as error:
+    except BaseException as error:
+        # The copy may hold secrets in plain text.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        if not isinstance(error, OSError | sqlite3.Error):
+            raise
         raise StorageUnavailable(
             f"the state database {str(database)!r} of version {version} cannot be backed up before its migration: {error}; "
             "make room for a copy beside it"

@@ -1,4 +1,4 @@
-"""Clones that the index follows. It has the files of their newest snapshot, as of its last read, and an expiry must keep the others too.
+"""Clones that the index follows. It has the files of their newest snapshot, as of its last read, and an expiry keeps the others too."""
 
 from __future__ import annotations
 

@@ -26,5 +26,8 @@ class CatalogStore(Protocol):
     def entry(self, name: str) -> CatalogEntry:
         """Return a catalog. Raises NotFoundError when it is unknown; the message lists the known ones."""
 
+    def check_known(self, name: str) -> None:
+        """Raise NotFoundError when no catalog has this name. The key of its secrets is not needed."""
+
     def entries(self) -> Sequence[CatalogEntry]:
         """Return all registered catalogs."""
