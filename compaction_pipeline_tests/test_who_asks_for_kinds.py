@@ -31,6 +31,7 @@ _TABLES = {
     "iceberg/upkeep/old_rows.py: DropOldRows._way",
     "services/insight/read_files.py: ReadFiles.read",
     "services/planning/decide_plan.py: DecidePlan._decide_by",
+    "services/tables/refresh_chunks.py: RefreshChunks._read_first",
     "services/tables/refresh_files.py: RefreshFiles._anew_if_recreated",
     "services/tables/refresh_files.py: RefreshFiles._refresh",
 }

@@ -36,9 +36,6 @@ class NoteRollbacks:
         What the last work of a node was is forgotten, where a commit of this work was taken back: else its node would wait for the next
         interval.
         """
-        if head.layout.keyed is not None:
-            # Commits to the change store have no place in the history of the base store, and no catalog may take back either.
-            return
         records = self._records.records(head.table, _RECORDS)
         for record in rolled_back(records, head.snapshot_id, head.ancestors):
             # The store drops nothing twice. So when the process ends in between, the next look does both again.

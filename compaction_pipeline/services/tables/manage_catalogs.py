@@ -16,7 +16,7 @@ from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
 from compaction_pipeline.core.catalogs.rules import check_definition, problems_of
 from compaction_pipeline.core.catalogs.source import Source
 from compaction_pipeline.core.commit.ports import RecordStore
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.open_work import OpenTasks
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
@@ -241,11 +241,12 @@ class ManageCatalogs:
             try:
                 self._catalogs.add(as_defined(None, definition, source))
                 return
-            except ConfigError:
+            except ConfigError as error:
                 # Another process may have registered the catalog since we looked.
-                before = next((one for one in self._catalogs.entries() if one.name == definition.name), None)
-                if before is None:
-                    raise
+                try:
+                    before = self._catalogs.entry(definition.name)
+                except NotFoundError:
+                    raise error from None
         self._catalogs.replace(as_defined(before, definition, source), before)
 
 

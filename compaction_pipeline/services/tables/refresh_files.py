@@ -222,9 +222,10 @@ class RefreshFiles:
                 self._measure(known.index, head, renew)
             self._note_still(known, whole, head, renew)
             return Refresh(table)
-        self._on_look.note_rollbacks(head)
         if head.layout.keyed is not None:
+            # Commits to the change store have no place in the history of the base store, and no catalog may take back either.
             return self._read_keyed(known, head, renew)
+        self._on_look.note_rollbacks(head)
         return self._read(known, head, deadline, renew)
 
     def _known(self, table: TableIdentifier) -> KnownTable:

@@ -247,6 +247,29 @@ def test_a_catalog_that_two_processes_declare_at_once_is_registered_once(stores:
     assert (attic.properties, attic.observe) == ({"token": "older", **ATTIC}, True)
 
 
+class WithoutKey:
+    """A store of catalogs that cannot encrypt the secrets of one."""
+
+    def __init__(self, store: CatalogStore, name: str) -> None:
+        self._store = store
+        self._name = name
+
+    def add(self, entry: CatalogEntry) -> None:
+        if entry.name == self._name:
+            raise ConfigError("there is no key")
+        self._store.add(entry)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def test_a_catalog_that_cannot_be_stored_keeps_no_other_from_being_registered(stores: Stores) -> None:
+    manage = managed(replace(stores, catalogs=WithoutKey(stores.catalogs, "attic")))
+    [problem] = manage.apply([CatalogDefinition("attic", ATTIC), CatalogDefinition("cellar", {**ATTIC, "uri": "http://cellar"})]).problems
+    assert "there is no key" in problem
+    assert "cellar" in [entry.name for entry in stores.catalogs.entries()]
+
+
 def test_a_declaration_that_does_not_mention_observing_undoes_nothing_that_a_person_did(stores: Stores) -> None:
     manage = managed(stores)
     silent = CatalogDefinition("lake", ATTIC)
