@@ -177,7 +177,7 @@ def test_wrong_arguments_are_answered_with_the_right_ones(shop: Shop, bad: LakeT
 @pytest.mark.parametrize(
     ("properties", "sentence", "code"),
     [
-        (("type=sql",), "'uri' is missing: add -p uri=…", 2),
+        (("type=sql",), "'uri' is missing: a catalog of type sql needs it", 2),
         (("type=slq", "uri=x"), "'type' is 'slq' but must be one of rest, hive, glue", 2),
         (("type=sql", "uri=sqlite:///{folder}/typo.db"), "there is no database file {folder}/typo.db: correct the path", 2),
         (("type=sql", "uri=sqlite:///{folder}/note.txt"), "is not a database; correct the catalog's properties", 2),
