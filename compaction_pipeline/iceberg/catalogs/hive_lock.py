@@ -35,7 +35,7 @@ from pyiceberg.exceptions import CommitFailedException
 from thrift.Thrift import TException
 
 from compaction_pipeline.iceberg.catalogs.hive_client import Connect
-from compaction_pipeline.iceberg.catalogs.lock_holder import HELD, holder_in, is_gone, new_holder
+from compaction_pipeline.iceberg.catalogs.lock_holder import HELD, holder_in, is_gone, is_this_process, new_holder
 from compaction_pipeline.iceberg.catalogs.swap_errors import SwapNotAsked
 
 _logger = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class HiveLock:
             if self._id is None or lock.lockid >= self._id:
                 continue
             holder = holder_in(lock.agentInfo)
-            if holder is not None and is_gone(holder) and (self._checked or _is_old(lock, found)):
+            if holder is not None and is_gone(holder) and (self._checked or is_this_process(holder) or _is_old(lock, found)):
                 _logger.warning(
                     "lock %s on %s.%s was left by %s, which is gone: released", lock.lockid, self._database, self._table, holder
                 )

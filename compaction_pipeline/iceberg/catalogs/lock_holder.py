@@ -60,9 +60,15 @@ def is_gone(holder: LockHolder) -> bool:
     here = new_holder()
     if not here.machine or (holder.machine, holder.host) != (here.machine, here.host):
         return False
-    if (holder.pid, holder.started) == (here.pid, here.started):
+    if is_this_process(holder):
         return not HELD.has(holder.token)
     return _started(holder.pid) != holder.started
+
+
+def is_this_process(holder: LockHolder) -> bool:
+    """Whether this process took the lock. It knows how its swaps ended, and of the others nobody does."""
+    here = new_holder()
+    return (holder.machine, holder.host, holder.pid, holder.started) == (here.machine, here.host, here.pid, here.started)
 
 
 class Held:
