@@ -16,8 +16,12 @@ ROOT = Path(next(iter(compaction_pipeline.__path__)))
 USED = {
     "iceberg/rewrite_files.py": ("table/__init__.py", {"_do_commit"}),
     "iceberg/catalogs/glue_catalog.py": ("catalog/glue.py", {"_register_glue_catalog_id_with_glue_client"}),
-    "iceberg/catalogs/rest_catalog.py": ("catalog/rest/__init__.py", {"_session", "_config_headers", "_init_sigv4"}),
+    "iceberg/catalogs/rest_catalog.py": (
+        "catalog/rest/__init__.py",
+        {"_session", "_config_headers", "_init_sigv4", "_fetch_config", "_load_file_io", "_response_to_table"},
+    ),
     "iceberg/catalogs/sql_catalog.py": ("catalog/sql.py", {"_init_catalog"}),
+    "iceberg/catalogs/told_properties.py": ("catalog/__init__.py", {"_load_file_io"}),
 }
 """For each of our modules: the file of PyIceberg that has the names, and the names."""
 
