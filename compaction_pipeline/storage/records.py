@@ -58,11 +58,13 @@ class SqlRecordStore(SqlStore):
         return found
 
     def records(
-        self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False
+        self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False, *, former: bool = False
     ) -> Sequence[CompactionRecord]:
         query = select(_record.value).order_by(_record.created_at.desc(), _record.record_id.desc())
         if table is not None:
-            query = query.where(_record.identifier == str(table), _is_of_present_table(str(table)))
+            query = query.where(_record.identifier == str(table))
+        if table is not None and not former:
+            query = query.where(_is_of_present_table(str(table)))
         if unsettled:
             query = query.where(_record.status.in_(UNSETTLED))
         if limit is not None:

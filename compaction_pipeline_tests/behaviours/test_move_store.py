@@ -128,6 +128,7 @@ def test_a_table_that_is_made_anew_has_no_records_of_the_former_one(stores: Stor
     assert stores.records.records(A) == ()
     stores.records.save(CompactionRecord(RecordId("new"), A, RecordStatus.COMMITTED, NOW, ()))
     assert [one.record_id for one in stores.records.records(A)] == ["new"]
+    assert {one.record_id for one in stores.records.records(A, former=True)} == {"new", f"r-{ONE}"}
     # An outcome that is not known yet still decides about files, whoever the table is.
     stores.records.save(CompactionRecord(RecordId(f"r-{ONE}"), A, RecordStatus.UNKNOWN, NOW, ()))
     assert {one.record_id for one in stores.records.records(A, unsettled=True)} == {f"r-{ONE}"}

@@ -161,9 +161,12 @@ class RecordStore(Protocol):
         """Return a record. Raises NotFoundError when it is unknown."""
 
     def records(
-        self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False
+        self, table: TableIdentifier | None = None, limit: int | None = None, unsettled: bool = False, *, former: bool = False
     ) -> Sequence[CompactionRecord]:
-        """Return the records, or those of a table, newest first, at most `limit`. With `unsettled` only OPEN and UNKNOWN ones."""
+        """Return the records, or those of a table, newest first, at most `limit`. With `unsettled` only OPEN and UNKNOWN ones.
+
+        Settled records of another table that had the name before are among them only with `former`.
+        """
 
     def merged_away(self) -> Mapping[TableIdentifier, int]:
         """Return, for each table with records, the sum of `CompactionRecord.merged_away` over the records that are kept."""

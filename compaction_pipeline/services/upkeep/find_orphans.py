@@ -87,6 +87,6 @@ class FindOrphans:
         more."""
         names = self._places.names_of(look)
         tasks = (task.task_id for name in names for task in self._tasks.tasks(name))
-        records = (record.record_id for name in names for record in self._records.records(name))
+        records = (record.record_id for name in names for record in self._records.records(name, former=True))
         of_upkeep = (record.record_id for name in names for record in self._upkeep.commits(name))
         return frozenset([*tasks, *records, *of_upkeep])

@@ -30,7 +30,7 @@ but for a look that deletes."""
 
 
 class OtherPlaces:
-    """The verbs others, read, live_elsewhere, names_of, note and forget_gone."""
+    """The verbs others, is_known, read, live_elsewhere, names_of, note and forget_gone."""
 
     def __init__(
         self, catalogs: CatalogStore, scan: TableScan, tables: OtherTables, looker: FilesLooker, memory: OrphanStore, clock: Clock
@@ -58,7 +58,7 @@ class OtherPlaces:
         living |= {now.table: now for now in self._tables.same_elsewhere(own, noted) if now.table not in living}
         for now in living.values():
             before = read_before.get((now.table, now.table_uuid, now.location))
-            place = before if before is not None and self._is_known(now, before, fresh) else self.read(now, before, kept, is_over)
+            place = before if before is not None and self.is_known(now, before, fresh=fresh) else self.read(now, before, kept, is_over)
             found.add((place.table, place.table_uuid, place.location))
             yield OtherTable(str(place.table), place.location, place.roots)
         for entry in self._catalogs.entries():
@@ -109,9 +109,13 @@ class OtherPlaces:
                 gone.append(place)
         return gone
 
-    def _is_known(self, now: Place, noted: Place, fresh: bool) -> bool:
-        """Whether what was read of a table is enough: it has not changed, or the index follows it, and nothing is deleted by this look."""
-        if noted.read_at is None:
+    def is_known(self, now: Place, noted: Place | None, *, fresh: bool = False) -> bool:
+        """Whether what was read of a table is enough: it has not changed since, or it was read less than a day ago and is indexed as it is.
+
+        The index alone is not enough. It has the files of the newest snapshot, not those of older ones, of tags and of branches. With
+        `fresh` it counts for nothing, and only a table that has not changed is known.
+        """
+        if noted is None or noted.read_at is None:
             return False
         unchanged = bool(now.metadata_location) and noted.metadata_location == now.metadata_location
         return unchanged or (not fresh and self._clock() - noted.read_at < _FRESH and self._tables.is_indexed(now))

@@ -26,7 +26,7 @@ _ASKED_EACH = 3
 
 
 class OtherTables:
-    """The verbs is_known, named, living, same_elsewhere, known, is_followed, is_indexed and live_elsewhere."""
+    """The verbs is_known, named, living, same_elsewhere, known, is_indexed and live_elsewhere."""
 
     def __init__(self, catalogs: CatalogStore, tables: TableReader, files: FileStore, scan: TableScan, clock: Clock) -> None:
         self._catalogs = catalogs
@@ -74,17 +74,6 @@ class OtherTables:
             if now is not None:
                 yield now
 
-    def is_followed(self, table: TableIdentifier) -> bool:
-        """Whether the index has all live files of a snapshot of the table, so that its files and folders are known.
-
-        A table that the filters of its catalog leave out is not followed, and neither is a keyed one.
-        """
-        try:
-            state = self._tables.state(table)
-        except NotFoundError:
-            return False
-        return state.layout is not None and not state.layout.kind.beside and state.whole is not None
-
     def is_indexed(self, place: Place) -> bool:
         """Whether the index has exactly the live files of the table at this place, as its metadata is now."""
         try:
@@ -113,7 +102,14 @@ class OtherTables:
         if state is not None and state.refusal is None and place is not None and state.metadata_location == place and state.index.loaded:
             return Place(other, state.index.loaded.table_uuid, state.index.loaded.layout.location, metadata_location=place)
         now, asked = self._clock(), self._asked.get(other)
-        if asked is None or (fresh and place is None) or now - asked[0] >= _REMEMBERED or not _may_be_at(asked[1], place):
+        # That a table is gone is not remembered: it may come back, and need its files, at any moment.
+        if (
+            asked is None
+            or asked[1] is None
+            or (fresh and place is None)
+            or now - asked[0] >= _REMEMBERED
+            or not _may_be_at(asked[1], place)
+        ):
             try:
                 head = self._scan.head(other)
                 asked = now, Place(other, head.table_uuid, head.layout.location, metadata_location=head.metadata_location)

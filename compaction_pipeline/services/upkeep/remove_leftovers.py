@@ -9,6 +9,7 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 - No snapshot lists it. The committer loads the metadata again to check this.
 - It is no manifest and no manifest list of a commit that landed. After a table was set back, only newer metadata or another registration
   names the snapshot of that commit. Expiries and the removal of orphan files look there before they delete such a file.
+- Neither the table, nor its catalog, nor a policy of the catalog forbids it. What would go is told then.
 - No late request needs it. A commit's request without an answer may still land: for a day in any case, and after that for as long as main
   is at the snapshot on which the commit was built. The files of such a commit stay.
 """
@@ -16,16 +17,18 @@ A leftover is a file on storage that an attempt or a commit wrote and no snapsho
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST, may_arrive
 from compaction_pipeline.core.commit.ports import Committer, RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.errors import DeletionForbidden
 from compaction_pipeline.core.leases.names import upkeep_lease
 from compaction_pipeline.core.leases.ports import HeldLeases
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.deletion_ban import would_go
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.file_names import carries
@@ -40,21 +43,22 @@ class RemoveLeftovers:
 
     def __init__(
         self,
-        tasks: TaskStore,
-        records: RecordStore,
+        work: tuple[TaskStore, RecordStore],
         scan: TableScan,
         committer: Committer,
         leases: HeldLeases,
         late: timedelta = LATE_REQUEST,
+        why_not: Callable[[TableIdentifier], str | None] = lambda table: None,
     ) -> None:
-        """`late` is how long a commit's request without an answer may still arrive."""
-        self._tasks = tasks
-        self._records = records
+        """`late` is how long a commit's request without an answer may still arrive. `why_not` says which policy of a table's catalog
+        forbids that files are removed which nothing names; None when none does."""
+        self._tasks, self._records = work
         self._scan = scan
         self._committer = committer
         self._leases = leases
         self._clock = leases.clock
         self._late = late
+        self._why_not = why_not
 
     def still_asked(self, now: datetime, before: datetime) -> list[str]:
         """Return the ids of the records that ended before this time, but that the removal of leftovers still needs."""
@@ -65,7 +69,7 @@ class RemoveLeftovers:
         ]
 
     def remove(self, table: TableIdentifier) -> Sequence[str]:
-        """Delete the files that killed and failed attempts left on storage. Return their paths.
+        """Delete the files that killed and failed attempts left on storage. Return their paths. Raises DeletionForbidden, with the files.
 
         While a record of the table is open or unknown nothing is deleted, because the commit of that record may still land. While another
         process expires snapshots of the table nothing is deleted either: the next round does it.
@@ -93,6 +97,9 @@ class RemoveLeftovers:
         ids = (ended.keys() | commits) - kept
         put_in = _output_names(task for task in ended.values() if task.status is TaskStatus.COMMITTED)
         candidates = [path for path in found if carries(_name(path), ids) and _name(path) not in put_in]
+        forbidden = self._why_not(table) if candidates else None
+        if forbidden is not None:
+            raise DeletionForbidden(f"table {table}: {would_go(forbidden, candidates)}")
         # A commit that began meanwhile claims only Prepared tasks. None of these tasks is Prepared, and the record of that commit has a new
         # id.
         removed = self._committer.delete_orphans(table, uuid, candidates) if candidates else ()

@@ -52,18 +52,8 @@ class SharedFiles:
         except CompactionError as error:
             return Neighbours(f"it is not certain that no other table has them: {error}")
         read_before = _by_table(noted)
-        unread = tuple(now for now in living if not self._is_read(now, read_before.get(_key(now))))
+        unread = tuple(now for now in living if not self._places.is_known(now, read_before.get(_key(now))))
         return replace(judge_neighbours(own, living, noted), unread=unread, folders=tuple(own.folders))
-
-    def _is_read(self, now: Place, before: Place | None) -> bool:
-        """Whether it is known where a table names files: all metadata was read, and it has not changed since or the index has all of it.
-
-        The index alone is not enough. It has the files of the newest snapshot, not those of older ones, of tags and of branches.
-        """
-        if before is None or before.read_at is None:
-            return False
-        unchanged = bool(now.metadata_location) and before.metadata_location == now.metadata_location
-        return unchanged or self._tables.is_indexed(now)
 
     def paths_of(
         self, table: TableIdentifier, neighbours: Neighbours, kept: Sequence[UpkeepRecord], is_over: Callable[[], bool]

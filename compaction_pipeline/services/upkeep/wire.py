@@ -30,13 +30,21 @@ class UpkeepServices(Wiring):
 
     @cached_property
     def maintain_tables(self) -> MaintainTables:
+        from compaction_pipeline.core.upkeep.works import UpkeepWork
         from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
         from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
         from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers
 
         stores, ttl = self._stores, timedelta(days=self._settings.record_ttl_days)
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, self._scan)
-        leftovers = RemoveLeftovers(stores.tasks, stores.records, self._scan, self._committer, self._leases, self.late)
+        leftovers = RemoveLeftovers(
+            (stores.tasks, stores.records),
+            self._scan,
+            self._committer,
+            self._leases,
+            self.late,
+            lambda table: self._why_not_change.by_policy(table, UpkeepWork.ORPHAN_FILES),
+        )
         return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, self.clock, ttl)
 
     @cached_property

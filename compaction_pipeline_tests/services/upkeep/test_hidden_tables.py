@@ -239,6 +239,19 @@ def test_a_table_made_anew_in_place_of_a_clone_does_not_stand_for_it(house: Hous
     assert local(cloned.shared).exists()
 
 
+def test_a_registration_that_was_gone_a_moment_ago_counts_when_it_is_back(house: House) -> None:
+    table = compacted(house)
+    again = registered_again(house, table)
+    house.pass_time(6 * DAY)
+    house.lake.catalog.rename_table(("mirror", "again"), ("mirror", "away"))
+    tables = house.services._other_tables
+    assert tables.known(AGAIN, None) is None
+    house.lake.catalog.rename_table(("mirror", "away"), ("mirror", "again"))
+    back = tables.known(AGAIN, None)
+    assert back is not None
+    assert back.table_uuid == str(again.table.metadata.table_uuid)
+
+
 def test_a_person_gives_up_no_table_that_its_catalog_only_hides(house: House, server: RestServer) -> None:
     table = house.fragmented("t", 12)
     shared = files_of(table, snapshots(table)[0])[0]

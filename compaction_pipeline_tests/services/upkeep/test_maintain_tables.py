@@ -70,13 +70,14 @@ class Upkeep:
         self.stores = stores
         self.stores.catalogs.add(CatalogEntry("lake", {}))
         self.add_table(ORDERS)
+        self.policy: str | None = None
         self.service = self.keeping(timedelta(days=30))
 
     def keeping(self, ttl: timedelta) -> MaintainTables:
         stores, world = self.stores, cast(Any, self.world)
         leases = Leases(stores.leases, lambda: NOW, lambda renew: nullcontext(), lambda: "test#1")
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, world)
-        leftovers = RemoveLeftovers(stores.tasks, stores.records, world, world, leases)
+        leftovers = RemoveLeftovers((stores.tasks, stores.records), world, world, leases, why_not=lambda table: self.policy)
         return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, lambda: NOW, ttl)
 
     def add_table(self, table: TableIdentifier) -> None:
@@ -125,6 +126,18 @@ def test_leftovers_of_failed_and_canceled_tasks_are_deleted(upkeep: Upkeep) -> N
     assert done.leftovers == {ORDERS: (path("a1-p-1-x-0"), path("a1-p-2-x-0"))}
     assert done.files_removed == 2
     assert upkeep.world.files == [path("written-by-flink")]
+
+
+def test_a_policy_of_the_catalog_keeps_leftovers_and_tells_them(upkeep: Upkeep) -> None:
+    upkeep.end("p-1", TaskStatus.FAILED)
+    upkeep.world.files = [path("a1-p-1-x-0")]
+    upkeep.policy = "policy of the catalog: no clean-up"
+    done = upkeep.service.maintain()
+    assert upkeep.world.files == [path("a1-p-1-x-0")]
+    assert "policy of the catalog: no clean-up" in done.skipped[ORDERS]
+    assert path("a1-p-1-x-0") in done.skipped[ORDERS]
+    upkeep.policy = None
+    assert upkeep.service.maintain().leftovers == {ORDERS: (path("a1-p-1-x-0"),)}
 
 
 def test_of_a_committed_task_only_files_of_lost_attempts_are_deleted(upkeep: Upkeep) -> None:
