@@ -67,6 +67,13 @@ def test_code_that_a_rest_catalog_names_is_not_loaded(tmp_path: Path, capsys: py
     assert SECRET not in capsys.readouterr().out
 
 
+def test_a_rest_catalog_chooses_no_login(tmp_path: Path) -> None:
+    with served(tmp_path) as (_, server, catalogs):
+        server.overrides = {"auth.type": "basic", "auth.basic.username": "me", "auth.basic.password": SECRET}
+        assert catalogs.load(TableIdentifier("lake", ("db",), "t")).name() == ("db", "t")
+        assert set(server.logins) == {None}
+
+
 @pytest.mark.parametrize("properties", [CODE, {"gcs.service.host": "http://evil"}, {"hdfs.user": "root"}, {"s3.endpoint": "http://evil"}])
 def test_a_table_does_not_say_how_its_files_are_opened(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], properties: dict[str, str]

@@ -15,7 +15,7 @@ from pyiceberg.io import InputStream, OutputStream
 from compaction_pipeline.formats.file_io.hdfs_clients import SCHEMES, HdfsClient, HdfsPlace, hdfs_client, hdfs_place
 from compaction_pipeline.formats.file_io.immutable import immutable_files
 from compaction_pipeline.formats.file_io.local_files import Tail
-from compaction_pipeline.formats.file_io.stored_file import StoredFile
+from compaction_pipeline.formats.file_io.stored_file import StoredFile, StoredOutput
 
 PART_BYTES = 8 * 1024 * 1024
 """As many bytes are sent by one request while a file is written."""
@@ -142,21 +142,17 @@ class HdfsFile(StoredFile):
             immutable_files.keep(self.place, self.location, pa.py_buffer(data))
 
 
-class HdfsOutput:
+class HdfsOutput(StoredOutput):
     """A stream that creates a file. A file of one part appears when it is whole. A longer one grows, and is deleted when an error ends the
     `with` block."""
 
     def __init__(self, file: HdfsFile, overwrite: bool) -> None:
-        self.closed = False
-        self.content: bytes | None = None
-        """The whole file, once it was written as one part."""
+        super().__init__()
         self._file = file
         self._overwrite = overwrite
-        self._held = bytearray()
         # A writer belongs to the process that began it. Another process does not know its number.
         self._client: HdfsClient | None = None
         self._number = 0
-        self._position = 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -179,21 +175,6 @@ class HdfsOutput:
         for first in range(0, len(self._held), PART_BYTES):
             self._ask("write", self._number, bytes(self._held[first : first + PART_BYTES]))
         self._held = bytearray()
-
-    def tell(self) -> int:
-        return self._position
-
-    def flush(self) -> None:
-        """Do nothing: a file is whole when the stream is closed."""
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
 
     def close(self) -> None:
         if self.closed:
@@ -223,12 +204,3 @@ class HdfsOutput:
             self._ask("discard", self._number, self._file.path)
         except OSError:
             return
-
-    def __enter__(self) -> HdfsOutput:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()

@@ -26,7 +26,7 @@ from compaction_pipeline.formats.file_io.hdfs_files import hdfs_file
 from compaction_pipeline.formats.file_io.immutable import immutable_files, is_unique
 from compaction_pipeline.formats.file_io.local_files import Tail
 from compaction_pipeline.formats.file_io.s3_stores import DEFAULT_LIMITS, SCHEMES, S3Bucket, s3_bucket
-from compaction_pipeline.formats.file_io.stored_file import StoredFile
+from compaction_pipeline.formats.file_io.stored_file import StoredFile, StoredOutput
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -222,17 +222,13 @@ class ObjectFile(StoredFile):
             immutable_files.keep(self.bucket, self.location, pa.py_buffer(data))
 
 
-class ObjectOutput:
+class ObjectOutput(StoredOutput):
     """A stream that creates an object when it is closed. If an error ends its `with` block, no object is created."""
 
     def __init__(self, file: ObjectFile) -> None:
-        self.closed = False
-        self.content: bytes | None = None
-        """The whole file, once it was created by one request."""
+        super().__init__()
         self._file = file
-        self._held = bytearray()
         self._writer: Any = None
-        self._position = 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -250,21 +246,6 @@ class ObjectOutput:
                 self._writer.write(bytes(self._held))
                 self._held = bytearray()
             self._writer.write(view)
-
-    def tell(self) -> int:
-        return self._position
-
-    def flush(self) -> None:
-        """Do nothing: the object appears when the stream is closed."""
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
 
     def close(self) -> None:
         if self.closed:
@@ -285,15 +266,6 @@ class ObjectOutput:
         self.closed = True
         self._held = bytearray()
         self._writer = None
-
-    def __enter__(self) -> ObjectOutput:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
 
 _CODE = re.compile(r"<Code>([^<]*)</Code>")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io import InputFile, OutputFile
@@ -32,3 +33,50 @@ class StoredFile(InputFile, OutputFile):
     @abstractmethod
     def delete(self) -> None:
         """Delete the file. A store that tells which files were absent raises FileNotFoundError for one."""
+
+
+class StoredOutput:
+    """A stream that creates a file of a store when it is closed. If an error ends its `with` block, it leaves no file."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.content: bytes | None = None
+        """The whole file, once it was created as one part."""
+        self._held = bytearray()
+        self._position = 0
+
+    @abstractmethod
+    def write(self, data: Any) -> int:
+        """Take these bytes, and return how many they are."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Create the file."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Create no file."""
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        """Do nothing: the file is whole when the stream is closed."""
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def __enter__(self) -> StoredOutput:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
