@@ -30,11 +30,18 @@ def _duration(text: str) -> timedelta:
     return int(found[1]) * unit if int(found[1]) <= NEVER / unit else NEVER
 
 
-def _with_unit(text: str) -> timedelta:
-    """Read a duration that has a unit. Amoro takes 90 for milliseconds, and who writes 90 for rows means days."""
+def duration_with_unit(text: str) -> timedelta:
+    """Read a duration that has a unit. Raises ValueError. Amoro takes 90 for milliseconds, and who writes 90 for rows means days."""
     if text.strip().isdigit():
         raise ValueError(text)
     return _duration(text)
+
+
+def duration_in_unit(duration: timedelta) -> str:
+    """Write a duration as `duration_with_unit` reads it, in the largest unit of which it is a whole number: 90min."""
+    unit = next(unit for unit in reversed(_UNITS) if duration % unit == timedelta(0))
+    short = next(name for name in _UNITS[unit] if name in ("ms", "s", "min", "h", "d"))
+    return f"{duration // unit}{short}"
 
 
 DURATION_RULE = "a whole number with one of the units ms, s, min, h and d, e.g. 720min"
@@ -232,7 +239,7 @@ ROWS_PROPERTIES: tuple[Property, ...] = (
     Property(
         RETENTION_KEY,
         "retention",
-        Rule(_with_unit, f"{DURATION_RULE}; more than 0", lambda value: isinstance(value, timedelta) and value > timedelta(0)),
+        Rule(duration_with_unit, f"{DURATION_RULE}; more than 0", lambda value: isinstance(value, timedelta) and value > timedelta(0)),
         "none",
         "rows with an older time are old; without it no row is",
     ),
