@@ -5,31 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.summary_keys import OF_OTHERS, owner_of
 
-_COUNTED = "Iceberg counts this and writes it itself"
-_STAGED = "Iceberg uses this key to mark snapshots that are staged or made from others"
-_PROGRESS = "a streaming writer reads its own progress from it, and would skip data or write data twice"
+_STREAMS = "streaming writers own these keys; they read their progress from some of them"
+_WATERMARK = "jobs downstream read it as the time up to which the table is complete"
 
-# Maps the beginning of a key to the reason why only its owner may write the key.
 _RESERVED: Mapping[str, str] = {
-    "added-": _COUNTED,
-    "deleted-": _COUNTED,
-    "removed-": _COUNTED,
-    "total-": _COUNTED,
-    "changed-partition-count": _COUNTED,
-    "partitions.": _COUNTED,
-    "partition-summaries-included": _COUNTED,
-    "manifests-": _COUNTED,
-    "entries-processed": _COUNTED,
-    "operation": _COUNTED,
-    "replace-partitions": _COUNTED,
-    "wap.": _STAGED,
-    "published-wap-id": _STAGED,
-    "source-snapshot-id": _STAGED,
-    "flink.": _PROGRESS,
-    "kafka.connect.": _PROGRESS,
-    "spark.sql.streaming.": _PROGRESS,
-    "compaction-pipeline.": "this program finds its own snapshots by it",
+    **OF_OTHERS,
+    "flink.": _STREAMS,
+    "kafka.connect.": _STREAMS,
+    "watermark": _WATERMARK,
+    "watermark.": _WATERMARK,
 }
 
 
@@ -44,10 +30,11 @@ def snapshot_properties(given: Iterable[str]) -> dict[str, str]:
         key = key.strip()
         if not key or not equals:
             raise ConfigError(f"snapshot property {text!r} must be key=value, for example --snapshot-property owner=nightly")
-        for beginning, why in _RESERVED.items():
-            if key.startswith(beginning) if beginning[-1] in "-." else key == beginning:
-                rule = f"keys that begin with {beginning!r} are reserved" if beginning[-1] in "-." else "this key is reserved"
-                raise ConfigError(f"snapshot property {key!r} is {value!r} but {rule}: {why}; choose another key")
+        owner = owner_of(key, _RESERVED)
+        if owner is not None:
+            beginning, why = owner
+            rule = f"keys that begin with {beginning!r} are reserved" if beginning[-1] in "-." else "this key is reserved"
+            raise ConfigError(f"snapshot property {key!r} is {value!r} but {rule}: {why}; choose another key")
         if properties.setdefault(key, value) != value:
             raise ConfigError(f"snapshot property {key!r} is given as {properties[key]!r} and as {value!r} but must have one value")
     return properties

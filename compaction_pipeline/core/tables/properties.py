@@ -29,6 +29,7 @@ from compaction_pipeline.core.tables.property_rules import (
     Property,
 )
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.watermark_keys import WATERMARK_KEYS
 
 MIB = 1024 * 1024
 
@@ -70,6 +71,8 @@ class TableProperties:
     delta_rewrite: bool = False
     quota: float = 0.5
     min_health_score: int = 50
+    watermark_keys: tuple[str, ...] = WATERMARK_KEYS
+    watermark_writers: Mapping[str, str] = field(default_factory=dict)
     dagster_asset_key: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()

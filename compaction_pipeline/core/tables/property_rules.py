@@ -12,6 +12,15 @@ from math import isfinite
 
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP, GROUP_NAME_RULE, is_group_name
+from compaction_pipeline.core.tables.watermark_keys import (
+    WATERMARK_KEYS,
+    WATERMARK_KEYS_KEY,
+    WATERMARK_KEYS_RULE,
+    WATERMARK_WRITERS_KEY,
+    WATERMARK_WRITERS_RULE,
+    watermark_keys,
+    watermark_writers,
+)
 
 _MIB = 1024 * 1024
 NEVER = timedelta(days=100 * 365)
@@ -279,6 +288,24 @@ PROPERTIES: tuple[Property, ...] = (
         "50",
         "the check `tables_healthy` warns when the table's health score is below this number; 0 switches the check off for the table; a "
         "bad value has no effect, and the table is compacted all the same",
+        stops=False,
+    ),
+    Property(
+        WATERMARK_KEYS_KEY,
+        "watermark_keys",
+        Rule(watermark_keys, WATERMARK_KEYS_RULE, bool),
+        ",".join(WATERMARK_KEYS),
+        "where writers put the watermark, the time up to which the table's data is complete: keys of a snapshot's summary, with ms since "
+        "1970, or a time with an offset. The newest snapshot that has one of them counts; commits of this program copy it",
+        stops=False,
+    ),
+    Property(
+        WATERMARK_WRITERS_KEY,
+        "watermark_writers",
+        Rule(watermark_writers, WATERMARK_WRITERS_RULE, bool),
+        "none",
+        "several writers, each with a key of its own, e.g. `eu:flink.watermark.eu,us:flink.watermark.us`: the lowest of their watermarks "
+        "counts, and there is none until each writer was seen; a writer ends when its name is removed",
         stops=False,
     ),
     Property(
