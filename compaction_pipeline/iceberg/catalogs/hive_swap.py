@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hive_metastore.ttypes import EnvironmentContext
 from pyiceberg.catalog.hive import (
@@ -32,13 +32,11 @@ from thrift.transport.TTransport import TTransportException
 from compaction_pipeline.core.commit.answers import Answer
 from compaction_pipeline.core.commit.hive import Guard, of_hive
 from compaction_pipeline.iceberg.catalogs.hive_lock import HiveLock
+from compaction_pipeline.iceberg.catalogs.hive_metastore import HiveMetastore
 from compaction_pipeline.iceberg.catalogs.hive_tables import METADATA_LOCATION, metadata_location, set_committed
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.catalogs.swap_errors import SwapNotAsked, SwapRefused
 from compaction_pipeline.iceberg.deletions import delete_quietly
-
-if TYPE_CHECKING:
-    from compaction_pipeline.iceberg.catalogs.hive_catalog import BoundedHiveCatalog
 
 _logger = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ class HiveSwap:
 
     def __init__(
         self,
-        catalog: BoundedHiveCatalog,
+        catalog: HiveMetastore,
         limits: RequestLimits,
         name: tuple[str, str],
         looked_at: Table,
