@@ -16,6 +16,7 @@ ROOT = Path(next(iter(compaction_pipeline.__path__)))
 USED = {
     "iceberg/rewrite_files.py": ("table/__init__.py", {"_do_commit"}),
     "iceberg/catalogs/glue_catalog.py": ("catalog/glue.py", {"_register_glue_catalog_id_with_glue_client"}),
+    "iceberg/catalogs/raw_tables.py": ("catalog/__init__.py", {"_load_file_io"}),
     "iceberg/catalogs/rest_catalog.py": (
         "catalog/rest/__init__.py",
         {"_session", "_config_headers", "_init_sigv4", "_fetch_config", "_load_file_io", "_response_to_table"},

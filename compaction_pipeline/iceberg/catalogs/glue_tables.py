@@ -35,14 +35,14 @@ def is_glue(catalog: Catalog) -> bool:
 def iceberg_tables(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
     """The Iceberg tables of a database of Glue: their names and their newest metadata files, if Glue knows them."""
     for table in _tables(catalog, database):
-        if _is_iceberg(table):
+        if is_iceberg_table(table):
             yield table["Name"], table.get("Parameters", {}).get(METADATA_LOCATION) or None
 
 
 def other_formats(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
     """The tables of a database of Glue that PyIceberg does not list: their names and locations. A view has no location."""
     for table in _tables(catalog, database):
-        if not _is_iceberg(table):
+        if not is_iceberg_table(table):
             yield f"{database}.{table['Name']}", table.get("StorageDescriptor", {}).get("Location")
 
 
@@ -51,5 +51,6 @@ def _tables(catalog: Any, database: str) -> Iterator[dict[str, Any]]:
         yield from page["TableList"]
 
 
-def _is_iceberg(table: dict[str, Any]) -> bool:
+def is_iceberg_table(table: dict[str, Any]) -> bool:
+    """Whether this table of Glue is Iceberg's."""
     return str(table.get("Parameters", {}).get(TABLE_TYPE, "")).lower() == _ICEBERG

@@ -40,6 +40,11 @@ def metadata_location(table: Any) -> str | None:
     return location or None
 
 
+def uuid_of(table: Any) -> str | None:
+    """The uuid that Iceberg's Java library keeps in the row of a table. None when the metastore does not say."""
+    return _parameters(table).get("uuid") or None
+
+
 def kind_in_words(table: Any) -> str:
     """What a table is that is not Iceberg's, for example "a Paimon table"."""
     marks = " ".join(_marks(table)).lower()

@@ -6,8 +6,6 @@ exist is an error.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,44 +13,30 @@ from hashlib import sha256
 from threading import Lock
 from typing import Any, TypeVar
 
-from pydantic import ValidationError as Malformed
-from pyiceberg.catalog import Catalog, CatalogType, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
-from sqlalchemy import Engine, event, inspect, select, union
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import select, union
 from sqlalchemy.orm import Session
 
-from compaction_pipeline.core.catalogs.keys import OWN_KEYS
-from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
+from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.listing import CatalogListing
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
-from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.catalogs.bounded_hive import use_bounded_hive_catalogs
 from compaction_pipeline.iceberg.catalogs.etags import etags
 from compaction_pipeline.iceberg.catalogs.glue_tables import is_glue, other_formats, use_bounded_glue_catalogs
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
 from compaction_pipeline.iceberg.catalogs.inline_manifests import accept_inline_manifests
 from compaction_pipeline.iceberg.catalogs.listings import THREADS, Listed, kind_of, list_catalog
+from compaction_pipeline.iceberg.catalogs.opening import CATALOG_NAME_PROPERTY, open_catalog
+from compaction_pipeline.iceberg.catalogs.raw_tables import RawTable, read_raw_table
 from compaction_pipeline.iceberg.catalogs.rest_catalog import BoundedRestCatalog, RequestLimits, noted_etag, use_bounded_rest_catalogs
 from compaction_pipeline.iceberg.catalogs.secret_values import SecretValues
 from compaction_pipeline.iceberg.catalogs.sql_catalog import BoundedSqlCatalog, use_bounded_sql_catalogs
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.second_look import looked_at_twice
-
-CATALOG_NAME_PROPERTY = "catalog-name"
-"""The value of this property is passed to PyIceberg as the catalog's name.
-The rows of a SQL catalog carry the name that the writing engine gave it."""
-
-_HTTP = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
-_TELLS_TYPE = re.compile(r"https?:|thrift:|sqlite|postgresql", re.IGNORECASE)
-"""The beginnings by which PyIceberg knows the kind of a catalog."""
-
-_BUSY_TIMEOUT_MS = 30_000
-"""How long a writer waits for another writer's lock on a SQLite catalog. Several processes commit at once."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -110,7 +94,7 @@ class Catalogs:
         with self._opening:
             opened = self._open.get(name)
             if opened is None or opened[0] != entry.properties:
-                opened = (dict(entry.properties), _opened(entry))
+                opened = (dict(entry.properties), open_catalog(entry))
                 self._open[name] = opened
         return opened[1]
 
@@ -121,14 +105,50 @@ class Catalogs:
 
     def load(self, table: TableIdentifier) -> Table:
         """The table with its newest metadata. Raises NotFoundError only when the catalog does not list the table either."""
+        with noted_etag() as given:
+            loaded = self._answered(table, lambda catalog, identifier: catalog.load_table(identifier))
+        self._secrets.vended(str(table), loaded.io.properties)
+        if given:
+            self._note(table, given[-1], loaded.metadata_location)
+        return loaded
+
+    def load_raw(self, table: TableIdentifier, known: str | None = None) -> RawTable | None:
+        """The table's newest metadata as JSON, of any format and with any columns. Raises as `load`, but refuses nothing that it reads.
+
+        `known` is a place of metadata that the caller has read before. None is returned when the newest metadata is still there.
+        """
+        catalog = self.catalog(table.catalog)
+        etag = self._etags.etag(_identity(catalog), table, known) if known and isinstance(catalog, BoundedRestCatalog) else None
+        raw = self._answered(table, partial(read_raw_table, known=known, etag=etag))
+        if raw is not None:
+            self._secrets.vended(str(table), raw.io.properties)
+            if raw.etag is not None and raw.location is not None:
+                self._note(table, raw.etag, raw.location)
+        return raw
+
+    def namespace_properties(self, name: str, namespace: Identifier) -> Mapping[str, str]:
+        """The properties of one namespace itself. Empty where the catalog has none, or does not let us see them."""
+        catalog = self.catalog(name)
+        try:
+            with translated(f"namespace {'.'.join(namespace)} of catalog {name!r}"):
+                return dict(catalog.load_namespace_properties(namespace))
+        except (NotFoundError, AccessDenied):
+            # The upper level of a namespace of a SQL catalog need not be there.
+            return {}
+        except CompactionError as error:
+            if isinstance(error.__cause__, NotImplementedError):
+                return {}
+            raise
+
+    def _note(self, table: TableIdentifier, etag: str, location: str) -> None:
+        catalog = self.catalog(table.catalog)
+        if isinstance(catalog, BoundedRestCatalog):
+            self._etags.note(_identity(catalog), table, etag, location)
+
+    def _answered(self, table: TableIdentifier, ask: Callable[[Catalog, Identifier], R]) -> R:
         catalog = self.catalog(table.catalog)
         try:
-            with noted_etag() as given:
-                loaded = _loaded(catalog, table)
-            self._secrets.vended(str(table), loaded.io.properties)
-            if given and isinstance(catalog, BoundedRestCatalog):
-                self._etags.note(_identity(catalog), table, given[-1], loaded.metadata_location)
-            return loaded
+            return _asked(catalog, table, ask)
         except NotFoundError as error:
             # A proxy or a catalog that starts may answer "not found" for a moment. The program must not forget the table for that.
             if _is_listed(catalog, table):
@@ -199,7 +219,7 @@ class Catalogs:
     def is_absent(self, table: TableIdentifier) -> bool:
         """Whether the catalog says of this table itself that it does not exist. No namespace is asked. Raises when it does not tell."""
         try:
-            _loaded(self.catalog(table.catalog), table)
+            _asked(self.catalog(table.catalog), table, lambda catalog, identifier: catalog.load_table(identifier))
         except NotFoundError:
             return True
         return False
@@ -275,9 +295,9 @@ class Catalogs:
 
 
 @looked_at_twice
-def _loaded(catalog: Catalog, table: TableIdentifier) -> Table:
+def _asked(catalog: Catalog, table: TableIdentifier, ask: Callable[[Catalog, Identifier], R]) -> R:
     with translated(f"table {table}"):
-        return catalog.load_table(iceberg_identifier(table))
+        return ask(catalog, iceberg_identifier(table))
 
 
 def _is_listed(catalog: Catalog, table: TableIdentifier) -> bool:
@@ -301,110 +321,6 @@ def iceberg_identifier(table: TableIdentifier) -> Identifier:
 
 _HIVE = "BoundedHiveCatalog"
 """The class of our Hive catalog. Its module needs packages that are installed only where Hive is used."""
-
-
-def _opened(entry: CatalogEntry) -> Catalog:
-    properties = {key: value for key, value in entry.properties.items() if key not in OWN_KEYS}
-    name = properties.pop(CATALOG_NAME_PROPERTY, entry.name)
-    # PyIceberg would create tables in any database that a misspelled uri names, and SQLite would even create the file.
-    creates = properties.setdefault("init_catalog_tables", "false").lower() == "true"
-    if not creates:
-        _check_database_file(entry)
-    _check_type(entry)
-    properties.setdefault("py-io-impl", OBJECT_FILE_IO)
-    with translated(f"catalog {entry.name!r}"):
-        try:
-            catalog = load_catalog(name, **properties)
-        except Malformed:
-            # A REST catalog sent an answer that breaks the rules. pydantic's error is a ValueError too, but the properties may be right.
-            # `translated` says what is wrong.
-            raise
-        except (ImportError, ArgumentError) as error:
-            _check_database(entry, error)
-            raise
-        except ValueError as error:
-            raise ConfigError(f"catalog {entry.name!r} cannot be opened: {_reason(error)}") from error
-        if isinstance(catalog, SqlCatalog):
-            _prepare(entry, catalog)
-    return catalog
-
-
-def _reason(error: ValueError) -> str:
-    """What is wrong with the properties of a catalog, and what to do."""
-    text = str(error)
-    if "URI missing" in text:
-        return "'uri' is missing: add -p uri=…"
-    if "header" in text.lower():
-        # The message repeats the header, and the header may have a token or a password.
-        return "a property that is sent as a header, such as 'token', begins with a blank or has a line break; correct its properties"
-    if "failed to parse" in text.lower():
-        # The message repeats a part of the URL, which may be its password.
-        return (
-            "'uri' is no URL that can be read: write '/', '#', '?' and '@' of a password as %2F, %23, %3F and %40; correct its properties"
-        )
-    return f"{text}; correct its properties"
-
-
-def _check_type(entry: CatalogEntry) -> None:
-    kind = entry.properties.get("type")
-    known = [one.value for one in CatalogType]
-    uri = entry.properties.get("uri")
-    if kind is not None and kind.lower() not in known:
-        raise ConfigError(f"catalog {entry.name!r}: 'type' is {kind!r} but must be one of {', '.join(known)}; correct it with -p type=…")
-    # The message does not repeat the uri, which may hold a password in an unexpected place.
-    if kind is not None and kind.lower() == CatalogType.REST.value and uri and not _HTTP.match(uri):
-        raise ConfigError(
-            f"catalog {entry.name!r}: the 'uri' of a REST catalog must begin with http:// or https:// and name a host; "
-            "correct it with -p uri=https://host/path"
-        )
-    if kind is None and "py-catalog-impl" not in entry.properties and uri and not _TELLS_TYPE.match(uri):
-        raise ConfigError(f"catalog {entry.name!r}: 'uri' does not tell the kind of catalog: add -p type=…, one of {', '.join(known)}")
-
-
-def _check_database(entry: CatalogEntry, error: Exception) -> None:
-    """Raise an error that names the supported databases, if the uri names another one."""
-    kind = entry.properties.get("type", CatalogType.SQL.value)
-    uri = entry.properties.get("uri", "")
-    if kind.lower() == CatalogType.SQL.value and not uri.startswith(("sqlite:", "sqlite+", "postgresql:", "postgresql+")):
-        raise ConfigError(
-            f"catalog {entry.name!r}: 'uri' must name a SQLite or a PostgreSQL database, sqlite:////path/catalog.db or "
-            "postgresql://user:password@host/database; no other is supported: correct it with -p uri=…"
-        ) from error
-
-
-def _check_database_file(entry: CatalogEntry) -> None:
-    uri = str(entry.properties.get("uri", ""))
-    if not uri.startswith("sqlite"):
-        return
-    with translated(f"catalog {entry.name!r}"):
-        path = make_url(uri).database
-    if path and path != ":memory:" and not os.path.isfile(path.removeprefix("file:")):
-        # NotFoundError would be wrong here: if a disk is not mounted, its tables are not gone, and what is known of them must stay.
-        raise ConfigError(f"catalog {entry.name!r} cannot be opened: 'uri' is {uri} but there is no database file {path}: correct the path")
-
-
-def _prepare(entry: CatalogEntry, catalog: SqlCatalog) -> None:
-    if catalog.engine.dialect.name == "sqlite" and catalog.engine.url.database not in (None, "", ":memory:"):
-        _wait_for_locks(catalog.engine)
-    if not inspect(catalog.engine).has_table(IcebergTables.__tablename__):
-        raise ConfigError(
-            f"catalog {entry.name!r}: the database of 'uri' has no table {IcebergTables.__tablename__!r}: "
-            "it is no Iceberg SQL catalog; correct 'uri', or set init_catalog_tables=true to make it one"
-        )
-
-
-def _wait_for_locks(engine: Engine) -> None:
-    @event.listens_for(engine, "connect")
-    def configure(connection: Any, record: Any) -> None:
-        connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-        # A connection that sqlite3.connect opened waits for 5 s by default. A read-only database keeps its journal mode.
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except Exception:
-            return
-
-    # Connections that PyIceberg opened earlier do not have these settings.
-    engine.dispose()
 
 
 def _surely(ask: Callable[[], Sequence[Identifier]]) -> list[Identifier] | None:

@@ -23,18 +23,21 @@ from http.client import NOT_MODIFIED, OK
 from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
 
+from pydantic import Field
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
 from pyiceberg.catalog.rest import SIGV4, SNAPSHOT_LOADING_MODE, Endpoint, Endpoints, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager, AuthManagerAdapter
-from pyiceberg.exceptions import AuthorizationExpiredError, UnauthorizedError
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.catalog.rest.scan_planning import StorageCredential
+from pyiceberg.exceptions import AuthorizationExpiredError, NoSuchTableError, UnauthorizedError
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
+from pyiceberg.typedef import EMPTY_DICT, IcebergBaseModel, Identifier, Properties
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.auth import AuthBase
-from requests.exceptions import ConnectionError, ConnectTimeout, RequestException, Timeout
+from requests.exceptions import ConnectionError, ConnectTimeout, HTTPError, RequestException, Timeout
 from tenacity import stop_after_attempt
 
 from compaction_pipeline.core.commit.answers import Answer, of_http
@@ -61,6 +64,25 @@ class Sends:
     """How a request was answered each time it was sent: its HTTP status, or None if no whole answer has come."""
 
     statuses: list[int | None] = field(default_factory=list)
+
+
+class RawTableResponse(IcebergBaseModel):
+    """The answer to a request for a table. The metadata in it is not parsed."""
+
+    metadata_location: str | None = Field(alias="metadata-location", default=None)
+    metadata: dict[str, Any]
+    config: Properties = Field(default_factory=dict)
+    storage_credentials: list[StorageCredential] = Field(alias="storage-credentials", default_factory=list)
+
+
+@dataclass(frozen=True)
+class TableAnswer:
+    """What a catalog answered about a table: its metadata, the place of its file if it was told, what opens its files, and the ETag."""
+
+    metadata: Mapping[str, Any]
+    location: str | None
+    io: FileIO
+    etag: str | None
 
 
 SILENCE_SECONDS = 10
@@ -195,6 +217,37 @@ class BoundedRestCatalog(RestCatalog):
         if isinstance(self._auth_manager, OAuth2Login):
             self._auth_manager.forget()
 
+    def asked_for_table(self, identifier: Identifier, etag: str | None = None) -> TableAnswer | None:
+        """Ask for a table, and take its metadata as it is. None when the catalog says that nothing has changed since it gave this `etag`.
+
+        Raises NoSuchTableError, and what PyIceberg's `load_table` raises.
+        """
+        try:
+            return self._asked_for_table(identifier, etag)
+        except (UnauthorizedError, AuthorizationExpiredError):
+            self._refresh_token()
+            return self._asked_for_table(identifier, etag)
+
+    def _asked_for_table(self, identifier: Identifier, etag: str | None) -> TableAnswer | None:
+        response = self._asked_for(identifier, etag)
+        if etag is not None and response.status_code == NOT_MODIFIED:
+            return None
+        try:
+            response.raise_for_status()
+            if response.status_code != OK:
+                raise HTTPError(f"HTTP {response.status_code} at {shown_url(response.url)} to a request for a table", response=response)
+        except HTTPError as error:
+            _handle_non_200_response(error, {404: NoSuchTableError})
+        told = RawTableResponse.model_validate_json(response.content)
+        credentials = self._resolve_storage_credentials(told.storage_credentials, told.metadata_location)
+        io = self._load_file_io({**told.config, **credentials}, told.metadata_location)
+        return TableAnswer(told.metadata, told.metadata_location, io, response.headers.get("ETag"))
+
+    def _asked_for(self, identifier: Identifier, etag: str | None) -> Response:
+        headers = {"If-None-Match": etag} if etag is not None else {}
+        url = self.url(Endpoints.load_table, prefixed=True, **self._split_identifier_for_path(identifier))
+        return self._session.get(url, params={"snapshots": self.properties[SNAPSHOT_LOADING_MODE]}, headers=headers)
+
     @property
     def _authorities(self) -> str | None:
         return self.properties.get("ssl.cabundle") or None
@@ -206,10 +259,7 @@ class BoundedRestCatalog(RestCatalog):
         not read here: a table that has moved is loaded by `load_table`. Only looks that find out what has moved ask this. Commits and works
         of upkeep load tables without a condition.
         """
-        parts = self._split_identifier_for_path(identifier)
-        headers = {"If-None-Match": etag} if etag is not None else {}
-        params = {"snapshots": self.properties[SNAPSHOT_LOADING_MODE]}
-        response = self._session.get(self.url(Endpoints.load_table, prefixed=True, **parts), params=params, headers=headers)
+        response = self._asked_for(identifier, etag)
         if response.status_code == NOT_MODIFIED:
             return etag is not None, etag
         if response.status_code != OK:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
+from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.typedef import Identifier
 from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Session
@@ -49,6 +50,21 @@ class BoundedSqlCatalog(NothingOfTables, SqlCatalog):
         with Session(self.engine) as session:
             rows = session.execute(query).all()
         return {(*self.identifier_to_tuple(namespace), table): location or None for namespace, table, location in rows}
+
+    def location_of(self, identifier: Identifier) -> str:
+        """The path of a table's newest metadata. Raises NoSuchTableError."""
+        namespace = self.namespace_to_string(self.namespace_from(identifier))
+        query = select(IcebergTables.metadata_location).where(
+            IcebergTables.catalog_name == self.name,
+            IcebergTables.table_namespace == namespace,
+            IcebergTables.table_name == self.table_name_from(identifier),
+        )
+        only_tables = self._iceberg_type_filter()
+        with Session(self.engine) as session:
+            location = session.scalar(query if only_tables is None else query.where(only_tables))
+        if not location:
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(identifier)}")
+        return location
 
     def namespaces_and_tables(self) -> frozenset[str]:
         """The namespaces that are registered or hold a table, as the database spells them."""

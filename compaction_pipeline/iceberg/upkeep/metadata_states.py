@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -12,11 +10,11 @@ from pyiceberg.io import FileIO
 
 from compaction_pipeline.core.errors import CompactionError, TableRefused
 from compaction_pipeline.core.upkeep.orphan_rules import MetadataState
+from compaction_pipeline.iceberg.catalogs.metadata_files import read_raw_metadata
 from compaction_pipeline.iceberg.failures import translated
 
 _logger = logging.getLogger(__name__)
 
-_GZIP = b"\x1f\x8b"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -26,9 +24,7 @@ def metadata_state(io: FileIO, location: str) -> MetadataState:
     Raises StorageUnavailable when the file cannot be read, and TableRefused when it is no metadata of a table.
     """
     with translated(f"metadata file {location}", is_file=True):
-        with io.new_input(location).open() as stream:
-            content = stream.read()
-        said = json.loads(gzip.decompress(content) if content[:2] == _GZIP else content)
+        said = read_raw_metadata(io, location)
     try:
         uuid = said.get("table-uuid")
         number, updated_ms = int(said.get("last-sequence-number", 0)), int(said["last-updated-ms"])
