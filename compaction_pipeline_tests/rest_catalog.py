@@ -88,6 +88,7 @@ class Call:
         self._handler = handler
         self.body = body
         self.path = handler.path
+        self.headers = handler.headers
 
     def carry_out(self) -> dict[str, Any]:
         request = CommitTableRequest.model_validate_json(self.body)
@@ -97,7 +98,8 @@ class Call:
         return {"metadata-location": done.metadata_location, "metadata": json.loads(done.metadata.model_dump_json())}
 
     def answer(self, status: int, value: Any = None, headers: dict[str, str] | None = None, cut: bool = False) -> None:
-        body = json.dumps(value if value is not None else error(status)).encode()
+        # An answer that nothing has changed has no body.
+        body = b"" if status == 304 else json.dumps(value if value is not None else error(status)).encode()
         self._handler.send_response(status)
         for name, text in {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}.items():
             self._handler.send_header(name, text)
@@ -149,6 +151,7 @@ def done_but(code: int) -> Fault:
 
 _ENDPOINTS = [
     "GET /v1/{prefix}/namespaces",
+    "GET /v1/{prefix}/namespaces/{namespace}",
     "GET /v1/{prefix}/namespaces/{namespace}/tables",
     "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}",
@@ -195,6 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif parts[:2] == ["v1", "namespaces"] and len(parts) == 2:
             top = [] if "parent=" in self.path else [list(one) for one in self.rest.backend.list_namespaces()]
             call.answer(200, {"namespaces": top})
+        elif parts[:2] == ["v1", "namespaces"] and len(parts) == 3:
+            call.answer(200, {"namespace": [parts[2]], "properties": self.rest.backend.load_namespace_properties(parts[2])})
         elif parts[3:] == ["register"]:
             self._register(call, parts[2], json.loads(call.body))
         elif len(parts) == 4 and (faults := self.rest.lists_of.get(parts[2]) or self.rest.lists):

@@ -27,6 +27,7 @@ _TABLES = {
     "cli/commands/table.py: show",
     "core/tables/properties.py: resolve_properties",
     "core/tables/table.py: TableLayout.kind",
+    "iceberg/dependencies/facts_reader.py: IcebergFactsReader.read",
     "iceberg/stores.py: stores_of",
     "iceberg/upkeep/old_rows.py: DropOldRows._way",
     "services/insight/read_files.py: ReadFiles.read",

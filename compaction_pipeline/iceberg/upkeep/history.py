@@ -25,9 +25,12 @@ def history_of(metadata: TableMetadata) -> History:
 
 def _snapshot(one: IcebergSnapshot) -> Snapshot:
     summary = {} if one.summary is None else {**one.summary.additional_properties, "operation": one.summary.operation.value}
-    # Python has no later years. A snapshot with such a time is kept for its age, whichever of these years it has.
-    made_at = _EPOCH + timedelta(milliseconds=max(0, min(one.timestamp_ms, _LAST_MS)))
-    return Snapshot(one.snapshot_id, one.parent_snapshot_id, made_at, summary, one.sequence_number or 0)
+    return Snapshot(one.snapshot_id, one.parent_snapshot_id, moment_of(one.timestamp_ms), summary, one.sequence_number or 0)
+
+
+def moment_of(milliseconds: int) -> datetime:
+    """The time of a snapshot. Python has no later years: a snapshot of such a time is kept for its age, whichever of these years it has."""
+    return _EPOCH + timedelta(milliseconds=max(0, min(milliseconds, _LAST_MS)))
 
 
 def _ref(name: str, ref: SnapshotRef) -> Ref:
@@ -36,12 +39,13 @@ def _ref(name: str, ref: SnapshotRef) -> Ref:
         ref.snapshot_id,
         ref.snapshot_ref_type is SnapshotRefType.BRANCH,
         ref.min_snapshots_to_keep,
-        _age(ref.max_snapshot_age_ms),
-        _age(ref.max_ref_age_ms),
+        age_of(ref.max_snapshot_age_ms),
+        age_of(ref.max_ref_age_ms),
     )
 
 
-def _age(milliseconds: int | None) -> timedelta | None:
+def age_of(milliseconds: int | None) -> timedelta | None:
+    """An age that a ref names; None for a ref that names none."""
     if milliseconds is None:
         return None
     return timedelta(milliseconds=milliseconds) if milliseconds <= NEVER / timedelta(milliseconds=1) else NEVER
