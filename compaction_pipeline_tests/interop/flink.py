@@ -100,8 +100,10 @@ class Stream(Job):
 class Flink:
     """SQL on a local Flink. Each job gets a cluster within the JVM."""
 
-    def __init__(self, jvm: Any, catalog: str, properties: Mapping[str, str], restored_from: str | None = None) -> None:
-        """Jobs begin from the savepoint in this folder."""
+    def __init__(
+        self, jvm: Any, catalog: str, properties: Mapping[str, str], restored_from: str | None = None, checkpoints: Path | None = None
+    ) -> None:
+        """Jobs begin from the savepoint or checkpoint in the folder `restored_from`, and keep those that they make in `checkpoints`."""
         self._catalog = catalog
         settings = {
             "execution.target": "local",
@@ -112,6 +114,7 @@ class Flink:
             # A job that fails must report that, and not start again.
             "restart-strategy.type": "disable",
             **({"execution.state-recovery.path": restored_from} if restored_from is not None else {}),
+            **(_kept_in(checkpoints) if checkpoints is not None else {}),
         }
         api = jvm.org.apache.flink.table.api
         self._savepoint_form = jvm.org.apache.flink.core.execution.SavepointFormatType.CANONICAL
@@ -151,6 +154,15 @@ class Flink:
         return statements
 
 
+def _kept_in(checkpoints: Path) -> Mapping[str, str]:
+    """Settings by which checkpoints are files, which outlive a job that fails."""
+    return {
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": f"file://{checkpoints}",
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    }
+
+
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -158,7 +170,13 @@ def _quoted(text: str) -> str:
 @contextmanager
 def flink_jvm() -> Iterator[Any]:
     """A JVM with Flink on its classpath. It ends with the block, or with this process."""
-    jars = flink_jars()
+    with gateway(flink_jars()) as to_java:
+        yield to_java.jvm
+
+
+@contextmanager
+def gateway(jars: Path) -> Iterator[JavaGateway]:
+    """A JVM with these jars and those of Hadoop on its classpath. It ends with the block, or with this process."""
     hadoop = [str(jar) for jar in SPARK_JARS.glob("hadoop-client-*.jar")]
     opened = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENED.split()]
     port, process = launch_gateway(
@@ -170,10 +188,10 @@ def flink_jvm() -> Iterator[Any]:
         redirect_stderr=sys.stderr,
         return_proc=True,
     )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
+    to_java = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
     try:
-        yield gateway.jvm
+        yield to_java
     finally:
-        gateway.shutdown()
+        to_java.shutdown()
         process.stdin.close()
         process.wait(30)

@@ -29,6 +29,8 @@ DUCKDB = "1.5.5"
 S3PROXY = "4.1.0"
 REST_CATALOG = "1.11.0"
 """The newest iceberg-open-api that contains Iceberg's REST catalog for tests."""
+KAFKA = "3.9.1"
+"""The version of Kafka for which this Iceberg's connector is built."""
 _JETTY = "12.1.5"
 _SQLITE = "3.46.1.3"
 _JUNIT = "4.13.2"
@@ -57,6 +59,16 @@ _REST_CATALOG = f"""
     <dependency org="org.eclipse.jetty.compression" name="jetty-compression-server" rev="{_JETTY}"/>
     <dependency org="org.eclipse.jetty.compression" name="jetty-compression-gzip" rev="{_JETTY}"/>"""
 
+# The connector brings a client for each cloud. Its committing part needs none of them.
+_KAFKA_CONNECT = f"""
+    <dependency org="org.apache.iceberg" name="iceberg-kafka-connect" rev="{FLINK_ICEBERG}" conf="default->master" transitive="false"/>
+    <dependency org="org.apache.iceberg" name="iceberg-kafka-connect-events" rev="{FLINK_ICEBERG}"
+      conf="default->master" transitive="false"/>
+    <dependency org="org.apache.iceberg" name="iceberg-core" rev="{FLINK_ICEBERG}"/>
+    <dependency org="org.apache.iceberg" name="iceberg-data" rev="{FLINK_ICEBERG}"/>
+    <dependency org="org.apache.kafka" name="connect-json" rev="{KAFKA}"/>
+    <dependency org="org.xerial" name="sqlite-jdbc" rev="{_SQLITE}"/>"""
+
 
 def flink_jars() -> Path:
     """A folder with the jars of Flink, its Iceberg connector and SQLite's driver.
@@ -65,6 +77,11 @@ def flink_jars() -> Path:
     would bring Apache Beam, and has wheels for only a few versions of Python.
     """
     return _made(f"flink-{FLINK}-iceberg-{FLINK_ICEBERG}", _fetch_flink)
+
+
+def kafka_connect_jars() -> Path:
+    """A folder with the jars of Iceberg's sink connector for Kafka Connect, the clients of Kafka and SQLite's driver."""
+    return _made(f"kafka-connect-{FLINK_ICEBERG}-kafka-{KAFKA}", lambda folder: _ivy_all(folder, _KAFKA_CONNECT))
 
 
 def duckdb_packages() -> Path:

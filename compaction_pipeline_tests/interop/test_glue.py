@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 
 from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.tables.authentication import Authentication, authentication_of, authentication_problems
@@ -18,6 +19,7 @@ from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.upkeep.remove_snapshots import Removal, remove
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.real_services.fault_proxy import FaultProxy, Lost, Status, fault_proxy
 from compaction_pipeline_tests.real_services.gates import SigV4Gate, keys_of_this_machine, once
@@ -104,6 +106,22 @@ def test_a_lost_race_that_glue_notices_is_tried_again(lake: ServedLake) -> None:
     assert table.live_ids() == sorted([*[row["id"] for row in before], 100, 101])
     assert faults(table.table) == []
     assert len(table.paths(FileContent.DATA)) == 2
+
+
+def test_snapshots_are_not_removed_under_a_tag_that_was_made_meanwhile(lake: ServedLake) -> None:
+    table = lake.table()
+    table.ids(1)
+    table.ids(2)
+    looked_at = lake.catalogs.load(table.identifier)
+    old = looked_at.metadata.snapshots[0].snapshot_id
+    table.table.refresh().manage_snapshots().create_tag(old, "kept").commit()
+    with pytest.raises(CommitFailedException):
+        remove(looked_at, Removal([old], []))
+    assert table.table.refresh().metadata.snapshot_by_name("kept") is not None
+    table.table.manage_snapshots().remove_tag("kept").commit()
+    remove(lake.catalogs.load(table.identifier), Removal([old], []))
+    assert table.table.refresh().metadata.snapshot_by_id(old) is None
+    assert table.live_ids() == [1, 2]
 
 
 def is_metadata(method: str, path: str, headers: Mapping[str, str], body: bytes) -> bool:

@@ -6,19 +6,29 @@ Iceberg's own expiry removes that snapshot: there the job writes its last batch 
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
+from py4j.java_gateway import JavaGateway
 from pyiceberg.exceptions import NoSuchTableError
 
-from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.upkeep.file_names import is_of_flink
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline_tests.interop.flink import Flink
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.interop.flink import Flink, gateway
+from compaction_pipeline_tests.interop.kafka_connect import KafkaConnect
+from compaction_pipeline_tests.interop.peers import kafka_connect_jars
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
+from compaction_pipeline_tests.opened import OpenedServices
 
 pytestmark = pytest.mark.interop
 
@@ -125,6 +135,90 @@ def test_a_stream_of_flink_that_is_restored_writes_nothing_twice(
     stream.stop()
     found = numbers(warehouse)
     assert found == [-1, *range(1, found[-1] + 1)]
+
+
+@pytest.fixture(scope="module")
+def kafka_connect_gateway() -> Iterator[JavaGateway]:
+    """A JVM with Iceberg's connector, which is fetched on first use."""
+    with gateway(kafka_connect_jars()) as to_java:
+        yield to_java
+
+
+@OURS_AND_ICEBERGS
+def test_a_sink_of_kafka_connect_that_starts_again_writes_nothing_twice(
+    warehouse: Warehouse, compactions: Compactions, kafka_connect_gateway: JavaGateway, whose: str
+) -> None:
+    create(warehouse)
+    connector = KafkaConnect(kafka_connect_gateway, warehouse)
+    for number in range(3):
+        connector.written(number)
+        connector.start()
+        assert ids(warehouse) == list(range(number + 1)), "each start reads the whole topic"
+    assert compactions.compact(CompactionType.MINOR).committed
+    warehouse.sql("INSERT INTO {t} VALUES (100)")
+    before = snapshots(warehouse)
+    expire(warehouse, compactions, whose)
+    assert len(snapshots(warehouse)) < len(before)
+    if whose == "ours":
+        connector.start()
+        assert ids(warehouse) == [0, 1, 2, 100]
+        connector.written(3)
+        connector.start()
+        assert ids(warehouse) == [0, 1, 2, 3, 100]
+    else:
+        # The files of the first two batches may be gone, so the rows are not counted.
+        connector.start()
+        last = warehouse.table().current_snapshot()
+        assert last.summary["added-data-files"] == "3"
+
+
+@pytest.mark.parametrize("days", [4, 30])
+def test_a_checkpoint_of_flink_from_before_a_deletion_of_orphans_loses_nothing_and_writes_nothing_twice(
+    warehouse: Warehouse, tmp_path: Path, flink_jvm: Any, days: int
+) -> None:
+    """The job dies between its checkpoint and the commit of the files that the checkpoint names."""
+    checkpoint = checkpoint_before_its_commit(warehouse, flink_jvm, tmp_path / "checkpoints")
+    # The failed commit left newer metadata. A look takes that for a pointer that was set back, until a commit lands.
+    warehouse.sql("INSERT INTO {t} VALUES (-1)", "taken")
+    committed, location = numbers(warehouse), Path(urlsplit(warehouse.table("taken").location()).path)
+    stray = location / "data" / f"00000-7-{uuid4()}-00001.parquet"
+    stray.write_bytes(b"12345")
+    waiting = [path for path in (location / "metadata").iterdir() if is_of_flink(str(path))]
+    assert waiting
+    now = [datetime.now(timezone.utc) + timedelta(days=days)]
+    services = OpenedServices(Settings(home=tmp_path / "state"), clock=lambda: now[0])
+    services.stores.catalogs.add(CatalogEntry("lake", warehouse.properties))
+    table = TableIdentifier("lake", ("db",), "taken")
+    assert services.clean_orphans.look(table).refusals == ()
+    now[0] += timedelta(days=1)
+    cleaned = services.clean_orphans.delete(table, accept_share=1.0)
+    assert (cleaned.refusals, cleaned.problem) == ((), None)
+    services.close()
+    # Files of a table that a stream writes are young for a week.
+    assert stray.exists() == (days < 7)
+    assert all(path.exists() for path in waiting)
+    flink = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog, restored_from=str(checkpoint))
+    stream = flink.stream([], 50, tmp_path / "savepoints")
+    _until(lambda: max(numbers(warehouse)) > max(committed) + 100)
+    stream.stop()
+    found = numbers(warehouse)
+    assert found == [-1, *range(1, found[-1] + 1)]
+
+
+def checkpoint_before_its_commit(warehouse: Warehouse, flink_jvm: Any, folder: Path) -> Path:
+    """Let a stream fail while it commits what its newest checkpoint names. Returns that checkpoint."""
+    impatient = {**warehouse.flink_catalog, "uri": f"jdbc:sqlite:{warehouse.folder}/catalog.db?busy_timeout=500"}
+    stream = Flink(flink_jvm, warehouse.name, impatient, checkpoints=folder).stream([], 50, folder / "savepoints")
+    _until(lambda: len(snapshots(warehouse, "taken")) > 3)
+    with closing(sqlite3.connect(warehouse.folder / "catalog.db", timeout=60, isolation_level=None)) as catalog:
+        # The catalog can be read, and nobody can commit.
+        catalog.execute("BEGIN IMMEDIATE")
+        _until(lambda: not stream.running)
+        catalog.execute("ROLLBACK")
+    with pytest.raises(Exception, match=r"(?i)failed|exception"):
+        stream.wait()
+    made = [path for path in folder.glob("*/chk-*") if (path / "_metadata").exists()]
+    return max(made, key=lambda path: int(path.name.removeprefix("chk-")))
 
 
 def numbers(warehouse: Warehouse) -> list[int]:
