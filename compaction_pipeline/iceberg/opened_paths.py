@@ -47,6 +47,9 @@ def _opened(path: str) -> str:
 
 def opens_what_it_says(path: str) -> bool:
     """Whether a FileIO opens the file that the text of a path names."""
+    plain = _PLAIN.fullmatch(path)
+    if plain is not None:
+        return bool(plain.group(1)) and not path.endswith("/")
     return not opens_elsewhere(path) and opened_name(path) == path.rpartition("/")[2].casefold() != ""
 
 

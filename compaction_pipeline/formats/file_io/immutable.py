@@ -48,10 +48,11 @@ class ImmutableFiles:
             while self._bytes > self._limit:
                 self._drop(next(iter(self._held)))
 
-    def forget(self, path: str) -> None:
-        """Forget a file, so that the next reader looks at the storage again: its content made no sense, or it was deleted."""
+    def forget(self, *paths: str) -> None:
+        """Forget files, so that the next reader looks at the storage again: their content made no sense, or they were deleted."""
+        gone = frozenset(paths)
         with self._lock:
-            for key in [key for key in self._held if key[1] == path]:
+            for key in [key for key in self._held if key[1] in gone]:
                 self._drop(key)
 
     def clear(self) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+_PLAIN = re.compile(r"(?:file://)?(/[A-Za-z0-9._~%=+@:,/-]*)")
+"""Paths that need not be divided as URLs. Nearly all are such, and an expiry divides each path that it deletes."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,19 @@ class Tail:
 
 def local_path(path: str) -> str | None:
     """The path on this host's file system; None for a file that lies elsewhere."""
+    plain = _PLAIN.fullmatch(path)
+    if plain is not None:
+        return plain.group(1)
     if path.startswith("/"):
         return path
     parts = urlsplit(path)
     return parts.path if parts.scheme == "file" and parts.netloc in ("", "localhost") else None
+
+
+def plain_path(path: str) -> str | None:
+    """The same for a path of which nothing is cut off and that takes no step up; None for any other one, which PyArrow has to open."""
+    plain = _PLAIN.fullmatch(path)
+    return None if plain is None or "/." in path else plain.group(1)
 
 
 def local_version(path: str) -> str:

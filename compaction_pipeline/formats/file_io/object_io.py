@@ -8,10 +8,12 @@ fail for a moment, with growing pauses. When an answer is cut off, it requests t
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -24,7 +26,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from compaction_pipeline.formats.file_io.hdfs_files import hdfs_file
 from compaction_pipeline.formats.file_io.immutable import immutable_files, is_unique
-from compaction_pipeline.formats.file_io.local_files import Tail
+from compaction_pipeline.formats.file_io.local_files import Tail, plain_path
 from compaction_pipeline.formats.file_io.s3_stores import DEFAULT_LIMITS, SCHEMES, S3Bucket, s3_bucket
 from compaction_pipeline.formats.file_io.stored_file import StoredFile, StoredOutput
 
@@ -52,14 +54,17 @@ class ObjectFileIO(PyArrowFileIO):
         on_hdfs = hdfs_file(self.properties, location)
         return on_hdfs if on_hdfs is not None else self._of_s3(location)
 
-    def _of_s3(self, location: str) -> ObjectFile | None:
+    def _of_s3(self, location: str, known: dict[str, S3Bucket | None] | None = None) -> ObjectFile | None:
         parts = urlsplit(location)
         if parts.scheme not in SCHEMES or "?" in location or "#" in location:
             return None
         key = parts.path.lstrip("/")
         if not key or any(step in ("", ".", "..") for step in key.split("/")):
             return None
-        bucket = s3_bucket(self.properties, parts.netloc)
+        known = {} if known is None else known
+        if parts.netloc not in known:
+            known[parts.netloc] = s3_bucket(self.properties, parts.netloc)
+        bucket = known[parts.netloc]
         return None if bucket is None else ObjectFile(location, bucket, key)
 
     # These two return Any, because PyArrow's own methods declare PyArrow's type of file.
@@ -73,6 +78,10 @@ class ObjectFileIO(PyArrowFileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         path = location if isinstance(location, str) else location.location
+        here = plain_path(path)
+        if here is not None:
+            os.unlink(here)
+            return
         immutable_files.forget(path)
         found = self.object(path)
         if found is None:
@@ -85,15 +94,24 @@ class ObjectFileIO(PyArrowFileIO):
 
         A service does not tell which objects were absent. Where it does not know the request, the files are deleted one by one.
         """
+        immutable_files.forget(*locations)
         buckets: dict[S3Bucket, list[ObjectFile]] = {}
-        for file in map(self._of_s3, locations):
+        # To find the bucket of a name takes longer than to delete one of many objects.
+        known: dict[str, S3Bucket | None] = {}
+        for file in (self._of_s3(location, known) for location in locations if plain_path(location) is None):
             if file is not None:
                 buckets.setdefault(file.bucket, []).append(file)
         done = {file.location for bucket, files in buckets.items() if _deleted_at_once(bucket, files) for file in files}
+        rest = [location for location in locations if location not in done]
+        # A thread gets its share at once: to hand over each path alone takes longer than a file system needs to delete the file.
+        shares = [share for share in (rest[first::_DELETES_AT_ONCE] for first in range(_DELETES_AT_ONCE)) if share]
         with ThreadPoolExecutor(_DELETES_AT_ONCE, thread_name_prefix="deletes") as pool:
-            rest = [location for location in locations if location not in done]
-            errors = zip(rest, pool.map(self._failure_of_delete, rest), strict=True)
-        return {location: error for location, error in errors if error is not None}
+            errors = dict(chain.from_iterable(pool.map(self._failures_of_deletes, shares)))
+        return {location: errors[location] for location in rest if location in errors}
+
+    def _failures_of_deletes(self, locations: Sequence[str]) -> Sequence[tuple[str, OSError]]:
+        errors = ((location, self._failure_of_delete(location)) for location in locations)
+        return [(location, error) for location, error in errors if error is not None]
 
     def _failure_of_delete(self, location: str) -> OSError | None:
         try:
@@ -109,8 +127,6 @@ class ObjectFileIO(PyArrowFileIO):
 
 def _deleted_at_once(bucket: S3Bucket, files: Sequence[ObjectFile]) -> bool:
     """Whether one request for each 1,000 objects deleted them all."""
-    for file in files:
-        immutable_files.forget(file.location)
     try:
         obstore.delete(bucket.deleter, [file.key for file in files])
     except Exception:

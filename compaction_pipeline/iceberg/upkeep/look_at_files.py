@@ -116,6 +116,8 @@ def _written_by_flink(stores: Sequence[Table], listing: Sequence[ListedFile]) ->
         for folder in dict.fromkeys(store.metadata.properties.get(key, "") for key in _FLINKS_FOLDERS):
             if folder and not any(folder_path(folder).is_below(location) for location in locations):
                 manifests |= {file.path: store for file in listed_files(store.io, folder) if is_of_flink(file.path)}
+    if not manifests:
+        return
     # Tables may share a folder of manifests. What theirs list says nothing about this one.
     listed = {loose_name(file.path) for file in listing}
     for path, store in manifests.items():

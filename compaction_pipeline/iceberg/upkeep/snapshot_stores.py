@@ -170,7 +170,7 @@ class _Run:
         return own
 
     def _lies_here(self, path: str) -> bool:
-        steps_out = any(step in (".", "..") for step in path.split("/"))
+        steps_out = "/." in f"/{path}" and any(step in (".", "..") for step in path.split("/"))
         is_metadata = path.endswith(".metadata.json")
         return opens_what_it_says(path) and not steps_out and not is_metadata and _comparable(path).startswith(self._folders)
 

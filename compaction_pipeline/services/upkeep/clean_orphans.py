@@ -94,7 +94,8 @@ class CleanOrphans:
             newest, before, cleaned = self._newest(table, accept_share, is_over)
             files = confirmed_by_any((one.found for one in before if one.stores == newest.stores), newest.found)
             if files:
-                now = self._leases.clock()
+                # What a look holds of a million files fills most of a GiB, so the first one is let go before the next one begins.
+                now, cleaned = self._leases.clock(), Cleaned(table)
                 fresh = self._find_orphans.find(table, now, accept_share=accept_share, is_over=is_over, before_deletion=True)
                 is_same = _stores_of(fresh.look) == newest.stores
                 cleaned = self._delete(table, fresh, files if is_same else frozenset(), lambda: self._why_stop(table, is_over, renew))

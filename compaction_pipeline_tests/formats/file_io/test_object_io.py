@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.io import load_file_io
-from pyiceberg.io.pyarrow import PyArrowFile
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
@@ -231,3 +231,31 @@ def test_each_file_that_cannot_be_deleted_is_told(store: ObjectStore, tmp_path: 
     assert isinstance(failed[store.url("b")], PermissionError)
     assert set(store.objects) == {"b"}
     assert not local.exists()
+
+
+@pytest.mark.parametrize("prefix", ["file://{}", "{}", "file:{}"])
+def test_files_of_this_host_are_deleted_by_each_spelling_and_each_error_is_told(tmp_path: Path, prefix: str) -> None:
+    """A path that needs no dividing goes past PyArrow, and must open the same file."""
+    (tmp_path / "a folder").mkdir()
+    there = [tmp_path / "plain.parquet", tmp_path / "a folder" / "b.parquet", tmp_path / "day=1%2F.parquet"]
+    for path in there:
+        path.write_bytes(b"x")
+    given = [prefix.format(path) for path in (*there, tmp_path / "gone.parquet", tmp_path / "a folder", tmp_path / "plain.parquet" / "c")]
+    failed = ObjectFileIO({}).delete_many(given)
+    assert not any(path.exists() for path in there)
+    assert failed.keys() <= set(given[4:])
+    assert given[4] in failed, "a folder is no file"
+    assert (tmp_path / "a folder").is_dir()
+
+
+def test_a_path_that_steps_up_is_opened_as_pyarrow_opens_it(tmp_path: Path) -> None:
+    (tmp_path / "x" / "y").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "x" / "y")
+    for folder in (tmp_path, tmp_path / "x"):
+        (folder / "f").write_bytes(b"x")
+    expected = PyArrowFileIO({})
+    for path in (f"{tmp_path}/link/../f", f"file://{tmp_path}/./x/f"):
+        read = expected.new_input(path)
+        assert read.exists()
+        ObjectFileIO({}).delete(path)
+        assert not read.exists(), path
