@@ -64,10 +64,11 @@ class Fake:
     record_count: int
 
 
-def make_catalog(folder: Path, name: str = "bench") -> SqlCatalog:
-    """Make a SQL catalog and a warehouse below `folder`."""
+def make_catalog(folder: Path, name: str = "bench", **properties: str) -> SqlCatalog:
+    """Make a SQL catalog and a warehouse below `folder`, or where `properties` say."""
     folder.mkdir(parents=True, exist_ok=True)
-    catalog = SqlCatalog(name, uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=(folder / "warehouse").as_uri())
+    own = {"uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": (folder / "warehouse").as_uri()}
+    catalog = SqlCatalog(name, **{**own, **properties})
     catalog.create_namespace_if_not_exists("db")
     return catalog
 

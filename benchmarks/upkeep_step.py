@@ -2,12 +2,16 @@
 
     python benchmarks/upkeep_step.py manifests /folder
 
+With `orphans` it looks twice, a day apart, and deletes what both looks found. `properties.json` in the folder has further properties of the
+catalog, those of an S3 for instance.
+
 It imports only what a command of the program imports, because the time of its start counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import sys
 import time
@@ -28,10 +32,10 @@ _MB = 1_000_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("of", choices=("expiry", "manifests"))
+    parser.add_argument("of", choices=(*_STEPS,))
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
-    (_expire if arguments.of == "expiry" else _rewrite)(arguments.folder)
+    _STEPS[arguments.of](arguments.folder)
 
 
 def _expire(folder: Path) -> None:
@@ -56,11 +60,32 @@ def _rewrite(folder: Path) -> None:
     services.close()
 
 
+def _clean(folder: Path) -> None:
+    now = [datetime.now(timezone.utc) + timedelta(days=30)]
+    services = _services(folder, lambda: now[0])
+    began = time.process_time()
+    decision = services.clean_orphans.look(_TABLE, accept_share=1.0)
+    said = ", ".join(f"{one.value} {total.files:,}" for one, total in decision.totals.items() if total.files)
+    _print(f"{said}; a look took {time.process_time() - began:.1f} CPU-s")
+    began = time.process_time()
+    now[0] += timedelta(days=1)
+    cleaned = services.clean_orphans.delete(_TABLE, accept_share=1.0)
+    deleted = sum(len(deletion.deleted) for deletion in cleaned.deletions)
+    why = cleaned.problem or "; ".join(cleaned.refusals) or "no problem"
+    _print(f"{deleted:,} files deleted, {why}; the second run, with two looks, took {time.process_time() - began:.1f} CPU-s")
+    services.close()
+
+
 def _services(folder: Path, clock: Callable[[], datetime]) -> OpenedServices:
     services = OpenedServices(Settings(home=folder / "home"), clock=clock)
     properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": (folder / "warehouse").as_uri()}
+    more = folder / "properties.json"
+    properties |= json.loads(more.read_text()) if more.exists() else {}
     services.stores.catalogs.add(CatalogEntry("bench", properties))
     return services
+
+
+_STEPS = {"expiry": _expire, "manifests": _rewrite, "orphans": _clean}
 
 
 def _print(text: str) -> None:

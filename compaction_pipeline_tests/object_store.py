@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ class ObjectStore:
     endpoint: str = ""
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    pages: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    """The keys in order when the first page of a listing was asked for, by prefix and delimiter."""
     page_objects: int = 1000
     """One answer to a listing tells of at most this many objects and folders."""
 
@@ -164,28 +167,38 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or cut
 
 
+def _shown(store: ObjectStore, prefix: str, delimiter: str) -> list[str]:
+    """The keys and folders that a listing has, in order."""
+    found = set[str]()
+    for key in list(store.objects):
+        if key.startswith(prefix):
+            folder, slash, _ = key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+            found.add(f"{prefix}{folder}{slash}" if slash else key)
+    return sorted(found)
+
+
+def _told(shown: str, data: bytes | None) -> str:
+    """What a listing says of an object, or of a folder, which has no data."""
+    if data is None:
+        # An object that was deleted after the first page is left out.
+        return f"<CommonPrefixes><Prefix>{escape(shown)}</Prefix></CommonPrefixes>" if shown.endswith("/") else ""
+    return (
+        f"<Contents><Key>{escape(shown)}</Key><Size>{len(data)}</Size><ETag>{hashlib.md5(data).hexdigest()}</ETag>"
+        "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+    )
+
+
 def _error(code: str) -> bytes:
     return f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
 
 
 def _listing(store: ObjectStore, prefix: str, delimiter: str, token: str) -> bytes:
-    found: dict[str, str] = {}
-    for key, data in sorted(store.objects.items()):
-        folder, slash, _ = key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
-        if not key.startswith(prefix):
-            continue
-        if slash:
-            shown = f"{prefix}{folder}{slash}"
-            found[shown] = f"<CommonPrefixes><Prefix>{escape(shown)}</Prefix></CommonPrefixes>"
-        else:
-            tag = hashlib.md5(data).hexdigest()
-            found[key] = (
-                f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>{tag}</ETag>"
-                "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-            )
-    left = [shown for shown in found if shown > token]
-    page = left[: store.page_objects]
-    more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(left) > len(page) else ""
-    body = "".join(found[shown] for shown in page)
+    if not token or (prefix, delimiter) not in store.pages:
+        store.pages[prefix, delimiter] = _shown(store, prefix, delimiter)
+    shown = store.pages[prefix, delimiter]
+    first = bisect_right(shown, token)
+    page = shown[first : first + store.page_objects]
+    more = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if first + len(page) < len(shown) else ""
+    body = "".join(_told(one, store.objects.get(one)) for one in page)
     cut = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
     return f"<ListBucketResult><KeyCount>{len(page)}</KeyCount>{cut}{body}</ListBucketResult>".encode()
