@@ -67,6 +67,8 @@ def _clean(folder: Path) -> None:
     decision = services.clean_orphans.look(_TABLE, accept_share=1.0)
     said = ", ".join(f"{one.value} {total.files:,}" for one, total in decision.totals.items() if total.files)
     _print(f"{said}; a look took {time.process_time() - began:.1f} CPU-s")
+    # On another day it is another process, which does not hold what this look saw.
+    del decision
     began = time.process_time()
     now[0] += timedelta(days=1)
     cleaned = services.clean_orphans.delete(_TABLE, accept_share=1.0)

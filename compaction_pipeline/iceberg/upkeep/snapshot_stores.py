@@ -38,6 +38,9 @@ from compaction_pipeline.iceberg.upkeep.remove_snapshots import remove
 from compaction_pipeline.iceberg.upkeep.unreachable import Judge
 
 _BATCH = 1_000
+_MANIFESTS_REPLACED = "manifests-replaced"
+_FILES_MOVED = frozenset({"added-data-files", "added-delete-files", "deleted-data-files", "removed-delete-files"})
+"""What summaries of other programs say of manifests and of files. Source: Iceberg, `SnapshotSummary`."""
 _OLD_METADATA = 100
 """As many older metadata files are read at most, to find the one that a removal was made on."""
 
@@ -220,7 +223,11 @@ def _compacted_change_store(metadata: TableMetadata) -> str | None:
         return None
     for one in metadata.snapshots:
         summary = one.summary
-        if summary is not None and summary.operation is Operation.REPLACE and RECORD_ID_PROPERTY not in summary.additional_properties:
+        if summary is None or summary.operation is not Operation.REPLACE:
+            continue
+        said = summary.additional_properties
+        # A rewrite of manifests moves no file.
+        if RECORD_ID_PROPERTY not in said and not (_MANIFESTS_REPLACED in said and said.keys().isdisjoint(_FILES_MOVED)):
             return (
                 f"its snapshot {one.snapshot_id} is of a program that compacted the change store as a plain table: deletes became inserts"
             )
