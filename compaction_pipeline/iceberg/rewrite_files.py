@@ -44,13 +44,16 @@ from pyiceberg.table.update import (
     update_table_metadata,
 )
 
+from compaction_pipeline.core.dependencies.watermark import carried, rule_to_copy_by
 from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.properties import in_force
 from compaction_pipeline.iceberg.deletions import delete_quietly, let_pyiceberg_ask
 from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.manifests.entries import CarriedFile, ManifestWriter, entry_of
 from compaction_pipeline.iceberg.manifests.lists import write_manifests
 from compaction_pipeline.iceberg.manifests.partitions import PartitionReader, partition_struct
 from compaction_pipeline.iceberg.manifests.row_ids import with_row_ids
+from compaction_pipeline.iceberg.upkeep.history import history_of
 
 _ENTRIES_PER_MANIFEST = 20_000
 """A manifest then has about 8 MB, which is Iceberg's own target. Several manifests can be read in parallel."""
@@ -136,7 +139,8 @@ class Transaction:
     """Snapshots of main on top of one loaded table. They are committed together or not at all, in one try.
 
     `name` becomes part of the names of written files. `reader` is what has read the head for this commit; it keeps what it
-    has read. `on_step` is called before and after each file is written, and before and after the swap.
+    has read. `on_step` is called before and after each file is written, and before and after the swap. With `copies_watermarks` each
+    snapshot says the watermarks that count at its parent: compactions and upkeep ask for it, and writers, who say their own, do not.
     """
 
     def __init__(
@@ -147,6 +151,7 @@ class Transaction:
         attempt: int = 0,
         reader: HeadReader | None = None,
         on_step: Callable[[CommitStep], None] = lambda step: None,
+        copies_watermarks: bool = False,
     ) -> None:
         self._table = table
         head = table.metadata.snapshot_by_name(MAIN_BRANCH)
@@ -158,6 +163,7 @@ class Transaction:
         self._token = uuid4().hex[:8]
         self._reader = reader or HeadReader(table.io)
         self.on_step = on_step
+        self._copies_watermarks = copies_watermarks
         self._updates: tuple[TableUpdate, ...] = ()
         self._requirements: tuple[TableRequirement, ...] = ()
         self._statistics: dict[str, None] = {}
@@ -272,7 +278,7 @@ class Transaction:
             sequence_number=sequence_number,
             # The time is never before that of the head: a reader that travels in time must see the snapshots in order.
             timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
-            summary=summary,
+            summary=self._with_watermarks(summary, parent) if self._copies_watermarks else summary,
             schema_id=metadata.current_schema_id,
             **row_ids,
         )
@@ -285,6 +291,13 @@ class Transaction:
             _main_at(snapshot_id, metadata),
         )
         return StagedSnapshot(snapshot, updates, tuple(manifests), tuple(written))
+
+    def _with_watermarks(self, summary: Summary, parent: Snapshot | None) -> Summary:
+        """The summary with the watermarks of the parent, of this very attempt. Nobody else says one in a snapshot of ours."""
+        rule = rule_to_copy_by(in_force(self._table.metadata.properties, self._table.catalog.properties))
+        found = carried(history_of(self.metadata), parent.snapshot_id if parent else None, rule)
+        others = {key: text for key, text in summary.additional_properties.items() if key not in rule.all_keys}
+        return Summary(summary.operation, **{**others, **found})
 
     def _made(self, change: SnapshotChange, making: Making) -> tuple[Sequence[ManifestFile], Summary]:
         kept, groups, removed = self._entries_after(change, making.manifests, making.snapshot_id)

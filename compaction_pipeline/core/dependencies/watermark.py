@@ -4,6 +4,9 @@ Writers put it into the summary of a snapshot, under one of a few keys. The newe
 from the head, so no snapshot without a key hides it. Of several keys in that snapshot the lowest watermark counts. When writers are named,
 each key is walked back by itself, and the lowest counts; a writer that was never seen means that there is no watermark.
 
+Compactions copy what counts at their parent (`carried`). Such a copy counts only where the walk ends and no writer's own snapshot was met,
+so it never outdoes what it was copied from, whatever a person has changed in the rule meanwhile.
+
 A value that says nothing (−1, Long.MIN, null) is passed over, as if its snapshot had no key. Long.MAX, the end of a bounded load, counts as
 the time of the commit of its snapshot: next year is not ready because one load has ended.
 """
@@ -27,6 +30,7 @@ from compaction_pipeline.core.tables.watermark_keys import (
     watermark_writers,
 )
 from compaction_pipeline.core.upkeep.history import MAIN, History, Snapshot
+from compaction_pipeline.core.upkeep.keepers import is_of_upkeep
 
 AMORO_KEY = "watermark.table"
 """Amoro's property of a table: milliseconds since 1970. It is the greatest of all its writers, and no rollback takes it back."""
@@ -48,6 +52,11 @@ class WatermarkRule:
 
     keys: tuple[str, ...] = WATERMARK_KEYS
     writers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def all_keys(self) -> frozenset[str]:
+        """Every key that may hold a watermark by this rule, with and without its writers."""
+        return frozenset((*self.keys, *self.writers.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,14 @@ def watermark_rule(properties: Mapping[str, str]) -> WatermarkRule:
         return WatermarkRule(read, {} if writers is None else watermark_writers(writers))
     except ValueError:
         raise _broken(WATERMARK_WRITERS_KEY, writers, WATERMARK_WRITERS_RULE) from None
+
+
+def rule_to_copy_by(properties: Mapping[str, str]) -> WatermarkRule:
+    """The rule by which commits copy. A bad value stops no commit: the default keys count then, and whoever reads the watermark is told."""
+    try:
+        return watermark_rule(properties)
+    except ConfigError:
+        return WatermarkRule()
 
 
 def watermark_of(
@@ -180,7 +197,8 @@ def _said_at(
 
 
 def _of_group(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Mapping[int, Sequence[Said]]) -> Sequence[Said]:
-    for one in walked:
+    copies = [one for one in walked if is_of_upkeep(one)]
+    for one in (*(one for one in walked if not is_of_upkeep(one)), *copies):
         found = [Said(key, one.summary[key], one.snapshot_id, one.made_at) for key in group if _says(one, key)]
         if found:
             return found

@@ -127,7 +127,7 @@ class CompactionCommit(Generic[D]):
         self._on_step("after-validation")
 
         def begun(name: str) -> Transaction:
-            return Transaction(loaded, name=name, attempt=attempt, reader=reader, on_step=self._on_step)
+            return Transaction(loaded, name=name, attempt=attempt, reader=reader, on_step=self._on_step, copies_watermarks=True)
 
         if decision.survivors:
             return self._staged(opened, Chosen(decision, head, files, outputs), earlier, begun(self._record_id))

@@ -41,7 +41,7 @@ def replace_changes(
             change.refresh()
             live = reader.live_files(change.metadata, change.metadata.snapshot_by_name(MAIN_BRANCH))
         removed = _live_now(name, replaced, live)
-        transaction = Transaction(change, attempt=attempt, reader=reader)
+        transaction = Transaction(change, attempt=attempt, reader=reader, copies_watermarks=True)
         structs = {file.spec_id: partition_struct(change.metadata, file.spec_id) for file in files}
         added = [AddedFile(data_file_of(file, structs[file.spec_id]), sequence) for file in files]
         # The log of changes loses rows that later changes outdo, so a reader of changes must not take the snapshot for a `replace`.

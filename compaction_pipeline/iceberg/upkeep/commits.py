@@ -204,7 +204,9 @@ class _Work:
         said, before = plan.said, head_id(loaded.metadata)
         if not said.is_due:
             return UpkeepOutcome(CommitState.NOTHING, said.reason, said.figures, before, next_look=said.next_look)
-        transaction = Transaction(loaded, name=self._record_id, attempt=attempt, reader=reader, on_step=self._on_step)
+        transaction = Transaction(
+            loaded, name=self._record_id, attempt=attempt, reader=reader, on_step=self._on_step, copies_watermarks=True
+        )
         with translated(f"table {self._target.store}: writing manifests"):
             figures, words = self._strategy.stage(loaded, plan, transaction)
         done = UpkeepOutcome(CommitState.COMMITTED, words, figures, before, transaction.staged[-1].snapshot.snapshot_id)

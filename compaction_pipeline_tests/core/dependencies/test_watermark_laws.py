@@ -104,6 +104,18 @@ def test_commits_of_ours_change_nothing_and_whatever_expires_below_them(
     assert time_of(watermark_of(history, {}, rule)) == before
 
 
+@given(histories, rules, rules, summaries)
+def test_a_copy_by_another_rule_never_outdoes_what_writers_said(
+    history: History, copied_by: WatermarkRule, rule: WatermarkRule, said_after: Mapping[str, str]
+) -> None:
+    """A person, a namespace or a catalog may change the rule between a compaction and a reading."""
+    expected = watermark_of(history, {}, rule)
+    copied = on_top(history, {"operation": "replace", **carried(history, history.refs[MAIN].snapshot_id, copied_by)})
+    assert watermark_of(copied, {}, rule) == expected
+    alone = on_top(history, {})
+    assert time_of(watermark_of(on_top(copied, said_after), {}, rule)) == time_of(watermark_of(on_top(alone, said_after), {}, rule))
+
+
 @given(histories, rules, summaries, st.integers(0, 12))
 def test_what_a_writer_says_beside_a_compaction_counts_as_if_there_were_none(
     history: History, rule: WatermarkRule, writers: Mapping[str, str], expired: int
