@@ -26,6 +26,7 @@ from compaction_pipeline.core.tables.watermark_keys import (
     WATERMARK_KEYS_RULE,
     WATERMARK_WRITERS_KEY,
     WATERMARK_WRITERS_RULE,
+    says_watermark,
     watermark_keys,
     watermark_writers,
 )
@@ -37,8 +38,7 @@ AMORO_KEY = "watermark.table"
 
 _OF_SINKS = "compaction.sink.*.watermark"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_LONG_LEAST, _LONG_MOST = -(2**63), 2**63 - 1
-_NOTHING = frozenset({"-1", str(_LONG_LEAST), "null"})
+_LONG_MOST = 2**63 - 1
 _JOB_KEY = "flink.job-id"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _ISO = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d(?::\d\d)?)")
@@ -178,7 +178,7 @@ def alternating_jobs(history: History, rule: WatermarkRule) -> str | None:
     jobs: list[str] = []
     for snapshot in history.ancestry(head.snapshot_id):
         job = snapshot.summary.get(_JOB_KEY)
-        if job is not None and any(_says(snapshot, key) for key in rule.keys) and jobs[-1:] != [job]:
+        if job is not None and any(says_watermark(snapshot.summary, key) for key in rule.keys) and jobs[-1:] != [job]:
             if job in jobs:
                 return (
                     f"the jobs of Flink {jobs[-1]} and {job} say watermarks in turn, and the newest one counts for both: give each a key "
@@ -199,7 +199,7 @@ def _said_at(
 def _of_group(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Mapping[int, Sequence[Said]]) -> Sequence[Said]:
     copies = [one for one in walked if is_of_upkeep(one)]
     for one in (*(one for one in walked if not is_of_upkeep(one)), *copies):
-        found = [Said(key, one.summary[key], one.snapshot_id, one.made_at) for key in group if _says(one, key)]
+        found = [Said(key, one.summary[key], one.snapshot_id, one.made_at) for key in group if says_watermark(one.summary, key)]
         if found:
             return found
     last = walked[-1] if walked else None
@@ -215,10 +215,6 @@ def _of_group(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Ma
 
 def _by_key(found: Iterable[Said]) -> Mapping[str, Said]:
     return {each.key: each for each in found}
-
-
-def _says(snapshot: Snapshot, key: str) -> bool:
-    return key in snapshot.summary and snapshot.summary[key].strip() not in _NOTHING
 
 
 def _is_end(value: str) -> bool:
@@ -250,10 +246,10 @@ def _of_text(one: Said) -> datetime:
 
 
 def _of_property(store: WatermarkStore) -> Watermark | None:
-    value = store.properties.get(AMORO_KEY)
     # The end of a bounded load has no time here: no snapshot tells when it was set.
-    if value is None or value.strip() in _NOTHING or _is_end(value):
+    if not says_watermark(store.properties, AMORO_KEY) or _is_end(store.properties[AMORO_KEY]):
         return None
+    value = store.properties[AMORO_KEY]
     if not _is_whole(value):
         raise _unreadable(AMORO_KEY, value, None)
     return Watermark(_at(int(value), AMORO_KEY, None), AMORO_KEY, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from compaction_pipeline.core.tables.summary_keys import OF_OTHERS, owner_of
 
@@ -18,6 +19,29 @@ WATERMARK_KEYS_RULE = (
 WATERMARK_WRITERS_RULE = (
     "`writer:key` pairs separated by commas, each writer and each key once; no key with spaces, and none that says something else"
 )
+
+
+_OF_TABULAR = "kafka.connect.vtts"
+"""Kafka Connect wrote it before the connector was Apache's. Nobody looks for it unless a table names it, but expiry keeps it."""
+
+_NOTHING = frozenset({"-1", str(-(2**63)), "null"})
+"""What writers say before they know a watermark."""
+
+
+def says_watermark(summary: Mapping[str, str], key: str) -> bool:
+    """Whether a snapshot or a table with this summary, or these properties, says something under this key."""
+    return key in summary and summary[key].strip() not in _NOTHING
+
+
+def keys_that_may_count(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Every key that may hold a watermark of a table with these properties in force, now or when a person changes them. A bad value names
+    no key."""
+    found = dict.fromkeys((*WATERMARK_KEYS, _OF_TABULAR))
+    with suppress(ValueError):
+        found |= dict.fromkeys(watermark_keys(properties.get(WATERMARK_KEYS_KEY, "")))
+    with suppress(ValueError):
+        found |= dict.fromkeys(watermark_writers(properties.get(WATERMARK_WRITERS_KEY, "")).values())
+    return tuple(found)
 
 
 def watermark_keys(text: str) -> tuple[str, ...]:

@@ -130,6 +130,6 @@ def _needed_by_branch(
         until = ancestry[place].since + retention.writer_retention
         if until >= now:
             need(place, f"it is the newest of the writer {writer}, which looks for it when it starts again", until)
-    for place, reason in newest_marks(ancestry, retention.rows_expire).items():
+    for place, reason in newest_marks(ancestry, retention.watermark_keys, retention.rows_expire).items():
         need(place, f"{reason} on branch {ref.name}")
     return needed

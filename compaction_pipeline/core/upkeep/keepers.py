@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.tables.keyed.transactions import BEGIN_KEY
+from compaction_pipeline.core.tables.watermark_keys import says_watermark
 from compaction_pipeline.core.upkeep.history import History, Snapshot
 
 _WRITERS: tuple[tuple[str, ...], ...] = (("flink.job-id", "flink.operator-id"), ("flink.job-id",), ("spark.sql.streaming.queryId",))
@@ -17,7 +18,6 @@ _WRITERS: tuple[tuple[str, ...], ...] = (("flink.job-id", "flink.operator-id"), 
 _KAFKA_OFFSETS = "kafka.connect.offsets."
 """Kafka Connect names its control topic and its consumer group in the key. The value changes with each commit. Source: `Coordinator`."""
 
-_WATERMARKS = ("watermark", "flink.watermark", "kafka.connect.valid-through-ts", "kafka.connect.vtts")
 _KEYED_MARK = "optimized-sequence.exist"
 """Amoro's mark of a base store: this snapshot carries the transactions up to which each partition is merged."""
 
@@ -72,14 +72,15 @@ def open_transactions(snapshots: Iterable[Snapshot], timeout: timedelta) -> Iter
             yield one.snapshot_id, Stay(reason, one.since + timeout)
 
 
-def newest_marks(ancestry: Sequence[Snapshot], rows_expire: bool) -> Mapping[int, str]:
+def newest_marks(ancestry: Sequence[Snapshot], watermark_keys: Sequence[str], rows_expire: bool) -> Mapping[int, str]:
     """The newest snapshot of this ancestry with each mark that others look for, by its place there, with the reason.
 
-    `rows_expire` says that old rows of the table are deleted by the time of its last change.
+    A watermark may be under any of `watermark_keys`. `rows_expire` says that old rows of the table are deleted by the time of its last
+    change.
     """
     found: dict[str, int] = {}
     for place, snapshot in enumerate(ancestry):
-        for reason in _marks(snapshot):
+        for reason in _marks(snapshot, watermark_keys):
             found.setdefault(reason, place)
         if rows_expire and not is_of_upkeep(snapshot):
             found.setdefault("it is the newest that is no compaction and no upkeep, and the age of rows counts from it", place)
@@ -102,9 +103,9 @@ def down_to_numbers(history: History, kept: Mapping[int, Stay]) -> Iterator[tupl
                 break
 
 
-def _marks(snapshot: Snapshot) -> Iterator[str]:
-    for key in _WATERMARKS:
-        if key in snapshot.summary:
+def _marks(snapshot: Snapshot, watermark_keys: Sequence[str]) -> Iterator[str]:
+    for key in watermark_keys:
+        if says_watermark(snapshot.summary, key):
             yield f"it is the newest with the watermark '{key}', which jobs downstream read"
     if _KEYED_MARK in snapshot.summary:
         yield f"it is the newest with '{_KEYED_MARK}', which says what is merged into the base store"

@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from compaction_pipeline.core.tables.expiry_properties import EXPIRY_PROPERTIES
-from compaction_pipeline.core.tables.properties import values_of
+from compaction_pipeline.core.tables.properties import in_force, values_of
 from compaction_pipeline.core.tables.property_rules import NEVER
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.watermark_keys import keys_that_may_count
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What the properties of a table ask for. `writer_keys` are the snapshot properties that name writers, besides the known ones."""
+    """What the properties of a table ask for. `writer_keys` are the snapshot properties that name writers, besides the known ones,
+    and `watermark_keys` those that may hold a watermark."""
 
     max_snapshot_age: timedelta = timedelta(days=5)
     min_to_keep: int = 1
@@ -32,6 +34,7 @@ class Retention:
     gc_enabled: bool = True
     catalog_has_branches: bool = False
     writer_keys: tuple[str, ...] = ()
+    watermark_keys: tuple[str, ...] = keys_that_may_count({})
     cleans_orphans: bool = False
     orphan_age: timedelta = timedelta(days=3)
 
@@ -50,4 +53,4 @@ def resolve_retention(table: Mapping[str, str], catalog: Mapping[str, str], of: 
     Raises ConfigError for the first property that breaks its rule. It names table, key, value and rule, and says how to correct it.
     """
     values, _ = values_of(EXPIRY_PROPERTIES, table, catalog, of)
-    return Retention(**values)
+    return Retention(**values, watermark_keys=keys_that_may_count(in_force(table, catalog)))

@@ -6,7 +6,7 @@ import pytest
 
 from compaction_pipeline.core.upkeep.expiry import decide_expiry
 from compaction_pipeline.core.upkeep.keepers import Stay
-from compaction_pipeline.core.upkeep.retention import Retention
+from compaction_pipeline.core.upkeep.retention import Retention, resolve_retention
 from compaction_pipeline_tests.core.upkeep.histories import DAY, NOW, history, snapshot
 
 _RETENTION = Retention(max_snapshot_age=DAY, writer_retention=7 * DAY)
@@ -54,3 +54,16 @@ def test_what_leads_from_a_snapshot_that_stays_to_its_numbers_stays_too(kept_by:
 def test_in_a_table_without_numbers_a_tag_keeps_its_snapshot_alone() -> None:
     found = history(snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 2, 7), release=2)
     assert decide_expiry(found, Retention(max_snapshot_age=DAY), (), NOW).removed == (1,)
+
+
+def test_the_newest_snapshot_that_says_a_watermark_stays_and_one_that_says_none_takes_no_place() -> None:
+    found = history(snapshot(1, None, 9), snapshot(2, 1, 8, watermark="5"), snapshot(3, 2, 7, watermark="-1"), snapshot(4, 3, 6))
+    assert decide_expiry(found, Retention(max_snapshot_age=DAY), (), NOW).removed == (1,)
+
+
+def test_a_watermark_under_a_key_of_the_table_stays_too() -> None:
+    found = history(snapshot(1, None, 9), snapshot(2, 1, 8, our="5"), snapshot(3, 2, 7))
+    assert decide_expiry(found, Retention(max_snapshot_age=DAY), (), NOW).removed == (1, 2)
+    for properties in ({"compaction.watermark-keys": "our"}, {"compaction.watermark-writers": "eu:our"}):
+        retention = resolve_retention({"history.expire.max-snapshot-age-ms": "86400000", **properties}, {})
+        assert decide_expiry(found, retention, (), NOW).removed == (1,)

@@ -7,9 +7,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from compaction_pipeline.core.dependencies.watermark import WatermarkRule, watermark_of
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline.demo.row_delta import row_delta
+from compaction_pipeline.iceberg.upkeep.history import history_of
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.rest_catalog import RestServer, done_but
 from compaction_pipeline_tests.services.house import House
@@ -406,3 +409,24 @@ def test_a_tag_that_is_made_between_look_and_swap_stands_on_a_sql_catalog(house:
     expire(house, table)
     assert table.lake.catalogs.load(table.identifier).metadata.refs["release"].snapshot_id == old
     assert files <= files_on_disk(table.table)
+
+
+@pytest.mark.parametrize("order", ["writer, merge", "merge, writer", "writer, merge, writer that knows none"])
+def test_no_expiry_takes_a_watermark_with_it(house: House, order: str) -> None:
+    """Of a writer's snapshot below a compaction the copy stays, and above it the snapshot itself, with all that lies above."""
+    table = house.fragmented("t", 12)
+    for step in order.split(", "):
+        if step == "merge":
+            assert house.services.compact_tables.compact(table.identifier).committed
+        else:
+            row_delta(table.table, properties={"watermark": "-1" if "none" in step else "1767225600000"})
+    row_delta(table.table)
+    house.pass_time(6 * DAY)
+    before = history_of(table.table.refresh().metadata)
+    expire_twice(house, table)
+    after = history_of(table.table.refresh().metadata)
+    assert len(after.snapshots) < len(before.snapshots)
+    found, expected = watermark_of(after, {}, WatermarkRule()), watermark_of(before, {}, WatermarkRule())
+    assert found is not None
+    assert expected is not None
+    assert found.at == expected.at
