@@ -1,8 +1,8 @@
 """The OpenAPI document: what FastAPI writes of the routes, and what it cannot know.
 
-Routes read their bodies through `Bodies`, and most answers are values of the core in the form of `core.insight.plain`. So the schemas of
-both are written here: a reference by `schema_reference` or `plain_answer` is kept until the document is made, which gets every schema that
-it names.
+Routes read their bodies through `Bodies`, and most answers are values of the core in the form of `core.insight.plain`. All routes share
+their errors. So the schemas of these are written here: a reference by `schema_reference` or `plain_answer` is kept until the document is
+made, which gets every schema that it names.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from fastapi import FastAPI
 from pydantic import TypeAdapter
 
-from compaction_pipeline.api.problems import MEDIA_TYPE
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 _PLACE = "#/components/schemas/"
 _PRIMITIVES: Mapping[Any, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _referenced: dict[str, type] = {}
-"""The types of bodies, by the names of their schemas."""
+"""The types of bodies and of errors, by the names of their schemas."""
 _left_out: dict[str, frozenset[str]] = {}
 """The fields that a type has, but that no body may have, by the names of their schemas."""
 
 
 def schema_reference(kind: type, left_out: Mapping[type, Collection[str]] | None = None) -> dict[str, Any]:
-    """A reference to the schema of a body of this type. `left_out` are fields of it, or of a type in it, that the body may not have."""
+    """A reference to the schema of this type of bodies or errors. `left_out` are fields of it, or of a type in it, that bodies lack."""
     _referenced[kind.__name__] = kind
     _left_out.update({within.__name__: frozenset(names) for within, names in (left_out or {}).items()})
     return {"$ref": _PLACE + kind.__name__}
@@ -86,26 +85,20 @@ def _schema_of_class(kind: type) -> dict[str, Any]:
 
 
 def complete_document(app: FastAPI) -> None:
-    """Let the OpenAPI document of the application hold every schema that it names, and give errors their media type."""
+    """Let the OpenAPI document of the application hold every schema that it names."""
     written = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = written()
             _add_schemas(document)
-            for routes in document["paths"].values():
-                for route in routes.values():
-                    for status, answer in route["responses"].items():
-                        if int(status) >= 400 and "content" in answer:
-                            # FastAPI writes errors with the media type of the route's good answer.
-                            answer["content"] = {MEDIA_TYPE: next(iter(answer["content"].values()))}
         return written()
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _add_schemas(document: dict[str, Any]) -> None:
-    """Add the schemas of the bodies. FastAPI may use one of their names for another schema: that of the same type in an answer."""
+    """Add the schemas of bodies and errors. FastAPI may use one of their names for another schema: that of the same type in an answer."""
     known = document.setdefault("components", {}).setdefault("schemas", {})
     added: dict[str, Any] = {}
     for name in sorted(_names_in(document) & set(_referenced)):

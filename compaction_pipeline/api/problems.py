@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from compaction_pipeline.api.openapi import schema_reference
 from compaction_pipeline.core.catalogs.problem import DefinitionError
 from compaction_pipeline.core.errors import (
     CompactionError,
@@ -86,8 +87,10 @@ class Problem(BaseModel):
     problems: list[OneProblem] | None = None
 
 
+_ERROR = {MEDIA_TYPE: {"schema": schema_reference(Problem)}}
+# A model in place of the reference would be built anew for each error of each route: two thirds of the start of the application.
 ANSWERS: dict[int | str, dict[str, object]] = {
-    status: {"model": Problem, "description": title}
+    status: {"description": title, "content": _ERROR}
     for status, title in (
         (400, "The request breaks a rule"),
         (401, "No valid token"),
