@@ -17,6 +17,13 @@ def sqlite_stores(folder: Path, name: str = "state") -> Stores:
     return open_stores(f"sqlite:///{path}")
 
 
+def new_home(folder: Path) -> Path:
+    """This new folder, with an empty state database where services on this `Settings.home` look for it."""
+    folder.mkdir(parents=True)
+    (folder / "state.db").write_bytes(_empty_database())
+    return folder
+
+
 @cache
 def _empty_database() -> bytes:
     with TemporaryDirectory() as folder:

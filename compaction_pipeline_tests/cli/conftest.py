@@ -33,6 +33,7 @@ from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.services.in_hand import InHand, take_in_hand
+from compaction_pipeline_tests.state import new_home
 
 TABLE = "lake.shop.orders"
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "bucket", IntegerType(), required=False))
@@ -126,7 +127,7 @@ class Desk:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
-    monkeypatch.setenv("COMPACTION_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COMPACTION_HOME", str(new_home(tmp_path / "home")))
     monkeypatch.setenv("COMPACTION_MERGE_ENGINE", "in-process")
     lake = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
     lake.create_namespace("shop")

@@ -20,6 +20,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.keyed.written import Keyed
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.reference_reader import Row
+from compaction_pipeline_tests.state import new_home
 
 TABLE = TableIdentifier("lake", ("db",), "t")
 
@@ -57,7 +58,7 @@ class Program:
         self.now = datetime.now(timezone.utc)
         self.keyed = Keyed(folder, key, spec, **options)
         self.services = OpenedServices(
-            Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=0),
+            Settings(home=new_home(folder / "home"), merge_engine="in-process", retry_interval_seconds=0),
             clock=lambda: self.now,
             sleep=lambda seconds: self.pass_time(seconds),
         )

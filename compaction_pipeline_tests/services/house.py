@@ -14,6 +14,7 @@ from compaction_pipeline.services.tables import refresh_files
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.services.in_hand import ServicesInHand
+from compaction_pipeline_tests.state import new_home
 
 
 class House:
@@ -26,7 +27,7 @@ class House:
         self.now = datetime.now(timezone.utc)
         self.lake = self.built_lake(folder, properties)
         self.services = ServicesInHand(
-            Settings(home=folder / "home", merge_engine="in-process", retry_interval_seconds=retry_interval_seconds),
+            Settings(home=new_home(folder / "home"), merge_engine="in-process", retry_interval_seconds=retry_interval_seconds),
             clock=lambda: self.now,
             sleep=lambda seconds: self.pass_time(seconds),
         )

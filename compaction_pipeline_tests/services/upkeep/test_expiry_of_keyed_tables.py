@@ -22,6 +22,7 @@ from compaction_pipeline_tests.keyed.compacted import Compacted
 from compaction_pipeline_tests.keyed.program import CHANGE_STORE, FULL, TABLE
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR
+from compaction_pipeline_tests.state import new_home
 
 
 class Expiring(Compacted):
@@ -30,7 +31,7 @@ class Expiring(Compacted):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.now = datetime.now(timezone.utc)
-        self.services = OpenedServices(Settings(home=folder / "home", merge_engine="in-process"), clock=lambda: self.now)
+        self.services = OpenedServices(Settings(home=new_home(folder / "home"), merge_engine="in-process"), clock=lambda: self.now)
         sql = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/wh"}
         self.services.stores.catalogs.add(CatalogEntry("lake", sql))
 
