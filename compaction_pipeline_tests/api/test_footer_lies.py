@@ -26,12 +26,12 @@ from compaction_pipeline.formats.parquet.thrift import BINARY, DOUBLE, I32, I64,
 from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline.merging.reported.describe import MOST_FOOTER_VALUES
 from compaction_pipeline_tests.api.liars import (
+    DOORS,
     ID,
     KEY,
     NAME,
     PRICE,
     ROWS,
-    Door,
     OverHttp,
     OwnProcess,
     as_report,
@@ -211,9 +211,14 @@ def test_a_rewritten_footer_alone_is_no_lie(served: Served, table: LakeTable) ->
     check_rows(table)
 
 
-def test_every_false_footer_is_refused_and_harms_nothing(door: Door, table: LakeTable) -> None:
-    believed = []
-    for name, lie in {**{name: tampered(lie) for name, lie in FOOTERS.items()}, **BYTES}.items():
+LIES_OF_FILES: Mapping[str, Callable[[bytes], bytes]] = {**{name: tampered(lie) for name, lie in FOOTERS.items()}, **BYTES}
+"""A footer lies in the file, and both doors bring only its path. So one of them brings every lie, and the other one each eighth."""
+
+
+@pytest.mark.parametrize(("way", "each"), [("in this process", 1), ("over HTTP", 8), pytest.param("over HTTP", 1, marks=pytest.mark.long)])
+def test_every_false_footer_is_refused_and_harms_nothing(served: Served, table: LakeTable, way: str, each: int) -> None:
+    door, believed = DOORS[way](served), []
+    for name, lie in list(LIES_OF_FILES.items())[::each]:
         taken = door.take()
         if not refused(door.tell(taken.attempt_id, rewritten(merged(taken), lie))):
             believed.append(name)
@@ -269,8 +274,16 @@ FILES: Mapping[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_what_is_no_file_of_its_own_ends_its_attempt_alone(door: Door, table: LakeTable, name: str) -> None:
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        *(("in this process", name) for name in FILES),
+        *(("over HTTP", name) for name in ("a pipe, which nobody writes into", "a shorter file")),
+        *(pytest.param("over HTTP", name, marks=pytest.mark.long) for name in FILES),
+    ],
+)
+def test_what_is_no_file_of_its_own_ends_its_attempt_alone(served: Served, table: LakeTable, way: str, name: str) -> None:
+    door = DOORS[way](served)
     taken = door.take()
     report = merged(taken)
     FILES[name](local(report["outputs"][0]["path"]))
