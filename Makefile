@@ -32,6 +32,8 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 
 export PORT ONCE OPTIMIZERS
 export PYTHONUNBUFFERED := 1
+# Where the environment forbids bytecode, each process of each stage would compile the package and the tests anew: 26 CPU-seconds to collect.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## print these targets
