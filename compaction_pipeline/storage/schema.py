@@ -15,6 +15,8 @@ from sqlalchemy.schema import SchemaItem
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.catalogs.site_files import SiteFileKind
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.dependencies.answers import Answer
+from compaction_pipeline.core.dependencies.ports import ReadTo, Remembered
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
 from compaction_pipeline.core.queue.group import QueueOrder
 from compaction_pipeline.core.queue.optimizer import OptimizerState
@@ -525,4 +527,53 @@ consumer = _table(
     Column("name", String, primary_key=True),
     Column("until", Moment, nullable=False),
     Column("value", Json(Consumer), nullable=False),
+)
+
+# What is known of the readiness of tables belongs to them by their uuids, so it stays when a table is renamed.
+ready_head = _table(
+    "compaction_ready_head",
+    Column("table_uuid", String, primary_key=True),
+    Column("store", Integer, primary_key=True, autoincrement=False),
+    Column("snapshot_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Moment, nullable=False),
+    Column("value", Json(Remembered), nullable=False),
+)
+
+ready_reading = _table(
+    "compaction_ready_reading",
+    Column("table_uuid", String, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("value", Json(ReadTo), nullable=False),
+)
+
+ready_partition = _table(
+    "compaction_ready_partition",
+    Column("table_uuid", String, primary_key=True),
+    # A hash of the spec and the values.
+    Column("place", String, primary_key=True),
+    Column("spec_id", Integer, nullable=False),
+    Column("partition", Json(Partition), nullable=False),
+    Column("files", BigInteger, nullable=False),
+    Column("added_at", Moment),
+    Column("added_by", BigInteger),
+)
+
+ready_answer = _table(
+    "compaction_ready_answer",
+    Column("table_uuid", String, primary_key=True),
+    Column("what", Text, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("asked_at", Moment, nullable=False),
+    # Until when the receiver of callbacks is told of each change, and what it was told last.
+    Column("awaited_until", Moment),
+    Column("told", Boolean),
+    Column("value", Json(Answer), nullable=False),
+    Index("compaction_ready_answer_awaited", "awaited_until"),
+)
+
+ready_report = _table(
+    "compaction_ready_report",
+    Column("table_uuid", String, primary_key=True),
+    Column("what", Text, primary_key=True),
+    Column("at", Moment, nullable=False),
 )

@@ -8,6 +8,7 @@ from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.clock import DatabaseClock
 from compaction_pipeline.storage.commits import SqlCommitsStore
+from compaction_pipeline.storage.dependencies import SqlDependencyStore
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.files import SqlFileStore
 from compaction_pipeline.storage.groups import SqlGroupStore
@@ -71,6 +72,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlSiteFileStore(engine, sealer),
         SqlListingStore(engine),
         SqlMoveStore(engine),
+        SqlDependencyStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -1,13 +1,16 @@
-"""What readiness needs of the outside: the facts of tables as raw metadata states them, and what manifests say of partitions."""
+"""What readiness needs of the outside: the facts of tables, what manifests say of partitions, and a memory of what was found out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from compaction_pipeline.core.dependencies.answers import Answer
+from compaction_pipeline.core.dependencies.judge import KnownPartition
 from compaction_pipeline.core.dependencies.ready_time import SpecField
+from compaction_pipeline.core.dependencies.watermark import Said
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.history import History
@@ -90,4 +93,96 @@ class FactsReader(Protocol):
 
         Partitions of several specs are told apart. Raises TableRefused, in words, for tables whose manifests cannot be read, such as
         encrypted ones, and StorageUnavailable.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What was said at a head of main of one store, for the time when its snapshots have expired.
+
+    `said` is what the watermark was read from, and `flags` maps keys of the rule `flag` to what was said of each path.
+    """
+
+    said: tuple[Said, ...] = ()
+    flags: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTo:
+    """Up to which heads the manifests of a table were read.
+
+    `whole` is False when only late files were looked for: then counts of live files are not known.
+    """
+
+    heads: tuple[int | None, ...]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Somebody reported at this time that a partition is ready."""
+
+    what: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedAnswer:
+    """An answer whose changes the receiver of callbacks is told. `told` is what it was told last; None when it was told nothing yet."""
+
+    table: TableIdentifier
+    uuid: str
+    what: str
+    told: bool | None
+
+
+class DependencyStore(Protocol):
+    """The facts about tables that no metadata holds for ever. All of them belong to a table by its uuid, whatever its name is."""
+
+    def remembered(self, uuid: str, store: int) -> Mapping[int, Remembered]:
+        """Return what is remembered of a store (0, or 1 for the change store of a keyed table), by the id of what was its head."""
+
+    def remember(self, uuid: str, store: int, snapshot_id: int, found: Remembered, now: datetime) -> None:
+        """Store what was said at a head. Only the newest 20 heads of a store are kept."""
+
+    def read_to(self, uuid: str) -> ReadTo | None:
+        """Return up to which heads the manifests of a table were read; None when they never were."""
+
+    def partitions(self, uuid: str) -> Sequence[KnownPartition]:
+        """Return what the readings found out about the partitions of a table."""
+
+    def note_reading(self, uuid: str, before: ReadTo | None, after: ReadTo, reading: PartitionReading, now: datetime) -> bool:
+        """Add a reading to what is known, or replace it when it was made anew. Partitions that have no files any more are kept.
+
+        Return False, and change nothing, when another reading came between.
+        """
+
+    def answers(self, uuid: str, whats: Collection[str]) -> Mapping[str, Answer]:
+        """Return the last answers to these questions about a table, by what was asked. Questions that nobody asked yet are missing."""
+
+    def save_answers(self, table: TableIdentifier, uuid: str, answers: Sequence[Answer]) -> None:
+        """Insert or replace answers. Who awaits them, and what was told, stays."""
+
+    def await_answers(self, uuid: str, whats: Collection[str], until: datetime) -> None:
+        """Note that the receiver of callbacks is told of each change of these answers until then."""
+
+    def awaited(self, now: datetime) -> Sequence[AwaitedAnswer]:
+        """Return the answers that are awaited now, by table."""
+
+    def note_told(self, uuid: str, what: str, ready: bool) -> None:
+        """Note what the receiver of callbacks was told last of an answer."""
+
+    def reports(self, uuid: str) -> Sequence[Report]:
+        """Return the reports about a table, by what they name."""
+
+    def report(self, uuid: str, report: Report) -> None:
+        """Store a report. A later one of the same partition replaces it."""
+
+    def withdraw(self, uuid: str, what: str) -> bool:
+        """Remove a report. Return whether there was one."""
+
+    def expire(self, before: datetime, reports_before: datetime) -> None:
+        """Remove answers that nobody asked for since `before`, what was found out about tables that nobody read since, and old reports.
+
+        Whoever asks again later has it found out anew.
         """
