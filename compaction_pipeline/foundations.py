@@ -31,6 +31,7 @@ from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.process import hide_secrets_in_logs
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.dependencies.ports import FactsReader
     from compaction_pipeline.core.stores import Stores
     from compaction_pipeline.core.work.merge_input import MergeInput
     from compaction_pipeline.core.work.result import MergeResult
@@ -186,6 +187,12 @@ class Foundations:
         from compaction_pipeline.iceberg.upkeep.look_at_files import IcebergFilesLooker
 
         return IcebergFilesLooker(self._catalogs, self.on_step)
+
+    @cached_property
+    def _facts_reader(self) -> FactsReader:
+        from compaction_pipeline.iceberg.dependencies.facts_reader import IcebergFactsReader
+
+        return IcebergFactsReader(self._catalogs)
 
     @cached_property
     def _spark_sessions(self) -> Sessions:

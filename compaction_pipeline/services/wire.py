@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from compaction_pipeline.services.access.wire import AccessServices
 from compaction_pipeline.services.commit.wire import CommitServices
+from compaction_pipeline.services.dependencies.wire import DependencyServices
 from compaction_pipeline.services.insight.wire import InsightServices
 from compaction_pipeline.services.planning.wire import PlanningServices
 from compaction_pipeline.services.queue.wire import QueueServices
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.sweep import SweepTables
 
 
-class EveryService(TableServices, PlanningServices, QueueServices, CommitServices, AccessServices, InsightServices, UpkeepServices):
+class EveryService(
+    TableServices,
+    PlanningServices,
+    QueueServices,
+    CommitServices,
+    AccessServices,
+    InsightServices,
+    UpkeepServices,
+    DependencyServices,
+):
     """The use cases of all columns, and those that string columns together."""
 
     def _note_denied(self, table: TableIdentifier, reason: str) -> bool:

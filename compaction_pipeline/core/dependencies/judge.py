@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.dependencies.asked import Asked, Calendar, Placed
+from compaction_pipeline.core.dependencies.readiness import ChangedSince
 from compaction_pipeline.core.dependencies.ready_time import Window, instant_text
 from compaction_pipeline.core.dependencies.ready_when import Exists, Quiet
 from compaction_pipeline.core.dependencies.watermark import Watermark
@@ -104,6 +105,18 @@ def by_names(asked: Asked, named: Sequence[Asked], verb: str, otherwise: str) ->
     if why is None:
         return Verdict(True, f"it is {verb}")
     return Verdict(False, why if found else otherwise)
+
+
+def changed_since(
+    asked: Asked, calendar: Calendar, partitions: Iterable[KnownPartition], newer: Collection[int]
+) -> tuple[ChangedSince, ...]:
+    """The partitions of what is asked for to which one of these snapshots added files. It withdraws nothing, and is told."""
+    found = []
+    for one in partitions:
+        placed = calendar.placed(one.spec_id, one.partition)
+        if one.added_at is not None and one.added_by is not None and one.added_by in newer and _is_asked(asked, placed):
+            found.append(ChangedSince(placed.path, one.added_by, one.added_at))
+    return tuple(sorted(found, key=lambda each: each.partition))
 
 
 def fills(window: Window, parts: Iterable[Window]) -> datetime | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.dependencies.ready_time import Window
+from compaction_pipeline.core.dependencies.watermark import Watermark
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
@@ -28,7 +29,8 @@ class Readiness:
 
     `ready_since` is when this program first said that it is ready, as long as it stayed so. `withdrawals` counts how often it was taken
     back. After three it `is_flapping`, and `longer_quiet` proposes a duration for `quiet` with which it had not been; None when there is
-    none. `changed_since` lists late data that withdrew nothing.
+    none. `changed_since` lists late data that withdrew nothing; None when
+    the table's manifests cannot be read, so nobody knows.
     """
 
     table: TableIdentifier
@@ -43,11 +45,25 @@ class Readiness:
     ready_since: datetime | None = None
     withdrawals: int = 0
     longer_quiet: timedelta | None = None
-    changed_since: tuple[ChangedSince, ...] = ()
+    changed_since: tuple[ChangedSince, ...] | None = ()
 
     @property
     def is_flapping(self) -> bool:
         return self.withdrawals >= FLAPPING
+
+
+@dataclass(frozen=True, slots=True)
+class TableWatermark:
+    """Up to where the data of a table is complete, as its writers say; None when they say nothing.
+
+    It was looked for under these `keys`, from the `heads` of main of the table's stores back. `warning` says what may be wrong with it.
+    """
+
+    table: TableIdentifier
+    watermark: Watermark | None
+    keys: tuple[str, ...]
+    heads: tuple[int | None, ...]
+    warning: str | None = None
 
 
 FLAPPING = 3

@@ -12,8 +12,9 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.expiry_properties import UPKEEP_PROPERTIES
 from compaction_pipeline.core.tables.properties import CATALOG_PREFIX, OF_KEYED_TABLES, PREFIXES, WRITE_TARGET_KEY, value_of
 from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, DELTA_REWRITE_KEY, FILTER_KEY, FILTER_RULE, PROPERTIES
+from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
 
-_BY_KEY = {item.key: item for item in (*PROPERTIES, *UPKEEP_PROPERTIES)}
+_BY_KEY = {item.key: item for item in (*PROPERTIES, *UPKEEP_PROPERTIES, *READY_PROPERTIES)}
 _TARGET = next(item for item in PROPERTIES if item.attribute == "target_size_bytes")
 _HONOURED = frozenset({*_BY_KEY, WRITE_TARGET_KEY})
 _ALIKE = 0.8

@@ -28,6 +28,7 @@ from compaction_pipeline.core.tables.property_rules import (
     PROPERTIES,
     Property,
 )
+from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.watermark_keys import WATERMARK_KEYS
 
@@ -128,6 +129,7 @@ OF_KEYED_TABLES = ("compaction.upsert", "compaction.transaction.timeout", "compa
 PREFIXES = ("self-optimizing.", "compaction.")
 UPKEEP_PREFIXES = ("table-expire.", "clean-orphan-file.", "data-expire.", "snapshot.keep.", "change.data.")
 CATALOG_PREFIX = "table."
+_NOT_OF_COMPACTION = (*UPKEEP_PROPERTIES, *READY_PROPERTIES)
 WRITE_TARGET_KEY = "write.target-file-size-bytes"
 _ONLY_KEYED = "`KeyedTable.create` sets it for a keyed table (`docs/keyed.md`)"
 
@@ -179,8 +181,8 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     without_effect = {DELTA_REWRITE_KEY: _ONLY_KEYED} if asked and not values["delta_rewrite"] else {}
     if values["delta_rewrite"] and values.get("amoros_switch", True):
         raise ConfigError(_amoro_may_compact(of))
-    problems += tuple(each for item in UPKEEP_PROPERTIES if item.key in merged for each in _problem_of(item, table, catalog, of))
-    known = {item.key for item in (*PROPERTIES, *UPKEEP_PROPERTIES)}
+    problems += tuple(each for item in _NOT_OF_COMPACTION if item.key in merged for each in _problem_of(item, table, catalog, of))
+    known = {item.key for item in (*PROPERTIES, *_NOT_OF_COMPACTION)}
     prefixes = (*PREFIXES, *UPKEEP_PREFIXES)
     ours = [key for key in merged if key.startswith(prefixes) and key not in known and not key.startswith(OF_KEYED_TABLES)]
     ignored = {key: AMORO_KEYS_NOT_HONOURED[key] for key in ours if key in AMORO_KEYS_NOT_HONOURED} | without_effect
@@ -190,7 +192,7 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
 
 
 def _problem_of(item: Property, table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None) -> tuple[str, ...]:
-    """A sentence when a property of upkeep breaks its rule. It stops the works of upkeep that ask for it, and no compaction."""
+    """A sentence when a property of upkeep or of readiness breaks its rule. It stops those that ask for it, and no compaction."""
     try:
         return values_of((item,), table, catalog, of)[1]
     except ConfigError as error:

@@ -1,0 +1,334 @@
+"""Answers whether partitions and windows of tables are ready, up to where a table's watermark reaches, and takes reports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.dependencies.answers import Answer, answered
+from compaction_pipeline.core.dependencies.asked import Asked, Calendar, calendar_of
+from compaction_pipeline.core.dependencies.flags import flagged
+from compaction_pipeline.core.dependencies.judge import (
+    KnownPartition,
+    Verdict,
+    by_files,
+    by_names,
+    by_watermark,
+    changed_since,
+    longer_quiet,
+)
+from compaction_pipeline.core.dependencies.ports import (
+    DependencyStore,
+    FactsReader,
+    PartitionReading,
+    ReadTo,
+    Remembered,
+    Report,
+    StoreFacts,
+    TableFacts,
+)
+from compaction_pipeline.core.dependencies.readiness import FLAPPING, ChangedSince, Readiness, TableWatermark
+from compaction_pipeline.core.dependencies.ready_time import Window
+from compaction_pipeline.core.dependencies.ready_when import (
+    ByWatermark,
+    Exists,
+    Flag,
+    Quiet,
+    ReadyWhen,
+    ready_properties_in_force,
+    ready_when,
+)
+from compaction_pipeline.core.dependencies.watermark import (
+    Watermark,
+    WatermarkRule,
+    WatermarkStore,
+    alternating_jobs,
+    said,
+    watermark_of_stores,
+    watermark_rule,
+)
+from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.upkeep.history import MAIN
+
+_LOG = logging.getLogger(__name__)
+
+REPORTS_KEPT = timedelta(days=400)
+_ASKED_AGAIN = timedelta(hours=1)
+"""Who asks every few seconds has the time of the question stored once an hour."""
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table as it is now, with its rules."""
+
+    facts: TableFacts
+    rule: ReadyWhen
+    watermark_rule: WatermarkRule
+    calendar: Calendar
+
+    @property
+    def uuid(self) -> str:
+        return self.facts.uuid
+
+    @property
+    def heads(self) -> tuple[int | None, ...]:
+        return tuple(_head(store) for store in self.facts.stores)
+
+
+class ReadReadiness:
+    """The verbs watermark, partition, windows, partitions, report and withdraw.
+
+    Each loads the newest metadata of the table once. Each may raise NotFoundError, ConfigError for properties and questions that break
+    their rules, TableRefused when the rule needs manifests that cannot be read, and StorageUnavailable.
+    """
+
+    def __init__(self, catalogs: CatalogStore, reader: FactsReader, memory: DependencyStore, clock: Clock) -> None:
+        self._catalogs = catalogs
+        self._reader = reader
+        self._memory = memory
+        self._clock = clock
+
+    def watermark(self, table: TableIdentifier) -> TableWatermark:
+        """Return up to where the data of a table is complete, as its writers say."""
+        known = self._load(table)
+        with _named(table):
+            found = self._watermark(known)
+        warnings = (alternating_jobs(store.history, known.watermark_rule) for store in known.facts.stores)
+        rule = known.watermark_rule
+        return TableWatermark(
+            table,
+            found,
+            tuple(rule.writers.values()) if rule.writers else rule.keys,
+            known.heads,
+            next((warning for warning in warnings if warning is not None), None),
+        )
+
+    def partition(self, table: TableIdentifier, text: str) -> Readiness:
+        """Return whether a partition is ready. It is named as in the paths of files: `day=2026-01-01`."""
+        return self.partitions(table, [text])[0]
+
+    def partitions(self, table: TableIdentifier, texts: Sequence[str]) -> tuple[Readiness, ...]:
+        """Return for each of these partitions whether it is ready."""
+        known = self._load(table)
+        with _named(table):
+            asked = [known.calendar.partition(text) for text in texts]
+        return self._answers(known, asked)
+
+    def windows(self, table: TableIdentifier, windows: Sequence[Window]) -> tuple[Readiness, ...]:
+        """Return for each of these windows whether every partition that overlaps it is ready."""
+        known = self._load(table)
+        with _named(table):
+            asked = [known.calendar.window(window.start, window.end) for window in windows]
+        return self._answers(known, asked)
+
+    def report(self, table: TableIdentifier, text: str) -> Readiness:
+        """Take a report that a partition is ready, for the rule `reported`. Return what the table's own rule says of it now."""
+        known = self._load(table)
+        with _named(table):
+            asked = known.calendar.partition(text)
+        self._memory.report(known.uuid, Report(asked.what, self._clock()))
+        _LOG.info("table=%s %s was reported ready", table, asked.what)
+        return self._answers(known, [asked])[0]
+
+    def withdraw(self, table: TableIdentifier, text: str) -> Readiness:
+        """Take a report back. Return what the table's own rule says of the partition now."""
+        known = self._load(table)
+        with _named(table):
+            asked = known.calendar.partition(text)
+        if self._memory.withdraw(known.uuid, asked.what):
+            _LOG.info("table=%s the report of %s was taken back", table, asked.what)
+        return self._answers(known, [asked])[0]
+
+    def _load(self, table: TableIdentifier) -> _Table:
+        catalog = self._catalogs.entry(table.catalog).properties
+        facts = self._reader.read(table)
+        base = facts.stores[0]
+        properties = ready_properties_in_force(base.properties, facts.namespace, catalog)
+        with _named(table):
+            calendar = calendar_of(base.specs, base.spec_id, properties)
+            return _Table(facts, ready_when(properties), watermark_rule(properties), calendar)
+
+    def _answers(self, known: _Table, asked: Sequence[Asked]) -> tuple[Readiness, ...]:
+        now, table = self._clock(), known.facts.table
+        with _named(table):
+            watermark, verdicts = self._verdicts(known, asked, now)
+        before = self._memory.answers(known.uuid, {one.what for one in asked})
+        rule = str(known.rule)
+        answers = [
+            answered(before.get(one.what), one.what, rule, verdict, known.heads, now) for one, verdict in zip(asked, verdicts, strict=True)
+        ]
+        self._save(known, before, answers)
+        late = self._late_data(known, answers)
+        return tuple(
+            Readiness(
+                table,
+                one.what,
+                one.window,
+                verdict.ready,
+                rule,
+                verdict.why,
+                now,
+                known.heads,
+                watermark.at if watermark is not None else None,
+                answer.since if answer.ready else None,
+                answer.withdrawals,
+                _proposal(known.rule, answer),
+                _changed(known, one, answer, late),
+            )
+            for one, verdict, answer in zip(asked, verdicts, answers, strict=True)
+        )
+
+    def _verdicts(self, known: _Table, asked: Sequence[Asked], now: datetime) -> tuple[Watermark | None, Sequence[Verdict]]:
+        rule = known.rule
+        if isinstance(rule, ByWatermark):
+            found = self._watermark(known)
+            keys = tuple(known.watermark_rule.writers.values()) or known.watermark_rule.keys
+            return found, [by_watermark(one, found, keys) for one in asked]
+        if isinstance(rule, (Quiet, Exists)):
+            partitions = self._partitions(known, whole=True)
+            return None, [by_files(one, known.calendar, partitions, rule, now) for one in asked]
+        if isinstance(rule, Flag):
+            names = _asked_for(known.calendar, self._flagged(known, rule.key))
+            otherwise = f"no snapshot of main and no property of the table lists it under {rule.key!r}"
+            return None, [by_names(one, names, "flagged", otherwise) for one in asked]
+        names = _asked_for(known.calendar, [one.what for one in self._memory.reports(known.uuid)])
+        return None, [by_names(one, names, "reported", _unreported(one, now)) for one in asked]
+
+    def _watermark(self, known: _Table) -> Watermark | None:
+        remembered = self._remember(known, None)
+        stores = [
+            WatermarkStore(store.history, store.properties, {head: one.said for head, one in before.items()})
+            for store, before in zip(known.facts.stores, remembered, strict=True)
+        ]
+        return watermark_of_stores(stores, known.watermark_rule)
+
+    def _flagged(self, known: _Table, key: str) -> Sequence[str]:
+        remembered = self._remember(known, key)
+        found: dict[str, bool] = {}
+        for store, before in zip(known.facts.stores, remembered, strict=True):
+            said_here = flagged(store.history, store.properties, key, {head: one.flags.get(key, {}) for head, one in before.items()})
+            found = {**said_here, **found}
+        return [path for path, ready in found.items() if ready]
+
+    def _remember(self, known: _Table, key: str | None) -> Sequence[Mapping[int, Remembered]]:
+        """Remember what the heads of the table's stores say now. Return what was remembered before, by store."""
+        found = []
+        for number, store in enumerate(known.facts.stores):
+            before = self._memory.remembered(known.uuid, number)
+            found.append(before)
+            head = _head(store)
+            if head is None:
+                continue
+            own = before.get(head, Remembered())
+            now_said = said(store.history, known.watermark_rule, {at: one.said for at, one in before.items()})
+            # A rule that was changed may look elsewhere. What was said under other keys may be asked for again.
+            others = tuple(one for one in own.said if one.key not in {each.key for each in now_said})
+            flags = dict(own.flags)
+            if key is not None:
+                flags[key] = dict(flagged(store.history, {}, key, {at: one.flags.get(key, {}) for at, one in before.items()}))
+            after = Remembered((*now_said, *others), flags)
+            if after != own:
+                self._memory.remember(known.uuid, number, head, after, self._clock())
+        return found
+
+    def _partitions(self, known: _Table, *, whole: bool) -> Sequence[KnownPartition]:
+        """Read what is new in the manifests, and return what is known of the partitions then."""
+        for _ in range(_TRIES):
+            before = self._memory.read_to(known.uuid)
+            goes_on = before is not None and (before.whole or not whole)
+            if goes_on and before is not None and before.heads == known.heads:
+                return self._memory.partitions(known.uuid)
+            reading = self._reader.partition_commits(known.facts, before.heads if goes_on and before is not None else None)
+            after = ReadTo(reading.heads, reading.anew or (goes_on and before is not None and before.whole))
+            if self._memory.note_reading(known.uuid, before, after, reading, self._clock()):
+                return self._memory.partitions(known.uuid)
+        raise StorageUnavailable(f"{known.facts.table}: other processes read its manifests at the same time; ask again in some seconds")
+
+    def _save(self, known: _Table, before: Mapping[str, Answer], answers: Sequence[Answer]) -> None:
+        changed = []
+        for answer in answers:
+            old = before.get(answer.what)
+            if old is None or answer.asked_at - old.asked_at >= _ASKED_AGAIN or replace(answer, asked_at=old.asked_at) != old:
+                changed.append(answer)
+            if old is not None and old.ready and not answer.ready and old.rule == answer.rule:
+                _LOG.warning("table=%s %s is no longer ready, withdrawal %d", known.facts.table, answer.what, answer.withdrawals)
+        if changed:
+            self._memory.save_answers(known.facts.table, known.uuid, changed)
+
+    def _late_data(self, known: _Table, answers: Sequence[Answer]) -> Sequence[KnownPartition] | None:
+        """What is known of partitions that got files after their answers were ready; None when their manifests cannot be read.
+
+        Nothing is read before something is ready. Then the first reading begins at that head, so no old manifest is ever read for this.
+        """
+        if isinstance(known.rule, (Quiet, Exists)):
+            return ()
+        ready = [answer for answer in answers if answer.ready]
+        try:
+            if ready and self._memory.read_to(known.uuid) is None:
+                nothing = PartitionReading(known.heads, False, ())
+                self._memory.note_reading(known.uuid, None, ReadTo(known.heads, whole=False), nothing, self._clock())
+            if all(answer.heads == known.heads for answer in ready):
+                return ()
+            return self._partitions(known, whole=False)
+        except CompactionError as error:
+            _LOG.info("table=%s late data is not looked for: %s", known.facts.table, error)
+            return None
+
+
+@contextmanager
+def _named(table: TableIdentifier) -> Iterator[None]:
+    """Let errors about properties and questions name the table."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{table}: {error}") from None
+
+
+def _head(store: StoreFacts) -> int | None:
+    ref = store.history.refs.get(MAIN)
+    return None if ref is None else ref.snapshot_id
+
+
+def _asked_for(calendar: Calendar, paths: Sequence[str]) -> Sequence[Asked]:
+    """What these names mean. One that the table's partitions cannot have, or cannot have any more, stands for nothing."""
+    found = []
+    for path in paths:
+        try:
+            found.append(calendar.partition(path))
+        except ConfigError as error:
+            _LOG.debug("%r is no partition: %s", path, error)
+    return found
+
+
+def _unreported(asked: Asked, now: datetime) -> str:
+    if asked.until is not None and asked.until < now - REPORTS_KEPT:
+        return f"unknown: reports are kept for {REPORTS_KEPT.days} days, so one of this partition may be forgotten; report it again"
+    return "nobody has reported it; a writer's token may do so over HTTP (`docs/readiness.md`)"
+
+
+def _proposal(rule: ReadyWhen, answer: Answer) -> timedelta | None:
+    if not isinstance(rule, Quiet) or answer.withdrawals < FLAPPING or answer.gap is None:
+        return None
+    return longer_quiet(answer.gap)
+
+
+def _changed(known: _Table, asked: Asked, answer: Answer, late: Sequence[KnownPartition] | None) -> tuple[ChangedSince, ...] | None:
+    if late is None:
+        return None
+    if not answer.ready or answer.heads == known.heads:
+        return ()
+    newer = set[int]()
+    for store, since in zip(known.facts.stores, answer.heads, strict=False):
+        head = _head(store)
+        for snapshot in store.history.ancestry(head) if head is not None else ():
+            if snapshot.snapshot_id == since:
+                break
+            newer.add(snapshot.snapshot_id)
+    return changed_since(asked, known.calendar, late, newer)

@@ -1,0 +1,281 @@
+"""What is answered about a table over time: withdrawals, late data, flags, reports, expired snapshots, and properties of namespaces."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.dependencies.readiness import ChangedSince, Readiness
+from compaction_pipeline.core.dependencies.ready_time import Window
+from compaction_pipeline.core.errors import ConfigError, TableRefused
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+from compaction_pipeline_tests.services.dependencies.written_table import TABLE, WrittenTable
+from compaction_pipeline_tests.state import sqlite_stores
+
+NEW_YEAR, NEXT = "ts_day=2026-01-01", "ts_day=2026-01-02"
+DAY = Window(datetime(2026, 1, 1, tzinfo=timezone.utc), datetime(2026, 1, 2, tzinfo=timezone.utc))
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    stores = sqlite_stores(tmp_path)
+    stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
+    return stores
+
+
+@pytest.fixture
+def table() -> WrittenTable:
+    return WrittenTable(datetime(2026, 1, 2, 1, tzinfo=timezone.utc))
+
+
+@pytest.fixture
+def readiness(stores: Stores, table: WrittenTable) -> ReadReadiness:
+    return ReadReadiness(stores.catalogs, table, stores.dependencies, table.clock)
+
+
+def test_a_partition_is_ready_when_the_watermark_has_reached_its_end(readiness: ReadReadiness, table: WrittenTable) -> None:
+    assert not readiness.partition(TABLE, NEW_YEAR).ready
+    assert "the table has no watermark" in readiness.partition(TABLE, NEW_YEAR).why
+    table.mark("2026-01-01T23:00:00+00:00")
+    before = readiness.partition(TABLE, NEW_YEAR)
+    assert (before.ready, before.heads) == (False, (1,))
+    assert before.why.endswith("but the end is 2026-01-02T00:00Z: 1 h are missing")
+    table.mark("2026-01-02T00:00:00+00:00")
+    after = readiness.partition(TABLE, NEW_YEAR)
+    assert (after.ready, after.rule, after.ready_since, after.withdrawals) == (True, "watermark", table.now, 0)
+    assert [one.ready for one in readiness.windows(TABLE, [DAY, Window(DAY.end, DAY.end + HOUR)])] == [True, False]
+    assert table.readings == []
+
+
+def test_a_compaction_without_a_key_hides_no_watermark(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00")
+    table.commit(operation="replace")
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+
+
+def test_a_rollback_withdraws_and_a_new_watermark_makes_ready_again(readiness: ReadReadiness, table: WrittenTable) -> None:
+    first = table.mark("2026-01-01T12:00:00+00:00")
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.head = first
+    back = readiness.partition(TABLE, NEW_YEAR)
+    assert (back.ready, back.withdrawals, back.ready_since) == (False, 1, None)
+    table.mark("2026-01-02T00:30:00+00:00")
+    again = readiness.partition(TABLE, NEW_YEAR)
+    assert (again.ready, again.withdrawals, again.is_flapping) == (True, 1, False)
+
+
+def test_a_lower_watermark_at_the_head_withdraws(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.mark("2026-01-01T10:00:00+00:00")
+    assert not readiness.partition(TABLE, NEW_YEAR).ready
+
+
+def test_late_data_behind_a_watermark_is_listed_and_withdraws_nothing(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=2)
+    first = readiness.partition(TABLE, NEW_YEAR)
+    assert (first.ready, first.changed_since) == (True, ())
+    table.pass_time(hours=1)
+    table.commit(operation="replace", d2026_01_01=1)
+    assert readiness.partition(TABLE, NEW_YEAR).changed_since == ()
+    table.pass_time(hours=1)
+    late = table.commit(d2026_01_01=1, d2026_01_02=4)
+    after = readiness.partition(TABLE, NEW_YEAR)
+    assert (after.ready, after.ready_since, after.withdrawals) == (True, first.ready_since, 0)
+    assert after.changed_since == (ChangedSince("ts_day=2026-01-01/id_bucket=1", late, table.now),)
+    assert readiness.windows(TABLE, [DAY])[0].changed_since == ()
+    # Manifests from before it was ready were not read.
+    assert table.readings == [((1,), [2]), ((2,), [3])]
+
+
+def test_late_data_that_cannot_be_looked_for_is_said_so(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.unreadable = True
+    table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=2)
+    assert readiness.partition(TABLE, NEW_YEAR).changed_since == ()
+    table.commit(d2026_01_01=1)
+    after = readiness.partition(TABLE, NEW_YEAR)
+    assert (after.ready, after.changed_since) == (True, None)
+
+
+def test_under_quiet_late_data_withdraws_and_three_withdrawals_propose_a_longer_time(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "quiet:2h"
+    table.commit(d2026_01_01=1)
+
+    def ask() -> Readiness:
+        return readiness.partition(TABLE, NEW_YEAR)
+
+    assert not ask().ready
+    for number, gap in enumerate((2.5, 4.25, 3), start=1):
+        table.pass_time(hours=gap)
+        ready = ask()
+        assert (ready.ready, ready.is_flapping, ready.longer_quiet) == (True, False, None)
+        table.commit(d2026_01_01=1)
+        late = ask()
+        assert (late.ready, late.withdrawals) == (False, number)
+    assert (late.is_flapping, late.longer_quiet) == (True, 5 * HOUR)
+    assert "added files to ts_day=2026-01-01/id_bucket=1" in late.why
+    assert late.changed_since == ()
+
+
+def test_under_quiet_compactions_do_not_count_and_an_empty_partition_is_never_ready(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.namespace["compaction.ready-when"] = "quiet:2h"
+    table.commit(d2026_01_01=3)
+    table.pass_time(hours=2)
+    table.commit(operation="replace", d2026_01_01=-2)
+    assert [one.ready for one in readiness.partitions(TABLE, [NEW_YEAR, NEXT])] == [True, False]
+    assert [one.ready for one in readiness.windows(TABLE, [DAY])] == [True]
+    table.pass_time(hours=9)
+    table.commit(operation="delete", d2026_01_01=-1)
+    gone = readiness.partition(TABLE, NEW_YEAR)
+    assert (gone.ready, gone.withdrawals, gone.why) == (False, 1, "nothing of it has files")
+    # Each manifest was read once.
+    assert table.readings == [(None, [2, 1]), ((2,), [3])]
+
+
+def test_exists_and_quiet_of_unreadable_manifests_are_refused_in_words(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "exists"
+    table.commit(d2026_01_01=1)
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.commit(d2026_01_01=1)
+    table.unreadable = True
+    with pytest.raises(TableRefused, match="encrypted"):
+        readiness.partition(TABLE, NEW_YEAR)
+
+
+def test_a_quiet_after_a_watermark_reads_from_the_beginning(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=2)
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.properties["compaction.ready-when"] = "exists"
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    assert readiness.partition(TABLE, NEW_YEAR).withdrawals == 0
+
+
+def test_reading_starts_anew_after_a_rollback(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "exists"
+    first = table.commit(d2026_01_02=1)
+    table.commit(d2026_01_01=1)
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.head = first
+    assert not readiness.partition(TABLE, NEW_YEAR).ready
+    assert readiness.partition(TABLE, NEXT).ready
+
+
+@pytest.mark.parametrize("value", ["true", "yes", "2026-01-01", "", "ts_day=2026-01-02", "ts_day=2026-01-01T00"])
+def test_any_other_value_of_a_flag_says_no(readiness: ReadReadiness, table: WrittenTable, value: str) -> None:
+    table.properties["compaction.ready-when"] = "flag:done"
+    table.commit({"done": value})
+    assert not readiness.partition(TABLE, NEW_YEAR).ready
+
+
+def test_a_flag_lists_partitions_in_snapshots_or_in_the_property(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "flag:done"
+    first = table.commit({"done": "ts_day=2025-12-31, ts_day=2026-01-01"})
+    table.commit()
+    table.commit({"done": "ts_day=2026-01-02"})
+    assert [one.ready for one in readiness.partitions(TABLE, [NEW_YEAR, NEXT, "ts_day=2026-01-03"])] == [True, True, False]
+    assert readiness.windows(TABLE, [Window(DAY.start - 24 * HOUR, DAY.end + 24 * HOUR)])[0].ready
+    table.properties["done"] = "ts_day=2026-01-03"
+    assert readiness.partition(TABLE, "ts_day=2026-01-03").ready
+    table.head = first
+    back = readiness.partition(TABLE, NEXT)
+    assert (back.ready, back.withdrawals) == (False, 1)
+
+
+def test_a_key_of_a_flag_may_hold_the_partition(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "flag:done.{partition}.ok"
+    table.commit({"done.ts_day=2026-01-01.ok": "true", "done.ts_day=2026-01-02.ok": "1"})
+    assert [one.ready for one in readiness.partitions(TABLE, [NEW_YEAR, NEXT])] == [True, False]
+    table.commit({"done.ts_day=2026-01-01.ok": "false"})
+    assert not readiness.partition(TABLE, NEW_YEAR).ready
+
+
+def test_what_expired_snapshots_said_is_remembered_for_descendants_only(readiness: ReadReadiness, table: WrittenTable) -> None:
+    flag, mark = {"compaction.ready-when": "flag:done"}, dict[str, str]()
+    first = table.commit()
+    said = table.commit({"done": NEW_YEAR, "watermark": str(round(datetime(2026, 1, 2, tzinfo=timezone.utc).timestamp() * 1000))})
+    for properties in (flag, mark):
+        table.properties = dict(properties)
+        assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.commit()
+    table.expire(first, said)
+    for properties in (flag, mark):
+        table.properties = dict(properties)
+        assert readiness.partition(TABLE, NEW_YEAR).ready
+    # Another table has the name now, so nothing of the old one counts.
+    table.uuid = "uuid-2"
+    for properties in (flag, mark):
+        table.properties = dict(properties)
+        assert not readiness.partition(TABLE, NEW_YEAR).ready
+
+
+def test_reports_count_until_they_are_taken_back(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "reported"
+    assert readiness.partition(TABLE, NEW_YEAR).why.startswith("nobody has reported it")
+    assert readiness.report(TABLE, NEW_YEAR).ready
+    assert readiness.windows(TABLE, [DAY])[0].ready
+    assert not readiness.partition(TABLE, NEXT).ready
+    back = readiness.withdraw(TABLE, NEW_YEAR)
+    assert (back.ready, back.withdrawals) == (False, 1)
+    with pytest.raises(ConfigError, match="has no such partition field"):
+        readiness.report(TABLE, "day=2026-01-01")
+
+
+def test_a_report_under_another_rule_says_which_rule_counts(readiness: ReadReadiness, table: WrittenTable) -> None:
+    answer = readiness.report(TABLE, NEW_YEAR)
+    assert (answer.ready, answer.rule) == (False, "watermark")
+
+
+def test_a_report_that_may_be_forgotten_is_unknown(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "reported"
+    old = readiness.partition(TABLE, "ts_day=2024-01-01")
+    assert not old.ready
+    assert old.why.startswith("unknown: reports are kept for 400 days")
+
+
+def test_a_table_inherits_from_its_namespace_and_then_from_its_catalog(
+    readiness: ReadReadiness, table: WrittenTable, stores: Stores
+) -> None:
+    key = "compaction.ready-when"
+    stores.catalogs.replace(CatalogEntry(TABLE.catalog, {f"table.{key}": "reported"}))
+    table.commit()
+    assert readiness.partition(TABLE, NEW_YEAR).rule == "reported"
+    table.namespace[key] = "quiet:90min"
+    assert readiness.partition(TABLE, NEW_YEAR).rule == "quiet:90min"
+    table.properties[key] = "flag:done"
+    assert readiness.partition(TABLE, NEW_YEAR).rule == "flag:done"
+
+
+def test_a_bad_property_is_named_with_its_table(readiness: ReadReadiness, table: WrittenTable) -> None:
+    for value in ("quiet", "quiet:90", "quiet:0h", "flag:", "sometimes", "exists:1h"):
+        table.properties["compaction.ready-when"] = value
+        with pytest.raises(ConfigError, match=r"lake\.shop\.events: 'compaction\.ready-when' is"):
+            readiness.partition(TABLE, NEW_YEAR)
+
+
+def test_an_unreadable_watermark_is_an_error_that_names_key_and_snapshot(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.commit({"flink.watermark": "yesterday"})
+    with pytest.raises(ConfigError, match=r"lake\.shop\.events: 'flink\.watermark' in the summary of snapshot 1 is 'yesterday'"):
+        readiness.partition(TABLE, NEW_YEAR)
+
+
+def test_a_changed_rule_is_no_withdrawal(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.properties["compaction.ready-when"] = "reported"
+    changed = readiness.partition(TABLE, NEW_YEAR)
+    assert (changed.ready, changed.withdrawals) == (False, 0)
+
+
+def test_the_watermark_of_a_table_tells_where_it_comes_from(readiness: ReadReadiness, table: WrittenTable) -> None:
+    assert readiness.watermark(TABLE).watermark is None
+    table.mark("2026-01-02T00:00:00+00:00")
+    found = readiness.watermark(TABLE)
+    assert found.watermark is not None
+    assert (found.watermark.at, found.watermark.key, found.watermark.snapshot_id) == (DAY.end, "watermark", 1)
+    assert found.keys == ("watermark", "flink.watermark", "kafka.connect.valid-through-ts")
