@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from compaction_pipeline.core.tables.expiry_properties import UPKEEP_PROPERTIES
 from compaction_pipeline.core.tables.property_rules import AMORO_KEYS_NOT_HONOURED, PROPERTIES
+from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.written_pages import check_part, table
 
@@ -68,6 +69,11 @@ def test_the_page_lists_every_property() -> None:
 def test_the_page_lists_every_property_of_expiry() -> None:
     rows = [(f"`{item.key}`", item.default_text, item.rule.text, item.meaning) for item in UPKEEP_PROPERTIES]
     check_part(PAGE, "expiry", __file__, table(("property", "default", "rule", "meaning"), rows))
+
+
+def test_the_page_lists_every_property_of_readiness() -> None:
+    rows = [(f"`{item.key}`", item.default_text, item.rule.text, item.meaning) for item in READY_PROPERTIES]
+    check_part(PAGE, "ready", __file__, table(("property", "default", "rule", "meaning"), rows))
 
 
 def test_the_page_lists_the_properties_of_amoro_without_effect() -> None:

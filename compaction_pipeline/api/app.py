@@ -12,6 +12,7 @@ from compaction_pipeline.api.bodies import Bodies
 from compaction_pipeline.api.catalog_files import catalog_file_routes
 from compaction_pipeline.api.catalogs import catalog_routes
 from compaction_pipeline.api.consumers import consumer_routes
+from compaction_pipeline.api.dependencies import dependency_routes
 from compaction_pipeline.api.docs_pages import add_docs
 from compaction_pipeline.api.events import event_routes
 from compaction_pipeline.api.files import file_routes
@@ -73,6 +74,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(report_routes(services.take_reports, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(event_routes(services.take_events, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(consumer_routes(services.keep_consumers, guard, bodies), prefix=VERSION_PREFIX)
+    app.include_router(dependency_routes(services.read_readiness, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(file_routes(services.read_tables, services.read_files, guard), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),

@@ -27,7 +27,8 @@ from compaction_pipeline.core.insight.masking import masked_text
 _GLOBAL = {"--json": "--json", "--verbose": "--verbose", "-v": "--verbose", "--quiet": "--quiet", "-q": "--quiet"}
 GLOBAL_HELP = (
     "Everywhere: --json, --verbose/-v, --quiet/-q. "
-    "Exit codes: 0 done or nothing to do, 1 failed, 2 bad input, 3 partly committed, 4 refused, 5 outcome unknown, 130 interrupted."
+    "Exit codes: 0 done or nothing to do, 1 failed, 2 bad input, 3 partly committed, 4 refused, 5 outcome unknown, 6 not ready, "
+    "130 interrupted."
 )
 
 

@@ -8,7 +8,7 @@ from compaction_pipeline.core.errors import CommitStateUnknown, CompactionError,
 
 
 class ExitCode(IntEnum):
-    """0 done or nothing to do, 1 failed, 2 bad input, 3 partly committed, 4 refused, 5 outcome unknown, 130 interrupted."""
+    """0 done or nothing to do, 1 failed, 2 bad input, 3 partly committed, 4 refused, 5 outcome unknown, 6 not ready, 130 interrupted."""
 
     DONE = 0
     FAILED = 1
@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     PARTLY_COMMITTED = 3
     REFUSED = 4
     OUTCOME_UNKNOWN = 5
+    NOT_READY = 6
     # A shell answers 130 for a program that SIGINT ended.
     INTERRUPTED = 130
 

@@ -60,6 +60,12 @@ def _consumer() -> typer.Typer:
     return commands
 
 
+def _dependencies() -> typer.Typer:
+    from compaction_pipeline.cli.commands.dependencies import commands
+
+    return commands
+
+
 def _task() -> typer.Typer:
     from compaction_pipeline.cli.commands.task import commands
 
@@ -101,6 +107,8 @@ COMMANDS.update(
         "record": _record,
         "maintain": _maintain,
         "consumer": _consumer,
+        "ready": _dependencies,
+        "watermark": _dependencies,
         "task": _task,
         "group": _group,
         "queue": _group,

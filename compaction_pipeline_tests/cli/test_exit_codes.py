@@ -16,6 +16,7 @@ def test_the_numbers_are_fixed() -> None:
         "PARTLY_COMMITTED": 3,
         "REFUSED": 4,
         "OUTCOME_UNKNOWN": 5,
+        "NOT_READY": 6,
         "INTERRUPTED": 130,
     }
 

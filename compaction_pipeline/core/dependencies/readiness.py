@@ -46,10 +46,7 @@ class Readiness:
     withdrawals: int = 0
     longer_quiet: timedelta | None = None
     changed_since: tuple[ChangedSince, ...] | None = ()
-
-    @property
-    def is_flapping(self) -> bool:
-        return self.withdrawals >= FLAPPING
+    is_flapping: bool = False
 
 
 @dataclass(frozen=True, slots=True)

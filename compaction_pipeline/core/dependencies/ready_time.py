@@ -9,6 +9,7 @@ A window begins at the first instant whose local time is in the unit, and ends b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
@@ -126,6 +127,18 @@ def instant_text(at: datetime) -> str:
     """An instant in UTC, e.g. `2026-01-01T03:00Z`; with seconds only where it has some."""
     utc = at.astimezone(timezone.utc)
     return f"{utc.replace(tzinfo=None).isoformat(timespec='auto' if utc.second or utc.microsecond else 'minutes')}Z"
+
+
+def instant_of(text: str) -> datetime:
+    """An instant as people write it: ISO 8601 with a zone, e.g. `2026-01-01T03:00Z`. Raises ConfigError for any other text."""
+    try:
+        # Python 3.10 reads no Z.
+        at = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text.strip()))
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ConfigError(f"{text!r} is no time with a zone: write it like 2026-01-01T03:00Z or 2026-01-01T04:00+01:00")
+    return at.astimezone(timezone.utc)
 
 
 def ready_time(properties: Mapping[str, str]) -> ReadyTime | None:

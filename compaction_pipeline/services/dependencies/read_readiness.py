@@ -181,6 +181,7 @@ class ReadReadiness:
                 answer.withdrawals,
                 _proposal(known.rule, answer),
                 _changed(known, one, answer, late),
+                answer.withdrawals >= FLAPPING,
             )
             for one, verdict, answer in zip(asked, verdicts, answers, strict=True)
         )

@@ -1,0 +1,101 @@
+"""Routes by which outside schedulers ask whether the data of tables is ready, and by which writers report that it is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Any
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from compaction_pipeline.api.bodies import Bodies, body_of
+from compaction_pipeline.api.openapi import plain_answer
+from compaction_pipeline.api.problems import ANSWERS
+from compaction_pipeline.api.security import Guard
+from compaction_pipeline.core.access import body_bounds
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.dependencies.readiness import Readiness, TableWatermark
+from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+
+_AT_ONCE = 4
+"""So many questions are answered at a time. Each loads the table's metadata, and must not keep heartbeats waiting."""
+MOST_ASKED = 500
+"""So many partitions may be asked for by one request."""
+_Table = Annotated[str, Path(max_length=2_000, description="catalog.namespace.table")]
+_Partition = Annotated[str, Field(max_length=4_000)]
+
+
+class ReadyBody(BaseModel):
+    """A partition, named as in the paths of its files (`day=2026-01-01`), and whether it is ready. False takes a report back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partition: _Partition
+    ready: bool = True
+
+
+class ReadyAnswer(BaseModel):
+    """Whether all that was asked for is ready, and the answer to each question in the order of the request."""
+
+    ready: bool
+    table: str
+    answers: list[Any]
+
+
+def dependency_routes(readiness: ReadReadiness, guard: Guard, bodies: Bodies) -> APIRouter:
+    """The routes below `/api/v1` about readiness."""
+    routes = APIRouter(tags=["readiness"], responses=ANSWERS)
+    needs_writer = guard.needs(Role.WRITER)
+    reader, writer = [Depends(guard.needs(Role.READER))], [Depends(needs_writer)]
+    body_from = bodies.of(ReadyBody, needs_writer, body_bounds.OTHER)
+    limiter = CapacityLimiter(_AT_ONCE)
+
+    @routes.get("/tables/{table}/ready", dependencies=reader)
+    async def ready(
+        table: _Table,
+        partition: Annotated[list[_Partition], Query(max_length=MOST_ASKED)] = [],  # noqa: B006 - FastAPI copies it.
+        start: Annotated[str | None, Query(alias="from", max_length=100)] = None,
+        end: Annotated[str | None, Query(alias="to", max_length=100)] = None,
+    ) -> ReadyAnswer:
+        """Whether partitions are ready (`partition=day=2026-01-01`, several times), or all that overlap a window (`from`, `to`).
+
+        The table's metadata is loaded once, however many are asked for.
+        """
+        identifier, window = TableIdentifier.parse(table), _window(start, end)
+        if bool(partition) == (window is not None):
+            raise ConfigError("name partitions (partition=day=2026-01-01), or give a window by from and to; one of the two, not both")
+        verb = partial(readiness.partitions, identifier, partition) if window is None else partial(readiness.windows, identifier, [window])
+        answers = await to_thread.run_sync(verb, limiter=limiter)
+        return ReadyAnswer(ready=all(one.ready for one in answers), table=str(identifier), answers=[plain(one) for one in answers])
+
+    @routes.get("/tables/{table}/watermark", dependencies=reader, response_model=None, responses=plain_answer(TableWatermark))
+    async def watermark(table: _Table) -> Any:
+        """Up to which time the data of a table is complete, as its writers promise; `watermark` is null when they promise nothing."""
+        return plain(await to_thread.run_sync(readiness.watermark, TableIdentifier.parse(table), limiter=limiter))
+
+    @routes.post(
+        "/tables/{table}/ready",
+        dependencies=writer,
+        openapi_extra=body_of(ReadyBody),
+        response_model=None,
+        responses=plain_answer(Readiness),
+    )
+    async def report(table: _Table, body: ReadyBody = Depends(body_from)) -> Any:
+        """Report that a partition is ready, or take that back. It counts under the rule `reported`; the answer says which rule is set."""
+        verb = readiness.report if body.ready else readiness.withdraw
+        return plain(await to_thread.run_sync(verb, TableIdentifier.parse(table), body.partition, limiter=limiter))
+
+    return routes
+
+
+def _window(start: str | None, end: str | None) -> Window | None:
+    if (start is None) != (end is None):
+        raise ConfigError("from and to belong together: give both, or name partitions instead")
+    times: list[datetime] = [instant_of(text) for text in (start, end) if text is not None]
+    return Window(*times) if times else None
