@@ -31,10 +31,12 @@ from compaction_pipeline_tests.services.house import House
 EXAMPLES = settings().max_examples // 4
 """So many requests, valid and broken ones together, are sent to each route by each role: 7 in CI."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+# What questions about readiness find out is remembered, whoever asks: snapshots and manifests that said it expire.
+_FOUND_OUT = frozenset(f"compaction_ready_{name}" for name in ("head", "reading", "partition", "answer"))
 MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     None: frozenset(),
-    Role.READER: frozenset(),
-    Role.WRITER: frozenset({"compaction_commit_report", "compaction_table", "compaction_consumer"}),
+    Role.READER: _FOUND_OUT,
+    Role.WRITER: _FOUND_OUT | {"compaction_commit_report", "compaction_table", "compaction_consumer", "compaction_ready_report"},
     Role.OPTIMIZER: frozenset({"compaction_optimizer", "compaction_token", "compaction_task", "compaction_attempt"}),
     Role.EVENTS: frozenset({"compaction_commit_report", "compaction_table"}),
     Role.ADMIN: frozenset(metadata.tables),
