@@ -26,9 +26,9 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 # Scenarios mostly wait for processes to start, to notice a kill or to end, so twice as many share the cores.
 SCENARIO_JOBS ?= $(shell expr 2 \* $(JOBS))
-# The tests of a file run one after the other, because they share servers. By itself pytest-xdist begins with the files of many tests, and
-# would leave the longest ones for the end: those of the demo have three tests.
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# The tests of a group run one after the other, because they share servers (`GROUPS` in compaction_pipeline_tests/stages.py; files are groups
+# otherwise). By itself pytest-xdist begins with the groups of many tests, and would leave the longest ones for the end.
+BY_GROUP := --dist loadfile --no-loadscope-reorder
 
 export PORT ONCE OPTIMIZERS
 export PYTHONUNBUFFERED := 1
@@ -117,19 +117,19 @@ test-spark: $(STAMP) ## tests on a Spark session
 
 test-postgres: $(STAMP) ## tests on PostgreSQL
 	@echo "== postgres tests"
-	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=postgres
+	@$(PYTEST) -q -n $(JOBS) $(BY_GROUP) --stage=postgres
 
 test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"
-	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=interop
+	@$(PYTEST) -q -n $(JOBS) $(BY_GROUP) --stage=interop
 
 test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
-	@$(PYTEST) -q -n $(SCENARIO_JOBS) $(BY_FILE) --stage=scenario
+	@$(PYTEST) -q -n $(SCENARIO_JOBS) $(BY_GROUP) --stage=scenario
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
-	@$(PYTEST) -q -n $(JOBS) $(BY_FILE) --stage=browser
+	@$(PYTEST) -q -n $(JOBS) $(BY_GROUP) --stage=browser
 
 test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that are too long for CI
 	@echo "== model test, $(STEPS) steps"

@@ -25,12 +25,60 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 }
 """Where the tests of each stage lie, below the folder of this module. The stages are in the order of their cost. `fast` has no marker."""
 
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    # The nodes that a test of pages or of the UI leaves are those that the next one expects. Tests of links expect others.
+    "pages": ("browser/test_pages.py", "browser/test_ui.py"),
+    "links": ("browser/test_deployment.py", "browser/test_terminated.py", "browser/test_two_locations.py", "browser/test_ui_links.py"),
+    "demo goes on": ("scenarios/test_demo_again.py",),
+    "demo was cut off": ("scenarios/test_demo_again.py::test_a_demo_that_was_cut_off",),
+    "demo": ("scenarios/test_demo.py",),
+    "demo with optimizers": ("scenarios/test_demo.py::test_optimizers_compact_a_backlog",),
+    "chaos": ("scenarios/test_chaos.py",),
+    "optimizers": ("scenarios/test_optimizers.py",),
+    "local container": ("scenarios/test_local_container.py",),
+    "standalone": ("scenarios/test_standalone_cluster.py",),
+    "crash": ("scenarios/test_crash.py",),
+    "bad input": ("scenarios/test_bad_input.py",),
+    "flink": (
+        "interop/test_readers_and_writers_after_expiry.py",
+        "interop/test_streaming_readers.py",
+        "interop/test_tables_written_by_flink.py",
+        "interop/test_writers_keep_committing.py",
+    ),
+    "s3": (
+        "interop/test_catalogs_page.py",
+        "interop/test_expiry_model_on_s3.py",
+        "interop/test_expiry_on_s3.py",
+        "interop/test_faults.py",
+        "interop/test_glue.py",
+        "interop/test_logins.py",
+        "interop/test_rest_catalog_on_s3.py",
+        "interop/test_v3_manifests_read_by_java.py",
+    ),
+    "hive": ("interop/test_hive_commits.py", "interop/test_catalogs_page.py::test_the_commands_for_hive"),
+}
+"""Modules, and single tests by the beginning of their names, that one worker runs one after the other: they share a Dagster, or a server
+that takes long to start.
+
+Workers begin with these groups in this order, so that no long one is left for the end. A module in no group is one by itself.
+"""
+
 TESTS = Path(__file__).parent
 
 
 def stage_of(markers: Collection[str]) -> str:
     """The stage of a test with these markers."""
     return next((stage for stage in reversed(PLACES) if stage in markers), "fast")
+
+
+def group_of(node_id: str) -> tuple[int, str]:
+    """The place in the order of groups, and the group, of a test with this id (`compaction_pipeline_tests/folder/module.py::test`)."""
+    test = node_id.removeprefix(f"{TESTS.name}/")
+    groups = [(len(part), number, name) for number, (name, parts) in enumerate(GROUPS.items()) for part in parts if test.startswith(part)]
+    if groups:
+        _, number, name = max(groups)
+        return number, name
+    return len(GROUPS), test.partition("::")[0]
 
 
 def lies_in(stage: str, path: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compaction_pipeline_tests.conftest import pytest_collection_modifyitems, pytest_runtest_setup
-from compaction_pipeline_tests.stages import PLACES, TESTS, leads_to, lies_in, stage_of
+from compaction_pipeline_tests.stages import GROUPS, PLACES, TESTS, group_of, leads_to, lies_in, stage_of
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,27 @@ def test_a_stage_leaves_out_what_is_beside_its_places() -> None:
         assert not leads_to("spark", path)
     assert not lies_in("spark", TESTS)
     assert not lies_in("fast", TESTS.parent / "test_elsewhere.py")
+
+
+def test_every_part_of_a_group_is_there() -> None:
+    for group, parts in GROUPS.items():
+        for part in parts:
+            module, _, test = part.partition("::")
+            assert f"def {test}" in (TESTS / module).read_text(), part
+            assert group_of(f"{TESTS.name}/{part}")[1] == group
+
+
+@pytest.mark.parametrize(
+    ("test", "group"),
+    [
+        ("interop/test_hive_commits.py::test_x[a]", "hive"),
+        ("interop/test_catalogs_page.py::test_the_commands_for_hive", "hive"),
+        ("interop/test_catalogs_page.py::test_the_commands_for_glue", "s3"),
+        ("interop/test_hdfs.py::test_x", "interop/test_hdfs.py"),
+    ],
+)
+def test_a_test_belongs_to_the_group_that_names_it_or_its_module_or_else_to_its_module(test: str, group: str) -> None:
+    assert group_of(f"{TESTS.name}/{test}")[1] == group
 
 
 def test_a_test_that_its_stage_would_not_find_fails_in_every_stage(request: pytest.FixtureRequest) -> None:
