@@ -53,6 +53,8 @@ def iceberg_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        # Its queries read a few rows, so to compile them well would take longer than they run.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     )
     with alone_in_the_cache():
         spark = builder.getOrCreate()

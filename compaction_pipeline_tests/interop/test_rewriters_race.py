@@ -24,7 +24,7 @@ LOST = re.compile(r"\b(ValidationException|CommitFailedException)\b")
 """How Java says that another commit came first."""
 
 
-@pytest.mark.parametrize("seconds", [25, pytest.param(180, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("seconds", [12, pytest.param(180, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_rows_stay_exact_while_spark_rewrites_too(seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, say: Say) -> None:
     upserts = SparkUpserts(warehouse, Random(seconds))
     for _ in range(3):

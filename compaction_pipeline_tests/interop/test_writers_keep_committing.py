@@ -27,7 +27,7 @@ def several(tally: Tally) -> bool:
     return tally.committed > 2
 
 
-@pytest.mark.parametrize("seconds", [30, pytest.param(300, marks=LONG)])
+@pytest.mark.parametrize("seconds", [12, pytest.param(300, marks=LONG)])
 def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, say: Say) -> None:
     upserts = SparkUpserts(warehouse, Random(seconds))
     for _ in range(3):
@@ -39,7 +39,7 @@ def test_rows_stay_exact_while_spark_goes_on(seconds: int, warehouse: Warehouse,
     warehouse.check(upserts.rows.values())
 
 
-@pytest.mark.parametrize(("shape", "seconds"), [("partitioned", 30), *(pytest.param(shape, 300, marks=LONG) for shape in SHAPES)])
+@pytest.mark.parametrize(("shape", "seconds"), [("partitioned", 12), *(pytest.param(shape, 300, marks=LONG) for shape in SHAPES)])
 def test_no_stream_of_flink_fails_and_its_rows_stay_exact(
     shape: str, seconds: int, warehouse: Warehouse, lagging_compactions: Compactions, flink_jvm: Any, say: Say
 ) -> None:
