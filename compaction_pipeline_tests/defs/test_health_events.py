@@ -28,7 +28,7 @@ from compaction_pipeline_tests.defs.clocked import compaction_at
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.defs.values import NOW, ORDERS, overview
-from compaction_pipeline_tests.plain_names import NAMES, TABLE_HEALTH
+from compaction_pipeline_tests.plain_names import NAMES, TABLE_FIGURES, TABLE_HEALTH
 
 
 def status(after: float = 0, *, files: int = 10, health: HealthStatus = HealthStatus.DUE, failed: int = 0) -> Status:
@@ -99,6 +99,10 @@ class Deployment:
                 for name in sensors:
                     self._cursors[name] = self._tick(name, self._cursors.get(name), compaction=compaction_at(lambda: self.now)).cursor
 
+    def reset(self, sensor: str) -> None:
+        """Forget what the sensor remembers, as a person does who resets its cursor."""
+        self._cursors[sensor] = ""
+
     @property
     def freshness(self) -> FreshnessState:
         """What Dagster's freshness daemon finds now."""
@@ -120,6 +124,25 @@ def test_while_the_sensors_tick_and_nothing_happens_the_page_stays_fresh(deploym
     assert deployment.freshness is FreshnessState.PASS
     told = instance.fetch_materializations(TABLE_HEALTH, limit=100).records
     assert len(told) == 1 + timedelta(minutes=10) // HEARTBEAT
+
+
+def test_a_point_of_the_figures_comes_after_five_minutes_if_something_has_changed_and_after_a_reset(
+    deployment: Deployment, instance: dg.DagsterInstance, lake: Lake
+) -> None:
+    def points() -> int:
+        return len(instance.fetch_materializations(TABLE_FIGURES, limit=100).records)
+
+    deployment.pass_time(timedelta(minutes=1), *BOTH)
+    lake.append_small_files(3, 1)
+    deployment.pass_time(timedelta(minutes=4), *BOTH)
+    assert points() == 1
+    deployment.pass_time(timedelta(minutes=1), *BOTH)
+    assert points() == 2
+    deployment.pass_time(timedelta(minutes=5), *BOTH)
+    assert points() == 2
+    deployment.reset("fragmentation_sensor")
+    deployment.pass_time(timedelta(minutes=1), *BOTH)
+    assert points() == 3
 
 
 def test_when_snapshot_sensor_is_stopped_the_freshness_warns_and_then_fails(deployment: Deployment, instance: dg.DagsterInstance) -> None:
