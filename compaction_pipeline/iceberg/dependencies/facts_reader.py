@@ -49,7 +49,7 @@ class IcebergFactsReader:
         return TableFacts(table, base.table_uuid, stores, self._namespace(table))
 
     def partition_commits(self, facts: TableFacts, since: Sequence[int | None] | None) -> PartitionReading:
-        return read_partitions(replace(facts, stores=tuple(map(self._openable, facts.stores))), since)
+        return read_partitions(facts, since, self._openable)
 
     def _openable(self, store: StoreFacts) -> StoreFacts:
         """The same store, with credentials that a catalog has given a short time ago: facts may be kept for longer than these hold."""

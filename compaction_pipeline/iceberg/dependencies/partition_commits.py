@@ -31,8 +31,12 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def read_partitions(facts: TableFacts, since: Sequence[int | None] | None) -> PartitionReading:
+def read_partitions(
+    facts: TableFacts, since: Sequence[int | None] | None, openable: Callable[[StoreFacts], StoreFacts]
+) -> PartitionReading:
     """What the stores' manifests say since a reading with these heads. See the port for what it returns.
+
+    `openable` gives a store that has something new a handle that opens its files now.
 
     Raises TableRefused for manifests that cannot be read: encrypted ones, those of format v4, and partitions by an unknown transform.
     """
@@ -45,7 +49,7 @@ def read_partitions(facts: TableFacts, since: Sequence[int | None] | None) -> Pa
     found = _Found()
     for store, head, before in zip(facts.stores, heads, last, strict=True):
         if head is not None and head != before:
-            _StoreReading(store, found).read(head, before, anew=anew)
+            _StoreReading(openable(store), found).read(head, before, anew=anew)
     return PartitionReading(heads, anew, found.commits())
 
 

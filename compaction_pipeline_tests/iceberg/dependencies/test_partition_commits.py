@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +22,14 @@ from compaction_pipeline.core.dependencies.ports import PartitionReading, TableF
 from compaction_pipeline.core.dependencies.ready_time import SpecField
 from compaction_pipeline.core.errors import StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.history import MAIN
 from compaction_pipeline.iceberg.dependencies.facts_reader import IcebergFactsReader
 from compaction_pipeline.iceberg.dependencies.manifest_places import Handle
 from compaction_pipeline.iceberg.dependencies.raw_metadata import RawField
 from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
+from compaction_pipeline_tests.iceberg.dependencies.raw_tables import KINDS, written
+from compaction_pipeline_tests.iceberg.dependencies.test_facts_reader import add
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.iceberg.upkeep.manifest_work import ManifestWork
 
@@ -287,6 +291,38 @@ def test_what_cannot_be_read_is_refused_in_words(table: LakeTable) -> None:
     for sentence, given in cases.items():
         with pytest.raises(TableRefused, match=sentence):
             read.reader.partition_commits(given, None)
+
+
+@pytest.mark.parametrize(("what", "why"), [("encrypted", "is encrypted"), ("v4", "is of format v4")])
+def test_tables_that_tell_their_watermark_may_tell_nothing_of_partitions(lake: Lake, tmp_path: Path, what: str, why: str) -> None:
+    add(lake, "raw", written(tmp_path, KINDS[what]))
+    reader = IcebergFactsReader(lake.catalogs)
+    facts = reader.read(TableIdentifier("lake", ("db",), "raw"))
+    with pytest.raises(TableRefused, match=f"table lake.db.raw {why}.*use 'watermark', 'flag' or 'reported'"):
+        reader.partition_commits(facts, None)
+
+
+def test_credentials_that_may_have_ended_are_asked_for_again_when_there_is_something_to_read(table: LakeTable) -> None:
+    """What was read of metadata is kept for longer than a catalog's credentials hold."""
+    now, loads = [0.0], [0]
+    catalogs = table.lake.catalogs
+    load = catalogs.load_raw
+
+    def load_raw(name: TableIdentifier, known: str | None = None) -> Any:
+        loads[0] += known is None
+        return load(name, known)
+
+    catalogs.load_raw = load_raw  # type: ignore[method-assign]
+    table.insert(*rows(1), partition=EU)
+    reader = IcebergFactsReader(catalogs, lambda: now[0])
+    first = reader.partition_commits(reader.read(table.identifier), None)
+    assert loads == [1]
+    now[0] = 3600
+    facts = reader.read(table.identifier)
+    assert reader.partition_commits(facts, first.heads).commits == ()
+    assert loads == [1]
+    assert reader.partition_commits(facts, None).commits == first.commits
+    assert loads == [2]
 
 
 def test_a_manifest_that_is_lost_is_an_error(table: LakeTable) -> None:
