@@ -59,6 +59,9 @@ from compaction_pipeline.core.upkeep.history import MAIN
 _LOG = logging.getLogger(__name__)
 
 REPORTS_KEPT = timedelta(days=400)
+KEPT = timedelta(days=35)
+"""What nobody asked about for so long is forgotten."""
+_FORGETS_EVERY = timedelta(days=1)
 _ASKED_AGAIN = timedelta(hours=1)
 """Who asks every few seconds has the time of the question stored once an hour."""
 _TRIES = 5
@@ -94,6 +97,7 @@ class ReadReadiness:
         self._reader = reader
         self._memory = memory
         self._clock = clock
+        self._forgot_at: datetime | None = None
 
     def watermark(self, table: TableIdentifier) -> TableWatermark:
         """Return up to where the data of a table is complete, as its writers say."""
@@ -262,6 +266,13 @@ class ReadReadiness:
                 _LOG.warning("table=%s %s is no longer ready, withdrawal %d", known.facts.table, answer.what, answer.withdrawals)
         if changed:
             self._memory.save_answers(known.facts.table, known.uuid, changed)
+            self._forget(self._clock())
+
+    def _forget(self, now: datetime) -> None:
+        """Forget what is old, once a day in each process. Only where something is stored anew, there may be ever more of it."""
+        if self._forgot_at is None or now - self._forgot_at >= _FORGETS_EVERY:
+            self._memory.expire(now - KEPT, now - REPORTS_KEPT)
+            self._forgot_at = now
 
     def _late_data(self, known: _Table, answers: Sequence[Answer]) -> Sequence[KnownPartition] | None:
         """What is known of partitions that got files after their answers were ready; None when their manifests cannot be read.

@@ -238,6 +238,19 @@ def test_a_report_that_may_be_forgotten_is_unknown(readiness: ReadReadiness, tab
     assert old.why.startswith("unknown: reports are kept for 400 days")
 
 
+def test_what_nobody_asks_about_is_forgotten(readiness: ReadReadiness, table: WrittenTable, stores: Stores) -> None:
+    table.properties["compaction.ready-when"] = "reported"
+    readiness.report(TABLE, NEW_YEAR)
+    table.pass_time(days=36)
+    assert readiness.partition(TABLE, NEXT).ready is False
+    assert set(stores.dependencies.answers(table.uuid, [NEW_YEAR, NEXT])) == {NEXT}
+    assert readiness.partition(TABLE, NEW_YEAR).ready
+    table.pass_time(days=400)
+    assert readiness.partition(TABLE, "ts_day=2026-01-03").ready is False
+    late = readiness.partition(TABLE, NEW_YEAR)
+    assert (late.ready, late.why[:7]) == (False, "unknown")
+
+
 def test_a_table_inherits_from_its_namespace_and_then_from_its_catalog(
     readiness: ReadReadiness, table: WrittenTable, stores: Stores
 ) -> None:
