@@ -52,10 +52,15 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "interop/test_faults.py",
         "interop/test_glue.py",
         "interop/test_logins.py",
+        "interop/test_readiness_of_catalogs.py",
         "interop/test_rest_catalog_on_s3.py",
         "interop/test_v3_manifests_read_by_java.py",
     ),
-    "hive": ("interop/test_hive_commits.py", "interop/test_catalogs_page.py::test_the_commands_for_hive"),
+    "hive": (
+        "interop/test_hive_commits.py",
+        "interop/test_catalogs_page.py::test_the_commands_for_hive",
+        "interop/test_readiness_of_catalogs.py::test_a_metastore",
+    ),
 }
 """Modules, and single tests by the beginning of their names, that one worker runs one after the other: they share a Dagster, or a server
 that takes long to start.
