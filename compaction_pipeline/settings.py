@@ -25,6 +25,7 @@ _FORMS = {
     "spark_master": "local[*], local[N], spark://host:port, yarn or k8s://…",
     "spark_remote": "the address of Spark Connect, sc://host:port",
     "spark_application_url": "an address that begins with http:// or https:// and has {application} where the id goes",
+    "ready_callback_url": "an address that begins with http:// or https://",
     "asset_prefix": "levels of letters, digits and '_', separated by '/'",
     "asset_owners": "team:name or an e-mail address, several separated by commas",
 }
@@ -68,6 +69,15 @@ class Settings(BaseSettings):
         default=None,
         pattern=r"^(sc://|local).*$",
         description="The Spark Connect server that merges run on, `sc://host:port`. It wins over COMPACTION_SPARK_MASTER.",
+    )
+    ready_callback_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s<>\"]+$",
+        description="`serve` posts to this address when a partition that somebody awaits becomes ready, and when that is taken back "
+        "(`docs/readiness.md`).",
+    )
+    ready_callback_secret: SecretStr | None = Field(
+        default=None, description="The secret by which `serve` signs what it posts to COMPACTION_READY_CALLBACK_URL."
     )
     spark_application_url: str | None = Field(
         default=None,

@@ -33,6 +33,8 @@ RULES: Mapping[str, str] = {
     "spark_master": "an address that Spark can parse",
     "spark_remote": "`sc://host:port`",
     "spark_application_url": "a URL with `{application}`",
+    "ready_callback_url": "a URL",
+    "ready_callback_secret": "a text",
     "asset_prefix": "levels of letters, digits and `_`, separated by `/`",
     "asset_owners": "`team:name` or an e-mail address each",
 }

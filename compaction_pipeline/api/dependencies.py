@@ -22,6 +22,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 
 _AT_ONCE = 4
 """So many questions are answered at a time. Each loads the table's metadata, and must not keep heartbeats waiting."""
@@ -40,6 +41,16 @@ class ReadyBody(BaseModel):
     ready: bool = True
 
 
+class AwaitBody(BaseModel):
+    """What the receiver of callbacks is to be told of: partitions, or a window of time."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: list[_Partition] = Field(default=[], max_length=MOST_ASKED)
+    start: str | None = Field(default=None, alias="from", max_length=100)
+    end: str | None = Field(default=None, alias="to", max_length=100)
+
+
 class ReadyAnswer(BaseModel):
     """Whether all that was asked for is ready, and the answer to each question in the order of the request."""
 
@@ -48,11 +59,13 @@ class ReadyAnswer(BaseModel):
     answers: list[Any]
 
 
-def dependency_routes(readiness: ReadReadiness, guard: Guard, bodies: Bodies) -> APIRouter:
-    """The routes below `/api/v1` about readiness."""
+def dependency_routes(readiness: ReadReadiness, tell: TellReadiness | None, guard: Guard, bodies: Bodies) -> APIRouter:
+    """The routes below `/api/v1` about readiness. `tell` is None where no receiver of callbacks is set."""
     routes = APIRouter(tags=["readiness"], responses=ANSWERS)
     needs_writer = guard.needs(Role.WRITER)
-    reader, writer = [Depends(guard.needs(Role.READER))], [Depends(needs_writer)]
+    needs_reader = guard.needs(Role.READER)
+    reader, writer = [Depends(needs_reader)], [Depends(needs_writer)]
+    await_from = bodies.of(AwaitBody, needs_reader, body_bounds.OTHER)
     body_from = bodies.of(ReadyBody, needs_writer, body_bounds.OTHER)
     limiter = CapacityLimiter(_AT_ONCE)
 
@@ -90,6 +103,20 @@ def dependency_routes(readiness: ReadReadiness, guard: Guard, bodies: Bodies) ->
         """Report that a partition is ready, or take that back. It counts under the rule `reported`; the answer says which rule is set."""
         verb = readiness.report if body.ready else readiness.withdraw
         return plain(await to_thread.run_sync(verb, TableIdentifier.parse(table), body.partition, limiter=limiter))
+
+    @routes.post("/tables/{table}/awaited", dependencies=reader, openapi_extra=body_of(AwaitBody))
+    async def awaited(table: _Table, body: AwaitBody = Depends(await_from)) -> ReadyAnswer:
+        """Let the receiver of callbacks be told for 7 days when these become ready, and when not any more. The answer is as of now."""
+        if tell is None:
+            raise ConfigError("this server tells nobody what is ready: set COMPACTION_READY_CALLBACK_URL, or ask by GET again and again")
+        identifier, window = TableIdentifier.parse(table), _window(body.start, body.end)
+        if bool(body.partitions) == (window is not None):
+            raise ConfigError("name partitions (day=2026-01-01), or give a window by from and to; one of the two, not both")
+        verb = partial(tell.await_partitions, identifier, body.partitions)
+        if window is not None:
+            verb = partial(tell.await_window, identifier, window)
+        answers = await to_thread.run_sync(verb, limiter=limiter)
+        return ReadyAnswer(ready=all(one.ready for one in answers), table=str(identifier), answers=[plain(one) for one in answers])
 
     return routes
 

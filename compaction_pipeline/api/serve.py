@@ -10,6 +10,7 @@ import socket
 import ssl
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from compaction_pipeline.api.app import http_app
+from compaction_pipeline.api.callbacks import Receiver
 from compaction_pipeline.api.connections import Connections, Network
 from compaction_pipeline.api.handshakes import Handshake
 from compaction_pipeline.api.patience import Patience
@@ -118,7 +120,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     # A thread that works on a large body gives way to the event loop after this time. Python's default is 5 ms, many times a request.
     sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
-    app = http_app(services, ticking(services.run_ticks, services.upkeep_tables, tables=ticks))
+    app = http_app(services, ticking(services.run_ticks, services.upkeep_tables, tables=ticks, tell=_tell(services)))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
     # It ends the process when it cannot start.
@@ -126,6 +128,17 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
         server.run()
     if not server.started:
         raise ConfigError("the server did not start; its log says why")
+
+
+def _tell(services: Services) -> Callable[[], None] | None:
+    """What tells the receiver of callbacks; None when the settings name none. Raises ConfigError when the secret is missing."""
+    url, secret = services.settings.ready_callback_url, services.settings.ready_callback_secret
+    if url is None:
+        return None
+    if secret is None:
+        raise ConfigError("COMPACTION_READY_CALLBACK_URL is set, but COMPACTION_READY_CALLBACK_SECRET is not: the receiver needs both")
+    receiver = Receiver(url, secret.get_secret_value())
+    return partial(services.tell_readiness.tell, receiver.send)
 
 
 def server_config(

@@ -14,15 +14,18 @@ from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
 UPKEEP_EVERY = timedelta(minutes=10)
 """A server looks this often for works of upkeep that are due."""
 
+TELL_EVERY = timedelta(seconds=10)
+"""A server looks this often whether what somebody awaits is ready."""
+
 _LOOK_SECONDS = 0.2
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool) -> Iterator[None]:
+def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, tell: Callable[[], None] | None = None) -> Iterator[None]:
     """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, clean up and do works
-    of upkeep.
+    of upkeep. `tell` tells the receiver of callbacks what is ready; None when there is none.
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
@@ -53,6 +56,9 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool) -
             ("clean-up", of(Part.TICK, lambda: run_ticks.clean_up(stopped.is_set)), LOOK_FOR_CLEAN_UP_EVERY),
             ("upkeep", of(Part.TICK, lambda: _upkeep(upkeep_tables, ticked, stopped)), UPKEEP_EVERY),
         ]
+    if tell is not None:
+        # Of all servers one has this lease, so nobody is told twice at a time.
+        works.append(("callbacks", of(Part.KEEPER, tell), TELL_EVERY))
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
     ]

@@ -80,3 +80,10 @@ def test_an_unknown_table_is_not_found(served: Served) -> None:
     for name in ("lake.db.none", "none.db.t"):
         asked = served.ask("GET", f"/api/v1/tables/{name}/ready", served.token(Role.READER), params={"partition": NEW_YEAR})
         assert asked.status_code == 404
+
+
+def test_without_a_receiver_nothing_can_be_awaited(served: Served) -> None:
+    table = daily(served, "reported")
+    answer = served.ask("POST", path_of(table, "awaited"), served.token(Role.READER), json={"partitions": [NEW_YEAR]})
+    assert answer.status_code == 400
+    assert "set COMPACTION_READY_CALLBACK_URL" in answer.json()["detail"]

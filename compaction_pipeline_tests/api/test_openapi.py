@@ -95,6 +95,7 @@ def test_every_route_has_a_schema_for_each_answer_and_for_its_body(served: Serve
         "post /api/v1/attempts/{attempt_id}/complete",
         "post /api/v1/tables/{table}/commits",
         "post /api/v1/tables/{table}/ready",
+        "post /api/v1/tables/{table}/awaited",
         "put /api/v1/tables/{table}/consumers/{name}",
         "post /api/v1/groups",
         "patch /api/v1/groups/{name}",

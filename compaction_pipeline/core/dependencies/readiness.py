@@ -47,6 +47,7 @@ class Readiness:
     longer_quiet: timedelta | None = None
     changed_since: tuple[ChangedSince, ...] | None = ()
     is_flapping: bool = False
+    table_uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,7 @@ class ReadReadiness:
                 _proposal(known.rule, answer),
                 _changed(known, one, answer, late),
                 answer.withdrawals >= FLAPPING,
+                known.uuid,
             )
             for one, verdict, answer in zip(asked, verdicts, answers, strict=True)
         )

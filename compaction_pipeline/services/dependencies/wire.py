@@ -9,6 +9,7 @@ from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+    from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 
 
 class DependencyServices(Wiring):
@@ -19,3 +20,9 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
 
         return ReadReadiness(self._stores.catalogs, self._facts_reader, self._stores.dependencies, self.clock)
+
+    @cached_property
+    def tell_readiness(self) -> TellReadiness:
+        from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
+
+        return TellReadiness(self.read_readiness, self._stores.dependencies, self.clock)

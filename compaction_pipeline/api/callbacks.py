@@ -1,0 +1,51 @@
+"""Posts answers about readiness to the one receiver that the settings name, signed as Standard Webhooks says."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from hashlib import sha256
+from hmac import digest
+
+import requests
+
+from compaction_pipeline.core.dependencies.readiness import Readiness
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.insight.plain import plain
+
+_SECONDS = 10
+_PREFIX = "whsec_"
+"""So begins a secret in base64, as libraries of Standard Webhooks make it."""
+
+
+def signed(message_id: str, timestamp: int, body: bytes, secret: str) -> str:
+    """The value of `webhook-signature`: version 1, the HMAC-SHA256 of the id, the time and the body, in base64."""
+    content = f"{message_id}.{timestamp}.".encode() + body
+    key = b64decode(secret.removeprefix(_PREFIX)) if secret.startswith(_PREFIX) else secret.encode()
+    return f"v1,{b64encode(digest(key, content, sha256)).decode()}"
+
+
+class Receiver:
+    """The receiver of callbacks. It is asked again until it answers 2xx, so it must know a `webhook-id` that it has seen."""
+
+    def __init__(self, url: str, secret: str) -> None:
+        self._url = url
+        self._secret = secret
+
+    def send(self, change: str, answer: Readiness) -> None:
+        """Post one answer. Raises StorageUnavailable when the receiver does not answer 2xx."""
+        message_id = sha256(change.encode()).hexdigest()
+        body = json.dumps({"type": "partition.ready" if answer.ready else "partition.withdrawn", "data": plain(answer)}).encode()
+        timestamp = int(answer.at.timestamp())
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": signed(message_id, timestamp, body, self._secret),
+        }
+        try:
+            got = requests.post(self._url, data=body, headers=headers, timeout=_SECONDS, allow_redirects=False)
+        except requests.RequestException as error:
+            raise StorageUnavailable(f"COMPACTION_READY_CALLBACK_URL did not answer: {type(error).__name__}; it is asked again") from error
+        if not got.ok or got.is_redirect:
+            raise StorageUnavailable(f"COMPACTION_READY_CALLBACK_URL answered HTTP {got.status_code}, not 2xx; it is asked again")

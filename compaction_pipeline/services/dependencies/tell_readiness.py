@@ -1,0 +1,76 @@
+"""Tells the one receiver of callbacks when what was awaited becomes ready, and when it is taken back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from itertools import groupby
+
+from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, DependencyStore
+from compaction_pipeline.core.dependencies.readiness import Readiness
+from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+
+_LOG = logging.getLogger(__name__)
+
+AWAITED = timedelta(days=7)
+"""So long after a request the receiver is told of each change."""
+
+Send = Callable[[str, Readiness], None]
+"""Sends an answer under an id. The same change has the same id, however often it is sent. Raises a CompactionError when nobody took it."""
+
+
+class TellReadiness:
+    """The verbs await_partitions, await_window and tell."""
+
+    def __init__(self, readiness: ReadReadiness, memory: DependencyStore, clock: Clock) -> None:
+        self._readiness = readiness
+        self._memory = memory
+        self._clock = clock
+
+    def await_partitions(self, table: TableIdentifier, texts: Sequence[str]) -> tuple[Readiness, ...]:
+        """Let the receiver be told of each change of these partitions for 7 days. Return how they are now. Raises as `ReadReadiness`."""
+        return self._awaited(self._readiness.partitions(table, texts))
+
+    def await_window(self, table: TableIdentifier, window: Window) -> tuple[Readiness, ...]:
+        """Do the same for a window."""
+        return self._awaited(self._readiness.windows(table, [window]))
+
+    def _awaited(self, answers: tuple[Readiness, ...]) -> tuple[Readiness, ...]:
+        for answer in answers:
+            self._memory.await_answers(answer.table_uuid, [answer.what], self._clock() + AWAITED)
+        return answers
+
+    def tell(self, send: Send) -> None:
+        """Ask for all that is awaited, and send what has changed. A table that fails is tried again the next time, and others go on."""
+        for table, awaited in groupby(self._memory.awaited(self._clock()), key=lambda one: one.table):
+            try:
+                self._tell_of(table, list(awaited), send)
+            except CompactionError as error:
+                _LOG.warning("table=%s nobody is told what is ready: %s", table, error)
+
+    def _tell_of(self, table: TableIdentifier, awaited: Sequence[AwaitedAnswer], send: Send) -> None:
+        windows = {one.what: window for one in awaited if (window := _window(one.what)) is not None}
+        answers = list(self._readiness.windows(table, list(windows.values()))) if windows else []
+        partitions = [one.what for one in awaited if one.what not in windows]
+        answers += self._readiness.partitions(table, partitions) if partitions else ()
+        by_what = {answer.what: answer for answer in answers}
+        for one in awaited:
+            answer = by_what.get(one.what)
+            # A table that was made anew under the name is another one.
+            if answer is None or answer.table_uuid != one.uuid or answer.ready == bool(one.told):
+                continue
+            send(f"{one.uuid}/{one.what}/{answer.withdrawals}/{'ready' if answer.ready else 'withdrawn'}", answer)
+            self._memory.note_told(one.uuid, one.what, answer.ready)
+
+
+def _window(what: str) -> Window | None:
+    """The window that a text names; None for a partition. Partitions have an equals sign, windows have none."""
+    if "=" in what:
+        return None
+    start, _, end = what.partition("/")
+    return Window(instant_of(start), instant_of(end))

@@ -1,0 +1,78 @@
+"""What is posted to the receiver of callbacks, and that it is signed as Standard Webhooks says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
+
+import pytest
+
+from compaction_pipeline.api.callbacks import Receiver, signed
+from compaction_pipeline.core.dependencies.readiness import Readiness
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+AT = datetime(2026, 1, 2, tzinfo=timezone.utc)
+ANSWER = Readiness(TableIdentifier("lake", ("shop",), "events"), "day=2026-01-01", None, True, "watermark", "because", AT, (1,))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    answers: ClassVar[list[int]] = []
+    got: ClassVar[list[tuple[dict[str, str], bytes]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.got.append(({key.lower(): value for key, value in self.headers.items()}, body))
+        self.send_response(self.answers.pop(0))
+        self.send_header("location", "/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        return
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    _Handler.answers, _Handler.got = [], []
+    with HTTPServer(("127.0.0.1", 0), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/hook"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_signature_is_that_of_the_specification() -> None:
+    """The example of the specification of Standard Webhooks, which its libraries test too."""
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    body = b'{"test": 2432232314}'
+    assert signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, secret) == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_an_answer_is_posted_signed_and_with_an_id_of_its_change(url: str) -> None:
+    _Handler.answers = [200, 204]
+    receiver = Receiver(url, "secret")
+    receiver.send("a change", ANSWER)
+    receiver.send("a change", ANSWER)
+    (headers, body), (again, _) = _Handler.got
+    assert headers["webhook-id"] == again["webhook-id"]
+    assert headers["webhook-signature"] == signed(headers["webhook-id"], int(AT.timestamp()), body, "secret")
+    value = json.loads(body)
+    assert (value["type"], value["data"]["what"], value["data"]["ready"]) == ("partition.ready", "day=2026-01-01", True)
+
+
+@pytest.mark.parametrize("status", [302, 400, 500])
+def test_any_other_answer_means_that_nobody_took_it(url: str, status: int) -> None:
+    _Handler.answers = [status]
+    with pytest.raises(StorageUnavailable, match=f"answered HTTP {status}"):
+        Receiver(url, "secret").send("a change", ANSWER)
+
+
+def test_a_receiver_that_is_down_is_named_by_its_setting_alone() -> None:
+    with pytest.raises(StorageUnavailable, match="COMPACTION_READY_CALLBACK_URL did not answer") as failed:
+        Receiver("http://127.0.0.1:9/hook?token=hunter2", "secret").send("a change", ANSWER)
+    assert "hunter2" not in str(failed.value)

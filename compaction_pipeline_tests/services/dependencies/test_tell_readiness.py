@@ -1,0 +1,98 @@
+"""What is awaited is told once for each change, and again until somebody took it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.dependencies.readiness import Readiness
+from compaction_pipeline.core.dependencies.ready_time import Window
+from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
+from compaction_pipeline_tests.services.dependencies.written_table import TABLE, WrittenTable
+from compaction_pipeline_tests.state import sqlite_stores
+
+NEW_YEAR = "ts_day=2026-01-01"
+DAY = Window(datetime(2026, 1, 1, tzinfo=timezone.utc), datetime(2026, 1, 2, tzinfo=timezone.utc))
+
+
+class Told:
+    """A receiver that may be down, and what it took: ids, what, and whether it is ready."""
+
+    def __init__(self, tell: TellReadiness) -> None:
+        self.taken: list[tuple[str, str, bool]] = []
+        self.tried: list[str] = []
+        self.is_down = False
+        self._tell = tell
+
+    def send(self, change: str, answer: Readiness) -> None:
+        self.tried.append(change)
+        if self.is_down:
+            raise StorageUnavailable("down")
+        self.taken.append((change, answer.what, answer.ready))
+
+    def look(self) -> list[tuple[str, bool]]:
+        before = len(self.taken)
+        self._tell.tell(self.send)
+        return [(what, ready) for _, what, ready in self.taken[before:]]
+
+
+@pytest.fixture
+def table() -> WrittenTable:
+    return WrittenTable(datetime(2026, 1, 2, 1, tzinfo=timezone.utc))
+
+
+@pytest.fixture
+def tell(tmp_path: Path, table: WrittenTable) -> TellReadiness:
+    stores = sqlite_stores(tmp_path)
+    stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
+    return TellReadiness(ReadReadiness(stores.catalogs, table, stores.dependencies, table.clock), stores.dependencies, table.clock)
+
+
+def test_each_change_is_told_once(tell: TellReadiness, table: WrittenTable) -> None:
+    first = table.mark("2026-01-01T12:00:00+00:00")
+    told = Told(tell)
+    assert [one.ready for one in tell.await_partitions(TABLE, [NEW_YEAR])] == [False]
+    tell.await_window(TABLE, DAY)
+    assert told.look() == []
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert sorted(told.look()) == [("2026-01-01T00:00Z/2026-01-02T00:00Z", True), (NEW_YEAR, True)]
+    assert told.look() == []
+    table.head = first
+    assert sorted(told.look()) == [("2026-01-01T00:00Z/2026-01-02T00:00Z", False), (NEW_YEAR, False)]
+    table.mark("2026-01-02T00:30:00+00:00")
+    assert len(told.look()) == 2
+    assert len({change for change, _, _ in told.taken}) == 6
+
+
+def test_a_receiver_that_is_down_is_told_again_under_the_same_id(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_partitions(TABLE, [NEW_YEAR])
+    told.is_down = True
+    assert (told.look(), told.look()) == ([], [])
+    told.is_down = False
+    assert told.look() == [(NEW_YEAR, True)]
+    assert (len(told.tried), len(set(told.tried))) == (3, 1)
+
+
+def test_after_seven_days_nobody_is_told(tell: TellReadiness, table: WrittenTable) -> None:
+    table.commit()
+    told = Told(tell)
+    tell.await_partitions(TABLE, [NEW_YEAR])
+    table.pass_time(days=7, seconds=1)
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert told.look() == []
+
+
+def test_a_table_that_was_made_anew_is_another_one(tell: TellReadiness, table: WrittenTable) -> None:
+    table.commit()
+    told = Told(tell)
+    tell.await_partitions(TABLE, [NEW_YEAR])
+    table.uuid = "uuid-2"
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert told.look() == []
