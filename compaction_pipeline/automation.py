@@ -1,6 +1,6 @@
-"""Lets assets of users follow compactions: a dependency on the compactions of one table, and an automation condition.
+"""Lets assets of users follow compactions and wait for tables: dependencies, automation conditions, and sensors for their jobs.
 
-Everything here is made of Dagster's built-in conditions, so Dagster's own automation sensor evaluates it, in any code location. Importing
+All conditions are made of Dagster's built-in ones, so Dagster's own automation sensor evaluates them, in any code location. Importing
 this module fixes nothing about the definitions of the program.
 """
 
@@ -10,7 +10,17 @@ import dagster as dg
 
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.defs.readiness import ReadyPartitions, ready_definitions, ready_partitions, when_ready
 from compaction_pipeline.settings import load_settings
+
+__all__ = [
+    "ReadyPartitions",
+    "compacted_since_last_update",
+    "compactions_of",
+    "ready_definitions",
+    "ready_partitions",
+    "when_ready",
+]
 
 
 def compactions_of(table: str, *, asset_prefix: str | None = None) -> dg.AssetDep:
