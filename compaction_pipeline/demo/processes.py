@@ -173,9 +173,10 @@ def check_port(port: int, choice: str = "make demo PORT") -> None:
             raise ConfigError(f"port {port} is in use ({error.strerror}): choose another one, e.g. {choice}={port + 1}") from error
 
 
-def dagster_command(port: int) -> list[str]:
-    """The command line of `dagster dev`, which starts the webserver, the daemon and our code location."""
-    return [sys.executable, "-m", "dagster", "dev", "-m", "compaction_pipeline.definitions", "-h", "127.0.0.1", "-p", str(port)]
+def dagster_command(port: int, *others: str) -> list[str]:
+    """The command line of `dagster dev`, which starts the webserver, the daemon, our code location, and those of other modules."""
+    locations = [argument for module in ("compaction_pipeline.definitions", *others) for argument in ("-m", module)]
+    return [sys.executable, "-m", "dagster", "dev", *locations, "-h", "127.0.0.1", "-p", str(port)]
 
 
 @contextmanager

@@ -58,6 +58,8 @@ class DemoTable:
     changes_per_commit: int
     subtasks: int
     backlog_share: float
+    says_watermarks: bool = False
+    """Whether its events occur in the demo's own time, and each commit says up to which time they are complete."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -178,6 +180,8 @@ EVENTS = DemoTable(
     changes_per_commit=200,
     subtasks=2,
     backlog_share=0.25,
+    says_watermarks=True,
+    properties={"compaction.ready-when": "watermark"},
 )
 
 ORDERS = DemoTable(

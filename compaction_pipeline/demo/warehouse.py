@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
+import pyarrow.compute as pc
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.table import Table
 from sqlalchemy import event
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.demo.options import CATALOG, DemoOptions
-from compaction_pipeline.demo.tables import NAMESPACE, PROPERTIES, TABLES, DemoTable
+from compaction_pipeline.demo.tables import EVENTS, NAMESPACE, PROPERTIES, TABLES, DemoTable
 from compaction_pipeline.iceberg.catalogs import Catalog, SqlCatalog
 
 
@@ -59,3 +63,11 @@ def newest_snapshots(options: DemoOptions) -> dict[str, int | None]:
 
 def identifier(table: DemoTable) -> TableIdentifier:
     return TableIdentifier(CATALOG, (NAMESPACE,), table.name)
+
+
+def bought_between(options: DemoOptions, start: datetime, end: datetime) -> tuple[int, Decimal]:
+    """How many events occurred from `start` on and before `end`, and for how much was bought."""
+    occurred = And(GreaterThanOrEqual("occurred_at", start.isoformat()), LessThan("occurred_at", end.isoformat()))
+    rows = open_table(options, EVENTS).scan(occurred, selected_fields=("kind", "amount")).to_arrow()
+    bought = pc.sum(rows.filter(pc.equal(rows["kind"], "buy"))["amount"]).as_py()
+    return rows.num_rows, bought or Decimal(0)

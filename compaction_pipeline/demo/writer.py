@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     writer = Writer(read_options(), TABLES[arguments[0]])
     written = commits = 0
     while not stop.is_set() and os.getppid() == demo and (goal is None or written < goal):
-        files = writer.commit_batch()
+        files = writer.commit_batch(live=goal is None)
         written += files
         commits += 1
         if commits % _EXPIRE_EVERY == 0:

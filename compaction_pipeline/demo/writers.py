@@ -22,6 +22,7 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.demo.change_log import BATCH_PROPERTY, ChangeLog
+from compaction_pipeline.demo.event_time import WATERMARK_KEY, EventTime, watermark_ms, watermark_of
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.tables import Change, DemoTable, Row
@@ -56,17 +57,23 @@ class Writer:
         self._table = open_table(options, demo_table)
         self._log = ChangeLog(options.changes, demo_table.name)
         self._random = random.Random(seed)
+        self._event_time = EventTime(newest_watermark(self._table)) if demo_table.says_watermarks else None
         self._log.settle(lambda batch_id: files_of_batch(self._table, batch_id))
 
     @property
     def files_written(self) -> int:
         return self._log.files_written()
 
-    def commit_batch(self, now: datetime | None = None) -> int:
-        """Make up a batch, log it and commit it. Answer how many files it has."""
-        changes = self._demo_table.make_changes(
-            self._random, now or datetime.now(timezone.utc), self._log.changes() + 1, self._demo_table.changes_per_commit
-        )
+    def commit_batch(self, now: datetime | None = None, *, live: bool = False) -> int:
+        """Make up a batch, log it and commit it. Answer how many files it has.
+
+        Only `live` does the time of events run. Otherwise a commit adds to the days of the commit before.
+        """
+        at, said = now or datetime.now(timezone.utc), {}
+        if self._event_time is not None:
+            at = now or self._event_time.next(at, runs=live)
+            said = {WATERMARK_KEY: watermark_ms(at)}
+        changes = self._demo_table.make_changes(self._random, at, self._log.changes() + 1, self._demo_table.changes_per_commit)
         batch_id = uuid.uuid4().hex
         files = write_batch(self._table, self._demo_table, changes, batch_id)
         self._log.begin(batch_id, changes)
@@ -76,7 +83,7 @@ class Writer:
             files.data,
             files.position_deletes,
             [(file, key_ids) for file in files.equality_deletes],
-            {BATCH_PROPERTY: batch_id},
+            {BATCH_PROPERTY: batch_id, **said},
         )
         self._log.done(batch_id, len(files))
         return len(files)
@@ -92,6 +99,13 @@ class Writer:
 
     def close(self) -> None:
         self._log.close()
+
+
+def newest_watermark(table: Table) -> datetime | None:
+    """What the newest snapshot with a watermark says; None when none has one."""
+    newest_first = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0, reverse=True)
+    summaries = (snapshot.summary.additional_properties for snapshot in newest_first if snapshot.summary is not None)
+    return watermark_of(next((summary[WATERMARK_KEY] for summary in summaries if WATERMARK_KEY in summary), None))
 
 
 def files_of_batch(table: Table, batch_id: str) -> int | None:
