@@ -4,8 +4,7 @@
 `kill -STOP $(pgrep -f 'demo.writer events')`, and later `kill -CONT …`.
 """
 
-from __future__ import annotations
-
+# This module has no `from __future__ import annotations`. Dagster looks at the annotation of the context.
 import dagster as dg
 
 from compaction_pipeline.automation import ready_definitions, ready_partitions
