@@ -17,6 +17,7 @@ from typing import Any
 import compaction_pipeline.demo
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.tables.property_rules import ASSET_KEY
+from compaction_pipeline.core.tables.ready_properties import READY_TIME_KEY
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.processes import Child, Processes
 from compaction_pipeline.settings import Settings
@@ -53,7 +54,7 @@ class Deployment:
         for day in (1, 2, 3, 9):
             self.lake.append_small_files(day, 4, rows=200)
         self.lake.corrupt_a_file(9)
-        self.lake.create("shop.returns", **{"self-optimizing.minor.trigger.file-count": "50"})
+        self.lake.create("shop.returns", **{"self-optimizing.minor.trigger.file-count": "50", READY_TIME_KEY: "day,yyyy-MM-dd,UTC"})
         for day in range(1, 13):
             self.lake.append_small_files(day, 3 + day, rows=200, table="shop.returns")
         services = open_services(Settings(home=self.home))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -54,3 +55,38 @@ def test_their_asset_shows_health_last_compaction_and_a_check(dagster: Deploymen
 
 def test_their_automation_follows_our_commits(dagster: Deployment, page: Page) -> None:
     dagster.wait("a run of their asset", lambda: node(dagster, "copy_of_orders")["assetMaterializations"])
+
+
+_PARTITIONS = """query($key: AssetKeyInput!) { assetNodes(assetKeys: [$key]) {
+  assetPartitionStatuses { ... on TimePartitionStatuses { ranges { status startKey endKey } } } } }"""
+_TICKS = """{ sensorOrError(sensorSelector: {repositoryName: "__repository__", repositoryLocationName: "theirs",
+  sensorName: "readiness_sensor"}) { ... on Sensor { sensorState { ticks(limit: 5) { skipReason } } } } }"""
+
+
+def days_of(dagster: Deployment, *path: str) -> list[tuple[str, str]]:
+    """The ranges of days of an asset that are materialized."""
+    (found,) = dagster.query(_PARTITIONS, key={"path": list(path)})["assetNodes"]
+    ranges = found["assetPartitionStatuses"]["ranges"]
+    return [(each["startKey"], each["endKey"]) for each in ranges if each["status"] == "MATERIALIZED"]
+
+
+def test_their_asset_waits_for_days_of_a_table(dagster: Deployment, page: Page, screenshot: Callable[[str], None]) -> None:
+    def said() -> str:
+        ticks = dagster.query(_TICKS)["sensorOrError"]["sensorState"]["ticks"]
+        return next((tick["skipReason"] for tick in ticks if tick["skipReason"]), "")
+
+    dagster.wait("a tick that says what waits", lambda: "4 partitions waiting" in said())
+    assert days_of(dagster, "returns_of_a_day") == []
+    # A property says a watermark without a commit.
+    with dagster.lake.load("shop.returns").transaction() as transaction:
+        transaction.set_properties({"watermark.table": str(int(datetime(2026, 1, 3, tzinfo=timezone.utc).timestamp() * 1000))})
+    two = [("2026-01-01", "2026-01-02")]
+    dagster.wait("the days of the table", lambda: days_of(dagster, "ready", "lake", "shop", "returns") == two)
+    dagster.wait("runs of their asset", lambda: days_of(dagster, "returns_of_a_day") == two)
+    page.goto("/assets/ready/lake/shop/returns?view=partitions")
+    expect(page.get_by_text("2026-01-02").first).to_be_visible()
+    screenshot("ready_partitions")
+    page.goto("/assets/ready/lake/shop/returns?view=checks")
+    expect(page.get_by_text("still_ready").first).to_be_visible()
+    expect(page.get_by_text("every partition that is materialized here is ready").first).to_be_visible()
+    screenshot("still_ready")
