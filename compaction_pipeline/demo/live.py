@@ -41,7 +41,8 @@ def run_live(options: DemoOptions) -> None:
             processes.check()
             if not announced and ui_answers(options):
                 announced = True
-                watch.say(f"\nOpen {options.health_page} to see how the tables stand; its links launch compactions.\n")
+                watch.say(f"\nOpen {options.health_page} to see how the tables stand; its links launch compactions.")
+                watch.say(f"Open {options.waiting_page} to see an asset that waits for each day of events.\n")
             if time.monotonic() - shown >= _SHOW_SECONDS:
                 watch.show(clock_title(datetime.now()))
                 shown = time.monotonic()

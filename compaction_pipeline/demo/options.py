@@ -72,6 +72,11 @@ class DemoOptions:
         return f"{self.address}/assets/table_health"
 
     @property
+    def waiting_page(self) -> str:
+        """The asset of the live demo that waits for days of a table."""
+        return f"{self.address}/assets/daily_sales"
+
+    @property
     def server_address(self) -> str:
         """The HTTP service, which runs only beside optimizers."""
         return f"http://127.0.0.1:{self.server_port}"
