@@ -7,7 +7,6 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.table import Table
 from sqlalchemy import event
 
@@ -67,7 +66,7 @@ def identifier(table: DemoTable) -> TableIdentifier:
 
 def bought_between(options: DemoOptions, start: datetime, end: datetime) -> tuple[int, Decimal]:
     """How many events occurred from `start` on and before `end`, and for how much was bought."""
-    occurred = And(GreaterThanOrEqual("occurred_at", start.isoformat()), LessThan("occurred_at", end.isoformat()))
+    occurred = f"occurred_at >= '{start.isoformat()}' and occurred_at < '{end.isoformat()}'"
     rows = open_table(options, EVENTS).scan(occurred, selected_fields=("kind", "amount")).to_arrow()
     bought = pc.sum(rows.filter(pc.equal(rows["kind"], "buy"))["amount"]).as_py()
     return rows.num_rows, bought or Decimal(0)
