@@ -18,16 +18,17 @@ from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore
 class HiveWarehouse(Warehouse):
     """A database of its own in the metastore. Its name is that of the namespace `db` of other warehouses."""
 
-    def __init__(self, folder: Path, metastore: HiveMetastore, port: int | None = None, **properties: str) -> None:
-        """`port` is that of a proxy, which PyIceberg and the product go through, and Spark does not."""
+    def __init__(self, folder: Path, metastore: HiveMetastore, port: int | None = None, root: str = "", **properties: str) -> None:
+        """`port` is that of a proxy, which PyIceberg and the product go through, and Spark does not. Tables are below `root`, a URL."""
         self.folder = folder
+        self.root = root or f"file://{folder}/wh"
         self.name = f"h{uuid4().hex[:8]}"
         self.database = self.name
         self.metastore = metastore
         self.properties = {**metastore.properties(port), **properties}
         self.catalogs = Catalogs(lambda name: CatalogEntry(name, self.properties), RequestLimits(30, 60, 60))
         self.catalog: Any = self.catalogs.catalog("lake")
-        self.catalog.create_namespace(self.database, {"location": f"file://{folder}/wh"})
+        self.catalog.create_namespace(self.database, {"location": self.root})
 
     def register(self, spark: Any) -> None:
         """Let Spark reach the same metastore, with Iceberg's Java library."""
@@ -36,7 +37,7 @@ class HiveWarehouse(Warehouse):
             "": "org.apache.iceberg.spark.SparkCatalog",
             ".type": "hive",
             ".uri": f"thrift://127.0.0.1:{self.metastore.port}",
-            ".warehouse": f"file://{self.folder}/wh",
+            ".warehouse": self.root,
             ".cache-enabled": "false",
             ".hadoop.iceberg.hive.lock-heartbeat-interval-ms": "1000",
         }.items():

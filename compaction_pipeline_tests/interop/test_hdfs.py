@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,10 @@ from compaction_pipeline.iceberg.upkeep.listed_files import listed_files
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.iceberg.reached import reached
+from compaction_pipeline_tests.interop.hive_warehouse import HiveWarehouse
 from compaction_pipeline_tests.opened import OpenedServices, merge_on_spark
 from compaction_pipeline_tests.real_services.hdfs import HdfsCluster, hdfs_cluster
+from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore
 
 pytestmark = pytest.mark.interop
 
@@ -166,6 +169,70 @@ def files_of(table: LakeTable) -> set[str]:
     return {path for path in found if not path.endswith(".metadata.json")}
 
 
+@dataclass(frozen=True)
+class Java:
+    """Reads a table with Iceberg's Java library: its newest metadata, or, with `name`, the table that its own catalog names."""
+
+    spark: Any
+    table: LakeTable
+    name: str | None = None
+
+    def ids(self) -> list[int]:
+        self.table.table.refresh()
+        named = self.name or self.table.table.metadata_location
+        rows = self.spark.read.format("iceberg").load(named)
+        return sorted(row[0] for row in rows.select("id").collect())
+
+
+class Upkept:
+    """The product with one catalog, and a clock that goes ahead."""
+
+    def __init__(self, folder: Path, properties: Mapping[str, str], on_spark: bool) -> None:
+        self.ahead = timedelta()
+        self.services = OpenedServices(Settings(home=folder / "state"), clock=lambda: datetime.now(timezone.utc) + self.ahead)
+        self.services.stores.catalogs.add(CatalogEntry("lake", properties))
+        if on_spark:
+            merge_on_spark(self.services)
+
+    def compact(self, table: LakeTable) -> None:
+        """Merge all files into one."""
+        assert self.services.compact_tables.compact(table.identifier, PlanRequest(types=(CompactionType.FULL,), force=True)).committed
+        table.table.refresh()
+        assert len(list(table.table.scan().plan_files())) == 1
+
+    def expire(self, table: LakeTable) -> None:
+        """Leave one snapshot, and no file that it does not need."""
+        until = time.monotonic() + 60
+        while files_of(table) != reached(table.table) or len(table.table.metadata.snapshots) > 1:
+            assert time.monotonic() < until, sorted(files_of(table) - reached(table.table))
+            self.services.expire_snapshots.expire(table.identifier)
+        assert len(table.table.metadata.snapshots) == 1
+
+    def remove_an_orphan(self, table: LakeTable) -> None:
+        """Write a file that no metadata names, and have it removed."""
+        orphan = f"{table.table.location()}/data/00000-7-0f8fad5b-d9cb-469f-a165-70867728950e-00001.parquet"
+        write(ObjectFileIO(), orphan, b"12345")
+        self.ahead += timedelta(days=30)
+        self.services.one_table.refresh(table.identifier)
+        assert self.services.clean_orphans.look(table.identifier).refusals == ()
+        self.ahead += timedelta(days=1)
+        cleaned = self.services.clean_orphans.delete(table.identifier, accept_share=1.0)
+        assert (cleaned.refusals, cleaned.problem) == ((), None)
+        assert {file.path for deletion in cleaned.deletions for file in deletion.deleted} >= {orphan}
+        assert not ObjectFileIO().new_input(orphan).exists()
+
+
+_AT_ONCE = {"history.expire.max-snapshot-age-ms": "0", "compaction.expire.grace": "0s"}
+
+
+def written(table: LakeTable) -> list[int]:
+    """Write four files and a delete file. Returns the ids that are left."""
+    for first in range(0, 24, 6):
+        table.ids(*range(first, first + 6))
+    table.delete_ids(1, 5)
+    return [one for one in range(24) if one not in (1, 5)]
+
+
 @pytest.mark.parametrize("engine", ["in this process", "on Spark"])
 def test_a_table_is_compacted_expired_and_cleaned_and_java_reads_its_rows(
     hdfs: HdfsCluster, iceberg_spark: Any, tmp_path: Path, engine: str
@@ -176,47 +243,36 @@ def test_a_table_is_compacted_expired_and_cleaned_and_java_reads_its_rows(
         "warehouse": f"{hdfs.url}/{tmp_path.name}",
         "init_catalog_tables": "true",
     }
-    table = Lake(tmp_path, properties=properties).table(
-        properties={"history.expire.max-snapshot-age-ms": "0", "compaction.expire.grace": "0s"}
-    )
-    for first in range(0, 24, 6):
-        table.ids(*range(first, first + 6))
-    table.delete_ids(1, 5)
-    rows = [one for one in range(24) if one not in (1, 5)]
+    table = Lake(tmp_path, properties=properties).table(properties=_AT_ONCE)
+    java = Java(iceberg_spark, table)
+    rows = written(table)
+    assert java.ids() == rows
+    product = Upkept(tmp_path, properties, engine == "on Spark")
+    for step in (product.compact, product.expire, product.remove_an_orphan):
+        step(table)
+        assert java.ids() == rows
+    product.services.close()
 
-    def rows_in_java() -> list[int]:
+
+def test_a_table_of_a_hive_metastore_is_looked_after_beside_writers_in_java(
+    hdfs: HdfsCluster, metastore: HiveMetastore, iceberg_spark: Any, tmp_path: Path
+) -> None:
+    """Java finds the table by the metastore, as its users do, and commits between our works, which go by the metastore too."""
+    hive = HiveWarehouse(tmp_path, metastore, root=f"{hdfs.url}/hive-{tmp_path.name}")
+    hive.register(iceberg_spark)
+    table = Lake(tmp_path, properties=hive.properties, namespace=hive.database).table(properties=_AT_ONCE)
+    java = Java(iceberg_spark, table, f"{hive.name}.{hive.database}.t")
+    rows = written(table)
+    assert table.table.location().startswith(hdfs.url)
+    assert java.ids() == rows
+    product = Upkept(tmp_path, hive.properties, on_spark=False)
+    for number, step in enumerate((product.compact, product.expire, product.remove_an_orphan)):
+        hive.sql(f"INSERT INTO {{t}} VALUES ({100 + number}, 'java'), ({200 + number}, 'java')")
+        hive.sql(f"DELETE FROM {{t}} WHERE id = {200 + number} OR id = {rows[0]}")
+        rows = [*rows[1:], 100 + number]
+        step(table)
+        assert java.ids() == rows
         table.table.refresh()
-        found = iceberg_spark.read.format("iceberg").load(table.table.metadata_location).select("id").collect()
-        return sorted(row[0] for row in found)
-
-    assert rows_in_java() == rows
-    now = [datetime.now(timezone.utc)]
-    services = OpenedServices(Settings(home=tmp_path / "state"), clock=lambda: now[0])
-    services.stores.catalogs.add(CatalogEntry("lake", properties))
-    if engine == "on Spark":
-        merge_on_spark(services)
-    request = PlanRequest(types=(CompactionType.FULL,), force=True)
-    assert services.compact_tables.compact(table.identifier, request).committed
-    assert rows_in_java() == rows
-    table.table.refresh()
-    assert len(list(table.table.scan().plan_files())) == 1
-
-    until = time.monotonic() + 60
-    while files_of(table) != reached(table.table) or len(table.table.metadata.snapshots) > 1:
-        assert time.monotonic() < until, sorted(files_of(table) - reached(table.table))
-        services.expire_snapshots.expire(table.identifier)
-    assert len(table.table.metadata.snapshots) == 1
-    assert rows_in_java() == rows
-
-    orphan = f"{table.table.location()}/data/00000-7-0f8fad5b-d9cb-469f-a165-70867728950e-00001.parquet"
-    write(ObjectFileIO(), orphan, b"12345")
-    now[0] += timedelta(days=30)
-    services.one_table.refresh(table.identifier)
-    assert services.clean_orphans.look(table.identifier).refusals == ()
-    now[0] += timedelta(days=1)
-    cleaned = services.clean_orphans.delete(table.identifier, accept_share=1.0)
-    assert (cleaned.refusals, cleaned.problem) == ((), None)
-    assert {file.path for deletion in cleaned.deletions for file in deletion.deleted} >= {orphan}
-    assert not ObjectFileIO().new_input(orphan).exists()
-    assert rows_in_java() == rows
-    services.close()
+        assert sorted(table.table.scan().to_arrow()["id"].to_pylist()) == rows
+        assert hive.locks() == []
+    product.services.close()

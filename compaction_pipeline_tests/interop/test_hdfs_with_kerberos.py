@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.credentials import credentials_end
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
@@ -17,10 +19,13 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.formats.file_io.hdfs_clients import for_other_hosts
 from compaction_pipeline.formats.file_io.kerberos import Login, lifetime, ticket_cache
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
+from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.iceberg.lake import Lake
+from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.real_services.hdfs import HdfsCluster, hdfs_cluster
+from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore, hive_metastore
 from compaction_pipeline_tests.real_services.kdc import REALM, Kdc, kdc
 
 pytestmark = pytest.mark.interop
@@ -57,10 +62,35 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory, realm: Kdc, logins: dict[str,
         "dfs.web.authentication.kerberos.keytab": keytab,
         "dfs.block.access.token.enable": "true",
         "ignore.secure.ports.for.testing": "true",
+        # A metastore makes folders as the client that it works for.
+        "hadoop.proxyuser.hive.hosts": "*",
+        "hadoop.proxyuser.hive.groups": "*",
     }
     folder = tmp_path_factory.mktemp("hdfs")
     with hdfs_cluster(folder, settings, [f"-Djava.security.krb5.conf={realm.krb5_conf}"], "localhost") as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory, realm: Kdc, hdfs: HdfsCluster) -> Iterator[HiveMetastore]:
+    """A metastore that lets nobody in without a ticket, and has one itself for HDFS."""
+    conf = tmp_path_factory.mktemp("conf")
+    (conf / "core-site.xml").write_text(site({"hadoop.security.authentication": "kerberos"}))
+    (conf / "hdfs-site.xml").write_text(site({"dfs.namenode.kerberos.principal": f"{SUPERUSER}@{REALM}"}))
+    settings = {
+        "java.security.krb5.conf": str(realm.krb5_conf),
+        "hive.metastore.sasl.enabled": "true",
+        "hive.metastore.kerberos.principal": f"hive/localhost@{REALM}",
+        "hive.metastore.kerberos.keytab.file": str(realm.keytab("hive/localhost")),
+    }
+    with hive_metastore(tmp_path_factory.mktemp("metastore"), settings, conf) as server:
+        yield server
+
+
+def site(settings: dict[str, str]) -> str:
+    """A site file of Hadoop."""
+    properties = (f"<property><name>{name}</name><value>{value}</value></property>" for name, value in settings.items())
+    return f"<configuration>{''.join(properties)}</configuration>"
 
 
 def write(io: ObjectFileIO, path: str, data: bytes) -> None:
@@ -125,11 +155,28 @@ def test_tickets_serve_to_their_end_while_no_new_ones_come(realm: Kdc) -> None:
         ticket_cache(login, end + 1)
 
 
+def stored(services: OpenedServices, login: dict[str, str], hdfs: HdfsCluster) -> dict[str, str]:
+    """The properties of a login whose files the product keeps."""
+    core = site({"hadoop.security.authentication": "kerberos", "fs.defaultFS": hdfs.url})
+    files = {
+        "hdfs.core-site": services.site_files.add("core-site", core.encode()),
+        "kerberos.keytab": services.site_files.add("keytab", Path(login["kerberos.keytab"]).read_bytes()),
+        "kerberos.krb5-conf": services.site_files.add("krb5-conf", Path(login["kerberos.krb5-conf"]).read_bytes()),
+    }
+    return {"kerberos.principal": login["kerberos.principal"], **{key: file.reference for key, file in files.items()}}
+
+
+def compacted(services: OpenedServices, table: LakeTable) -> None:
+    """Write six files, and have the product merge them."""
+    for one in range(6):
+        table.ids(one)
+    assert services.compact_tables.compact(table.identifier, PlanRequest(types=(CompactionType.FULL,), force=True)).committed
+    table.table.refresh()
+    assert len(list(table.table.scan().plan_files())) == 1
+    assert sorted(table.table.scan().to_arrow()["id"].to_pylist()) == list(range(6))
+
+
 def test_a_catalog_of_stored_files_is_compacted(hdfs: HdfsCluster, logins: dict[str, dict[str, str]], tmp_path: Path) -> None:
-    site = f"""<configuration>
-      <property><name>hadoop.security.authentication</name><value>kerberos</value></property>
-      <property><name>fs.defaultFS</name><value>{hdfs.url}</value></property>
-    </configuration>"""
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db",
@@ -138,18 +185,65 @@ def test_a_catalog_of_stored_files_is_compacted(hdfs: HdfsCluster, logins: dict[
     }
     login = logins[SUPERUSER]
     table = Lake(tmp_path, properties={**properties, **login}).table()
-    for one in range(6):
-        table.ids(one)
     services = OpenedServices(Settings(home=tmp_path / "state", merge_engine="in-process"))
-    files = {
-        "hdfs.core-site": services.site_files.add("core-site", site.encode()),
-        "kerberos.keytab": services.site_files.add("keytab", Path(login["kerberos.keytab"]).read_bytes()),
-        "kerberos.krb5-conf": services.site_files.add("krb5-conf", Path(login["kerberos.krb5-conf"]).read_bytes()),
-    }
-    named = {key: file.reference for key, file in files.items()}
-    services.stores.catalogs.add(CatalogEntry("lake", {**properties, "kerberos.principal": login["kerberos.principal"], **named}))
-    assert services.compact_tables.compact(table.identifier, PlanRequest(types=(CompactionType.FULL,), force=True)).committed
+    services.stores.catalogs.add(CatalogEntry("lake", {**properties, **stored(services, login, hdfs)}))
+    compacted(services, table)
     services.close()
-    table.table.refresh()
-    assert len(list(table.table.scan().plan_files())) == 1
-    assert sorted(table.table.scan().to_arrow()["id"].to_pylist()) == list(range(6))
+
+
+def hive(metastore: HiveMetastore, login: dict[str, str]) -> dict[str, str]:
+    return {"type": "hive", "uri": f"thrift://localhost:{metastore.port}", "hive.kerberos-authentication": "true", **login}
+
+
+def test_a_table_of_a_metastore_with_kerberos_is_compacted(
+    hdfs: HdfsCluster, metastore: HiveMetastore, logins: dict[str, dict[str, str]], tmp_path: Path
+) -> None:
+    """Its lock is taken, kept and given back, and its pointer swapped, over connections that need tickets."""
+    login = logins[SUPERUSER]
+    ours = Catalogs(lambda name: CatalogEntry(name, hive(metastore, login)), RequestLimits(30, 60, 60)).catalog("lake")
+    ours.create_namespace("shop", {"location": f"{hdfs.url}/shop"})
+    table = Lake(tmp_path, properties=hive(metastore, login), namespace="shop").table()
+    services = OpenedServices(Settings(home=tmp_path / "state", merge_engine="in-process"))
+    of_site = {"hive.metastore.uris": f"thrift://localhost:{metastore.port}", "hive.metastore.sasl.enabled": "true"}
+    kept = services.site_files.add("hive-site", site(of_site).encode())
+    services.stores.catalogs.add(CatalogEntry("lake", {"type": "hive", "hive.hive-site": kept.reference, **stored(services, login, hdfs)}))
+    compacted(services, table)
+    services.close()
+
+
+def test_a_metastore_tells_the_principals_of_one_process_apart(
+    hdfs: HdfsCluster, metastore: HiveMetastore, logins: dict[str, dict[str, str]]
+) -> None:
+    """It makes the folder of a database as the client that asks, and HDFS says who that is."""
+    of = {name: hive(metastore, login) for name, login in logins.items()}
+    catalogs = Catalogs(lambda name: CatalogEntry(name, of[name]), RequestLimits(30, 60, 60))
+
+    def created(number: int) -> str:
+        name = (SUPERUSER, "alice")[number % 2]
+        try:
+            catalogs.catalog(name).create_namespace(f"apart{number}", {"location": f"{hdfs.url}/apart{number}"})
+        except Exception as error:
+            return str(error)
+        return "created"
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(created, range(8)))
+    assert answers[::2] == ["created"] * 4
+    assert all("user=alice" in answer for answer in answers[1::2]), answers
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"kerberos.principal": f"bob@{REALM}"}, "bob"),
+        ({"hive.kerberos-service-name": "nobody"}, "nobody/localhost"),
+        ({"hive.kerberos-authentication": "false"}, "did not answer"),
+        ({"kerberos.keytab": "", "kerberos.principal": ""}, "Kerberos does not let this client in at hive@localhost"),
+    ],
+)
+def test_a_metastore_lets_nobody_in_without_a_ticket(
+    metastore: HiveMetastore, logins: dict[str, dict[str, str]], change: dict[str, str], word: str
+) -> None:
+    properties = {key: value for key, value in {**hive(metastore, logins["alice"]), **change}.items() if value}
+    with pytest.raises((AccessDenied, StorageUnavailable), match=word):
+        Catalogs(lambda name: CatalogEntry(name, properties), RequestLimits(5, 10, 20)).listing("lake")

@@ -370,6 +370,8 @@ def test_tables_of_other_kinds_are_named(hive: HiveWarehouse) -> None:
         "w": "a view of Iceberg",
     }
     assert list(hive.catalog.list_tables(hive.database)) == [(hive.database, "t")]
+    listed = hive.catalogs.listing("lake").others
+    assert {name.rpartition(".")[2]: kind for name, kind in listed.items() if f".{hive.database}." in name} == found
     with pytest.raises(TableRefused, match=r"\.water is a Paimon table, not an Iceberg table"):
         hive.catalogs.load(TableIdentifier("lake", (hive.database,), "water"))
 

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,8 +42,11 @@ class HiveMetastore:
 
 
 @contextmanager
-def hive_metastore(folder: Path) -> Iterator[HiveMetastore]:
-    """A metastore that logs to `folder`, until the block ends."""
+def hive_metastore(folder: Path, more: Mapping[str, str] | None = None, conf: Path | None = None) -> Iterator[HiveMetastore]:
+    """A metastore that logs to `folder`, until the block ends.
+
+    `more` are settings of Hive and of Java. In the folder `conf` are files of Hadoop, such as core-site.xml.
+    """
     port = free_port()
     settings = {
         # Its logger needs a package that PySpark does not have.
@@ -64,11 +67,12 @@ def hive_metastore(folder: Path) -> Iterator[HiveMetastore]:
         "hive.txn.timeout": f"{LOCK_TIMEOUT_SECONDS}s",
         "hive.timedout.txn.reaper.start": "1s",
         "hive.timedout.txn.reaper.interval": "1s",
+        **(more or {}),
     }
     with (folder / "metastore.log").open("w") as log:
         gateway_port, process = launch_gateway(
             jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
-            classpath=f"{SPARK_JARS}{os.sep}*",
+            classpath=os.pathsep.join([*([str(conf)] if conf else []), f"{SPARK_JARS}{os.sep}*"]),
             javaopts=["-Xmx400m", "-XX:TieredStopAtLevel=1", *(f"-D{key}={value}" for key, value in settings.items())],
             java_path=str(java()),
             die_on_exit=True,

@@ -77,6 +77,9 @@ PROOFS: Mapping[tuple[str, Authentication], Shown] = {
         f"{_GLUE}test_a_commit_whose_answer_is_lost_is_found_and_not_sent_again",
         f"{_GLUE}test_a_refusal_is_certain_and_the_next_attempt_commits",
     ),
+    ("hive", Authentication.KERBEROS): _tested(
+        "interop/test_hdfs_with_kerberos.py::test_a_table_of_a_metastore_with_kerberos_is_compacted"
+    ),
     ("hive", Authentication.SIMPLE): _tested(
         f"{_HIVE}test_rows_stay_exact_while_spark_writes_through_the_same_metastore",
         f"{_HIVE}test_a_compaction_whose_answer_is_late_is_found_by_the_next_one",

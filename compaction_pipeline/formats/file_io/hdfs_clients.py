@@ -72,7 +72,7 @@ def hdfs_place(properties: Mapping[str, str], scheme: str, authority: str) -> Hd
     """The cluster of `scheme://authority`. Raises PermissionError where the properties name a user beside Kerberos."""
     own = {key.removeprefix(CONF): str(value) for key, value in properties.items() if key.startswith(CONF)}
     environment: dict[str, str] = {}
-    user, login, ticket = properties.get(USER), _login(properties), _ticket(properties)
+    user, login, ticket = properties.get(USER), login_of(properties), _ticket(properties)
     if login is not None or ticket is not None:
         own.setdefault(_AUTHENTICATION, "kerberos")
     if own.get(_AUTHENTICATION, _SIMPLE).lower() == _SIMPLE:
@@ -105,7 +105,8 @@ def for_other_hosts(properties: Mapping[str, str], location: str) -> dict[str, s
     return {TICKET_TEXT: as_text(cache), TICKET_END: str(int(lifetime(cache.read_bytes())[1] * 1000)), **conf}
 
 
-def _login(properties: Mapping[str, str]) -> Login | None:
+def login_of(properties: Mapping[str, str]) -> Login | None:
+    """Who gets tickets with a keytab of this host; None where the properties name nobody."""
     principal, keytab = properties.get(PRINCIPAL), properties.get(KEYTAB)
     return Login(str(principal), str(keytab), _krb5_conf(properties)) if principal and keytab else None
 

@@ -36,6 +36,8 @@ _lock = Lock()
 _locks: dict[Login, Lock] = {}
 _times: dict[Login, tuple[float, float]] = {}
 """When the tickets of a login are renewed next, and when they end, in seconds since 1970."""
+_services: dict[Path, tuple[bytes, str]] = {}
+"""By the file with a service's ticket: the tickets that it was got with, and the service's principal."""
 _folder: tuple[int, str] | None = None
 
 
@@ -64,21 +66,48 @@ def ticket_cache(login: Login, now: float | None = None) -> Path:
     return path
 
 
+def service_ticket(login: Login, service: str, host: str) -> tuple[Path, str]:
+    """A file with a ticket for one service, such as `hive` on a host, and the principal of that service.
+
+    Raises as `ticket_cache` does. A library that is given both needs neither the KDC nor a krb5.conf.
+    """
+    cache = ticket_cache(login)
+    path = cache.with_name(f"{cache.name}-{sha256(f'{service} {host}'.encode()).hexdigest()[:24]}")
+    with _lock:
+        alone = _locks[login]
+    with alone:
+        of, principal = _services.get(path, (b"", ""))
+        tickets = cache.read_bytes()
+        if tickets != of:
+            part = Path(written("service", tickets))
+            said = _run(login, ["kvno", "-c", f"FILE:{part}", "-S", service, host])
+            principal = said.rsplit(": kvno", 1)[0].strip()
+            os.replace(part, path)
+            _services[path] = tickets, principal
+    return path, principal
+
+
 def _kinit(login: Login, path: Path) -> None:
     # The new file replaces the old one as a whole, because somebody may be reading it.
     part = path.with_suffix(".part")
+    _run(login, ["kinit", "-k", "-t", login.keytab, "-c", f"FILE:{part}", login.principal])
+    os.replace(part, path)
+
+
+def _run(login: Login, command: list[str]) -> str:
+    """What a program of Kerberos prints."""
     environment = {**os.environ, **({"KRB5_CONFIG": login.krb5_conf} if login.krb5_conf else {})}
-    command = ["kinit", "-k", "-t", login.keytab, "-c", f"FILE:{part}", login.principal]
+    program, none = command[0], f"{login.principal} gets no Kerberos ticket"
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
-        raise PermissionError(f"{login.principal} gets no Kerberos ticket: there is no program 'kinit'; install krb5-user") from None
+        raise PermissionError(f"{none}: there is no program '{program}'; install krb5-user") from None
     except subprocess.TimeoutExpired:
-        raise TimeoutError(f"{login.principal} gets no Kerberos ticket: the KDC did not answer within {_PATIENCE_SECONDS} s") from None
+        raise TimeoutError(f"{none}: the KDC did not answer within {_PATIENCE_SECONDS} s") from None
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["kinit failed"])[-1]
-        raise PermissionError(f"{login.principal} gets no Kerberos ticket: {said}; check 'kerberos.principal', its keytab and krb5.conf")
-    os.replace(part, path)
+        said = (done.stderr.strip().splitlines() or [f"{program} failed"])[-1]
+        raise PermissionError(f"{none}: {said}; check 'kerberos.principal', its keytab and krb5.conf")
+    return done.stdout
 
 
 def written(kind: str, data: bytes) -> str:

@@ -22,6 +22,9 @@ from pyiceberg.utils.properties import property_as_bool
 from thrift.Thrift import TException
 from thrift.transport import TSocket, TTransport
 
+from compaction_pipeline.formats.file_io.hdfs_clients import login_of
+from compaction_pipeline.formats.file_io.kerberos import Login
+from compaction_pipeline.iceberg.catalogs.hive_kerberos import KerberosTransport
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
 Connect = Callable[[], "BoundedHiveClient"]
@@ -37,6 +40,7 @@ def connections(properties: Mapping[str, Any], limits: RequestLimits) -> Connect
             properties.get("ugi"),
             property_as_bool(dict(properties), HIVE_KERBEROS_AUTH, HIVE_KERBEROS_AUTH_DEFAULT),
             properties.get(HIVE_KERBEROS_SERVICE_NAME, HIVE_KERBEROS_SERVICE_NAME_DEFAULT),
+            login_of(properties),
             limits,
         )
 
@@ -46,7 +50,8 @@ def connections(properties: Mapping[str, Any], limits: RequestLimits) -> Connect
 class BoundedHiveClient(_HiveClient):
     """One connection, opened by `with`. 'uri' may name several instances of the metastore; the first that accepts it is asked."""
 
-    def __init__(self, uris: str, ugi: str | None, kerberos: bool, service: str, limits: RequestLimits) -> None:
+    def __init__(self, uris: str, ugi: str | None, kerberos: bool, service: str, login: Login | None, limits: RequestLimits) -> None:
+        self._login = login
         self._limits = limits
         self._uris = [uri.strip() for uri in uris.split(",") if uri.strip()]
         self._socket: Any = None
@@ -59,7 +64,7 @@ class BoundedHiveClient(_HiveClient):
         self._socket.setTimeout(self._limits.connect_seconds * 1000)
         if not self._kerberos_auth:
             return TTransport.TBufferedTransport(self._socket)
-        return TTransport.TSaslClientTransport(self._socket, host=parts.hostname, service=self._kerberos_service_name)
+        return KerberosTransport(self._socket, str(self._kerberos_service_name), str(parts.hostname), self._login)
 
     def __enter__(self) -> Client:
         for last, uri in enumerate(self._uris, start=1 - len(self._uris)):

@@ -33,6 +33,11 @@ class HiveMetastore(NothingOfTables, HiveCatalog):
         self._connect = connections(properties, limits)
         super().__init__(name, **properties)
 
+    @staticmethod
+    def _create_hive_client(properties: dict[str, str]) -> BoundedHiveClient:
+        # PyIceberg makes a connection of its own here, which needs more packages where Kerberos is used, and is never asked.
+        return connections(properties, RequestLimits())()
+
     @property
     def _client(self) -> BoundedHiveClient:
         # PyIceberg keeps one connection here, and opens it again for each call, whichever thread that comes from.
