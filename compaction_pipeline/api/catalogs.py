@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from compaction_pipeline.api.bodies import Bodies, body_of
@@ -54,12 +54,16 @@ class CatalogChangeBody(CatalogFields):
 
 
 class CatalogAnswer(BaseModel):
-    """A catalog. Secrets are masked. `sources` says who holds each key: component, file or person."""
+    """A catalog. Secrets are masked. `sources` says who holds each key: component, file, person, or default.
+
+    `unreadable` says why its secrets cannot be decrypted. Then `properties` lacks them, and nobody can open the catalog.
+    """
 
     catalog: str
     observe: bool
     properties: dict[str, str]
     sources: dict[str, str]
+    unreadable: str | None
 
 
 class TriedAnswer(CatalogAnswer):
@@ -85,12 +89,14 @@ class NotSeen(BaseModel):
 class ExploredAnswer(BaseModel):
     """What a listing found: tables that are new, that are gone, and that the filters leave out now.
 
-    While `not_seen` is not empty, tables may be missing in the others.
+    `others` are tables of other formats, which are left alone, with what each is in words. Only Hive and Glue tell them.
+    While `not_seen` is not empty, tables may be missing in all of these.
     """
 
     appeared: list[str]
     dropped: list[str]
     left_out: list[str]
+    others: dict[str, str]
     not_seen: list[NotSeen]
 
 
@@ -129,19 +135,25 @@ def catalog_routes(manage: ManageCatalogs, explore: ExploreCatalogs, guard: Guar
         openapi_extra=body_of(CatalogBody),
         response_model=TriedAnswer,
     )
-    def add(body: Any = Depends(definition_body)) -> Any:
-        """Register a catalog, after one listing. All that is wrong is told at once, and nothing is stored then."""
+    def add(response: Response, body: Any = Depends(definition_body), dry_run: bool = False) -> Any:
+        """Register a catalog, after one listing. All that is wrong is told at once, and nothing is stored then.
+
+        With `dry_run` everything is checked and listed, nothing is stored, and the status is 200.
+        """
         definition, problems = body
-        return _tried(manage.add(definition, problems, over_http=True))
+        if dry_run:
+            response.status_code = 200
+        return _tried(manage.add(definition, problems, over_http=True, dry_run=dry_run))
 
     @routes.patch("/catalogs/{name}", dependencies=admin, openapi_extra=body_of(CatalogChangeBody), response_model=TriedAnswer)
-    def change(name: _Name, body: Any = Depends(change_body)) -> Any:
+    def change(name: _Name, body: Any = Depends(change_body), dry_run: bool = False) -> Any:
         """Change a catalog, after one listing with the new properties. Its tables keep their history.
 
-        A key that the file or the component of the deployment holds is refused. So is a new address while a secret would stay.
+        A key that the file or the component of the deployment holds is refused. So is a new address while a secret would stay. With
+        `dry_run` everything is checked and listed, and nothing is stored.
         """
         wanted, problems = body
-        return _tried(manage.change(name, wanted, problems, over_http=True))
+        return _tried(manage.change(name, wanted, problems, over_http=True, dry_run=dry_run))
 
     @routes.delete("/catalogs/{name}", dependencies=admin, response_model=RemovedAnswer)
     def remove(name: _Name) -> Any:
@@ -159,7 +171,7 @@ def catalog_routes(manage: ManageCatalogs, explore: ExploreCatalogs, guard: Guar
         found = explore.explore(name, accept_vanished=accept_vanished)
         appeared, dropped, left_out = ([str(table) for table in each] for each in (found.appeared, found.dropped, found.left_out))
         not_seen = [_not_seen(one) for one in found.unseen]
-        return ExploredAnswer(appeared=appeared, dropped=dropped, left_out=left_out, not_seen=not_seen)
+        return ExploredAnswer(appeared=appeared, dropped=dropped, left_out=left_out, others=dict(found.others), not_seen=not_seen)
 
     @routes.get("/catalogs-not-seen", dependencies=reader)
     def not_seen() -> list[NotSeen]:

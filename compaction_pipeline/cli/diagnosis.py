@@ -43,7 +43,7 @@ class Probes:
     `catalogs` returns a probe for each registered catalog, by name. It raises an error if the state database cannot be read. When
     `spark_remote` is set, Spark runs elsewhere and needs no Java here. Without `spark_task`, no task is run on Spark. `unknown_settings`
     has a sentence for each environment variable that looks like a setting but is not a setting. `untried` has sentences about what nobody
-    has shown to work, by the names of catalogs.
+    has shown to work, by the names of catalogs. `catalogs_file` reads the file of COMPACTION_CATALOGS_FILE; None when no file is named.
     """
 
     python: tuple[int, int, int]
@@ -57,6 +57,7 @@ class Probes:
     untried: Callable[[], Mapping[str, Sequence[str]]] = dict
     spark_task: Probe | None = None
     unknown_settings: tuple[str, ...] = ()
+    catalogs_file: Probe | None = None
 
 
 def diagnose(probes: Probes) -> tuple[Finding, ...]:
@@ -72,6 +73,7 @@ def diagnose(probes: Probes) -> tuple[Finding, ...]:
         dagster_home_finding(probes.dagster_home, probes.dagster_home_problem),
         *settings_findings(probes.unknown_settings),
         state,
+        *file_findings(probes.catalogs_file),
         *catalog_findings(probes.catalogs, state, probes.untried),
     ]
     if probes.spark_task is not None:
@@ -133,6 +135,13 @@ def settings_findings(unknown: Sequence[str]) -> list[Finding]:
     """A warning for each environment variable that has no effect."""
     mend = "correct its name, or unset it; docs/settings.md lists every setting"
     return [Finding("settings", Soundness.WARNING, sentence, mend) for sentence in unknown]
+
+
+def file_findings(catalogs_file: Probe | None) -> list[Finding]:
+    """Whether the file of catalogs can be read, and each definition in it is right. Nothing without a file."""
+    if catalogs_file is None:
+        return []
+    return [_probed("catalogs file", catalogs_file, "correct the file that COMPACTION_CATALOGS_FILE names")]
 
 
 def catalog_findings(

@@ -14,8 +14,6 @@ from rich.text import Text
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
 from compaction_pipeline.cli.scores import score_cell, with_score
 from compaction_pipeline.core.access.token import Token
-from compaction_pipeline.core.catalogs.change import holder
-from compaction_pipeline.core.catalogs.keys import OBSERVE
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
@@ -38,7 +36,6 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.property_rules import PROPERTIES
-from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, printable, time_text
 from compaction_pipeline.core.work.ends import EndReason
 
@@ -66,24 +63,6 @@ _STATUS_STYLE = {
 }
 _SEVERITY_STYLE = {Severity.WARN: "yellow", Severity.ERROR: "bold red"}
 _SOUNDNESS_STYLE = {Soundness.OK: "green", Soundness.WARNING: "yellow", Soundness.WRONG: "bold red"}
-
-
-def catalogs_table(entries: Iterable[CatalogEntry]) -> Table:
-    """Each catalog's name, mode and properties. Secrets are masked."""
-    table = titled_table("catalogs", "catalog", "mode", "properties")
-    for entry in entries:
-        properties = "\n".join(f"{key}={value}" for key, value in sorted(masked_properties(entry.properties).items()))
-        table.add_row(escape(entry.name), "observed only" if entry.observe else "compacted", escape(properties))
-    return table
-
-
-def catalog_table(entry: CatalogEntry) -> Table:
-    """Each key of a catalog, its value, and who holds it. Secrets are masked."""
-    table = titled_table(f"catalog {entry.name}", "key", "value", "source")
-    shown = {OBSERVE: str(entry.observe).lower(), **dict(sorted(masked_properties(entry.properties).items()))}
-    for key, value in shown.items():
-        table.add_row(escape(key), escape(value), holder(entry, key).in_words)
-    return table
 
 
 def tokens_table(tokens: Iterable[Token]) -> Table:

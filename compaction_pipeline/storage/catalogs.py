@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 
-from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
@@ -58,7 +58,8 @@ class SqlCatalogStore(SqlStore):
             connection.execute(delete(schema.catalog).where(schema.catalog.c.name == name))
 
     def entry(self, name: str) -> CatalogEntry:
-        found = self._entries(name)
+        query = select(schema.catalog).where(schema.catalog.c.name == name)
+        found = read_again_after_rotation(lambda: [self._entry(row) for row in self._rows(query)])
         if not found:
             raise self._unknown(name)
         return found[0]
@@ -68,15 +69,26 @@ class SqlCatalogStore(SqlStore):
             raise self._unknown(name)
 
     def entries(self) -> Sequence[CatalogEntry]:
+        query = select(schema.catalog)
+        try:
+            found = read_again_after_rotation(lambda: [self._entry(row) for row in self._rows(query)])
+        except (ConfigError, StorageUnavailable):
+            found = [self._entry_or_why_not(row) for row in self._rows(query)]
         # Databases sort texts differently, so Python sorts here.
-        return tuple(sorted(self._entries(), key=lambda entry: entry.name))
-
-    def _entries(self, name: str | None = None) -> Sequence[CatalogEntry]:
-        query = select(schema.catalog) if name is None else select(schema.catalog).where(schema.catalog.c.name == name)
-        return read_again_after_rotation(lambda: [self._entry(row) for row in self._rows(query)])
+        return tuple(sorted(found, key=lambda entry: entry.name))
 
     def _entry(self, row: StoredRow) -> CatalogEntry:
-        return CatalogEntry(row.name, self._sealer.properties(row.properties, row.sealed), row.observe, row.held)
+        try:
+            properties = self._sealer.properties(row.properties, row.sealed)
+        except (ConfigError, StorageUnavailable) as error:
+            raise type(error)(f"catalog {row.name!r} cannot be opened: {error}") from None
+        return CatalogEntry(row.name, properties, row.observe, row.held)
+
+    def _entry_or_why_not(self, row: StoredRow) -> CatalogEntry:
+        try:
+            return self._entry(row)
+        except (ConfigError, StorageUnavailable) as error:
+            return CatalogEntry(row.name, row.properties, row.observe, row.held, str(error))
 
     def _columns(self, connection: Connection, entry: CatalogEntry) -> dict[str, object]:
         return {**self._sealer.columns(connection, entry.properties), "observe": entry.observe, "held": entry.held}

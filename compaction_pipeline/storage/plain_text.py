@@ -1,7 +1,8 @@
 """Takes the secrets that older versions stored as plain text out of a state database: out of its rows, and out of its files.
 
-The migration to version 0037 encrypts the rows. SQLite keeps what was overwritten in free pages and in its log, so the file is written anew
-afterwards. The header of the file (`user_version`) says that this is still to be done, so a crash in between costs only time.
+The migration to version 0037 encrypts the rows. SQLite keeps what was overwritten in free pages and in its log, and PostgreSQL in dead
+rows, so both are written anew afterwards. The header of SQLite's file (`user_version`), or the comment of a table of PostgreSQL, says that
+this is still to be done, so a crash in between costs only time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.secrets.keys import secret_values
@@ -29,6 +31,8 @@ IN_COPY = "sealed:"
 FIRST_SEALED = "0037"
 """From this version on, no secret is stored as plain text."""
 _TO_DO, _DONE = 1, 0
+_COMMENT = "dead rows may hold secrets in plain text until VACUUM FULL has run"
+_LOCK_TIMEOUT = "10s"
 _TEXTS = (
     ("compaction_table", ("problem", "warning", "plan_problem", "commit_problem")),
     ("compaction_task", ("reason",)),
@@ -81,6 +85,8 @@ def seal_rows(connection: Connection, sealer: Sealer) -> None:
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("PRAGMA secure_delete = ON")
         connection.exec_driver_sql(f"PRAGMA user_version = {_TO_DO}")
+    else:
+        connection.execute(text(f"COMMENT ON TABLE {schema.catalog.name} IS '{_COMMENT}'"))
 
 
 def seal_copy(path: Path, sealer: Sealer) -> None:
@@ -139,12 +145,22 @@ def _hidden(value: object) -> object:
 
 
 def is_plain_text_left(connection: Connection) -> bool:
-    """Whether the file of a SQLite database may still hold plain text in free pages or in its log."""
-    return connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA user_version").scalar() == _TO_DO
+    """Whether a database may still hold plain text in free pages, in its log or in dead rows."""
+    if connection.dialect.name == "sqlite":
+        return connection.exec_driver_sql("PRAGMA user_version").scalar() == _TO_DO
+    comment = text("SELECT obj_description(to_regclass(:name), 'pg_class')")
+    return connection.execute(comment, {"name": schema.catalog.name}).scalar() == _COMMENT
 
 
 def wipe_plain_text(engine: Engine) -> bool:
-    """Write the file of a SQLite database anew, and empty its log. Return whether this is done; it is tried again at the next start."""
+    """Write anew what may hold plain text: the file of SQLite with its log, or two tables of PostgreSQL.
+
+    Return whether this is done. If not, it is tried again at the next start.
+    """
+    return _wipe_file(engine) if engine.dialect.name == "sqlite" else _wipe_tables(engine)
+
+
+def _wipe_file(engine: Engine) -> bool:
     path = Path(engine.url.database or "")
     try:
         if shutil.disk_usage(path.parent).free < 2 * path.stat().st_size:
@@ -163,7 +179,7 @@ def wipe_plain_text(engine: Engine) -> bool:
 
 def _later(engine: Engine, reason: str) -> bool:
     log.warning(
-        "the file of the state database %s could not be written anew, so plain text of old secrets may still be in it: %s; "
+        "the state database %s could not be written anew, so plain text of old secrets may still be in its files: %s; "
         "it is tried again at the next start",
         shown(engine),
         reason,
@@ -171,10 +187,17 @@ def _later(engine: Engine, reason: str) -> bool:
     return False
 
 
-def wipe_plain_text_of_postgres(engine: Engine) -> None:
-    """Write the two tables anew, so that no dead row holds plain text."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text(f"VACUUM FULL {schema.catalog.name}, {schema.group.name}"))
+def _wipe_tables(engine: Engine) -> bool:
+    try:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(f"SET lock_timeout = '{_LOCK_TIMEOUT}'"))
+            connection.execute(text(f"VACUUM FULL {schema.catalog.name}, {schema.group.name}"))
+            connection.execute(text(f"COMMENT ON TABLE {schema.catalog.name} IS NULL"))
+            # The connection goes back to those who wait as the settings say.
+            connection.invalidate()
+    except SQLAlchemyError as error:
+        return _later(engine, str(getattr(error, "orig", None) or error).strip())
+    return True
 
 
 def older_copies(database: Path) -> tuple[str, ...]:

@@ -100,6 +100,21 @@ def test_a_change_over_http_keeps_tables_and_masks_secrets(served: Served) -> No
     assert unset.status_code == 200, unset.text
     assert house.services.manage_catalogs.entry("lake") == entry
     assert [state.table for state in house.services.stores.tables.states("lake")] == [table]
+    assert served.ask("GET", "/api/v1/catalogs/lake", admin).json()["sources"]["observe"] == "default"
+
+
+def test_a_dry_run_over_http_lists_and_stores_nothing(served: Served) -> None:
+    admin, house = served.token(Role.ADMIN), served.house
+    table = house.fragmented().identifier
+    before = house.services.explore_catalogs.entries()
+    changed = served.ask("PATCH", "/api/v1/catalogs/lake?dry_run=true", admin, json={"table_filter": "nothing"})
+    assert (changed.status_code, changed.json()["tables"], changed.json()["left_out"]) == (200, [], 1)
+    assert house.services.explore_catalogs.entries() == before
+    assert [state.table for state in house.services.stores.tables.states("lake")] == [table]
+    wrong = served.ask("PATCH", "/api/v1/catalogs/lake?dry_run=true", admin, json={"table_filter": "("})
+    assert wrong.status_code == 400
+    taken = served.ask("POST", "/api/v1/catalogs?dry_run=true", admin, json={**REST, "name": "lake"})
+    assert (taken.status_code, "registered already" in taken.text) == (400, True)
 
 
 MISTAKES: list[tuple[object, str]] = [
@@ -148,7 +163,7 @@ def test_an_admin_lists_and_removes_a_catalog_and_nobody_else_does(served: Serve
         for method, path in (("POST", ""), ("PATCH", "/lake"), ("DELETE", "/lake"), ("POST", "/lake/explore")):
             assert served.ask(method, f"/api/v1/catalogs{path}", token, json={}).status_code == 403
     explored = served.ask("POST", "/api/v1/catalogs/lake/explore", admin).json()
-    assert explored == {"appeared": [str(table)], "dropped": [], "left_out": [], "not_seen": []}
+    assert explored == {"appeared": [str(table)], "dropped": [], "left_out": [], "others": {}, "not_seen": []}
     assert served.ask("GET", "/api/v1/catalogs/nobody", admin).status_code == 404
     gone = served.ask("DELETE", "/api/v1/catalogs/lake", admin)
     assert (gone.status_code, gone.json()) == (200, {"catalog": "lake", "tables": 1, "open_tasks": 0, "records": 0})

@@ -154,7 +154,8 @@ LEFT_OUT: dict[str, Any] = {
     "'BEFORE_UPDATE_TABLE' is no commit to a table": polariss("BEFORE_UPDATE_TABLE"),
     "it names no table with its namespace": polariss(namespace=[]),
     "it is no object of JSON": 7,
-    "'None' is no commit to a table": {},
+    "it has neither the 'type' of a CloudEvent nor the 'event_type' of Polaris": {},
+    "'None' is no commit to a table": {"type": None},
     "table lake.db.nowhere is not known": json.loads(to_json(lakekeepers("nowhere"))),
 }
 

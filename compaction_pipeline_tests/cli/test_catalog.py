@@ -70,7 +70,9 @@ def test_the_sources_of_keys_are_shown_and_secrets_are_masked(desk: Desk) -> Non
     shown = desk.type("catalog", "show", "lake").stdout
     assert SECRET not in shown
     assert "a command or an HTTP request" in shown
-    assert set(desk.json("catalog", "show", "lake")["sources"].values()) == {"person"}
+    sources = desk.json("catalog", "show", "lake")["sources"]
+    assert (sources.pop("observe"), set(sources.values())) == ("default", {"person"})
+    assert "the default" in shown
 
 
 def test_a_format_that_the_catalog_leaves_out_is_not_compacted_and_says_so(desk: Desk) -> None:

@@ -294,6 +294,24 @@ def test_doctor_passes_a_sound_set_up_and_finds_a_bad_dagster_home(desk: Desk) -
     assert "mkdir -p" in bad.stdout
 
 
+def test_doctor_reads_the_file_of_catalogs(desk: Desk) -> None:
+    path = desk.folder / "catalogs.yaml"
+
+    def found(text: str) -> dict[str, str]:
+        path.write_text(text)
+        answer = desk.type("doctor", "--json", COMPACTION_SPARK_REMOTE="sc://spark:15002", COMPACTION_CATALOGS_FILE=str(path))
+        [finding] = [one for one in json.loads(answer.stdout)["findings"] if one["subject"] == "catalogs file"]
+        assert answer.exit_code == (0 if finding["soundness"] == "OK" else 1)
+        return dict(finding)
+
+    assert found("catalogs:\n  - {name: prod, type: rest, properties: {uri: 'https://lake'}}")["found"] == f"{path}: 1 catalog"
+    wrong = found("catalogs:\n  - {name: a/b, type: rest, properties: {uri: x}}\n  - {name: c, type: nothing}")
+    assert wrong["soundness"] == "WRONG"
+    assert all(word in wrong["found"] for word in ("'name' is 'a/b'", "'uri'", "'type' is 'nothing'"))
+    assert "is empty: it must have the one key 'catalogs'" in found("# nothing yet\n")["found"]
+    assert desk.json("catalog", "list") == []
+
+
 def test_doctor_finds_a_catalog_that_is_gone(desk: Desk) -> None:
     desk.add_catalog()
     (desk.folder / "catalog.db").unlink()

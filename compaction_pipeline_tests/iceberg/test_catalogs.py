@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from sqlalchemy import text
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.iceberg.catalogs import open_catalogs
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline_tests.iceberg.lake import SCHEMA, Lake
 
@@ -107,3 +110,27 @@ def test_a_database_that_is_read_only_is_named_so_with_what_to_do(tmp_path: Path
     said = r"catalog 'lake' has a database that is read-only \(.*readonly database\): let this user write the file that the catalog's 'uri'"
     with pytest.raises(StorageUnavailable, match=said):
         read_only.catalog("lake")
+
+
+def test_a_catalog_that_is_slow_to_open_keeps_nobody_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = Lake(tmp_path)
+    slow, opened, go = CatalogEntry("slow", {"type": "rest"}), Event(), Event()
+    catalogs = Catalogs(lambda name: slow if name == "slow" else CatalogEntry(name, fast.properties))
+    real = open_catalogs.open_catalog
+
+    def open_it(entry: CatalogEntry) -> object:
+        if entry.name == "slow":
+            opened.set()
+            go.wait(60)
+        return real(CatalogEntry(entry.name, fast.properties))
+
+    monkeypatch.setattr(open_catalogs, "open_catalog", open_it)
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(catalogs.catalog, "slow") for _ in range(2)]
+        assert opened.wait(60)
+        catalogs.catalog("lake").list_namespaces()
+        assert not any(each.done() for each in waiting)
+        go.set()
+        first, second = (each.result(60) for each in waiting)
+    # It is opened once, whoever asks first.
+    assert first is second

@@ -12,7 +12,7 @@ import pytest
 from hive_metastore.ttypes import NoSuchObjectException, StorageDescriptor, Table
 
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.iceberg.catalogs.hive_catalog import BoundedHiveCatalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
@@ -39,7 +39,11 @@ class _Metastore:
             return Table(name, dbname, parameters=parameters, sd=StorageDescriptor(location=location))
 
         assert tbl_names == ["orc", "ours", "view"]
-        return [table("ours", "s3://b/ours", table_type="ICEBERG"), table("orc", "s3://b/orc"), table("view", None)]
+        return [
+            table("ours", "s3://b/ours", table_type="ICEBERG"),
+            table("orc", "s3://b/orc"),
+            Table("view", dbname, parameters={}, sd=StorageDescriptor(), tableType="VIRTUAL_VIEW"),
+        ]
 
 
 class _Faulty(_Metastore):
@@ -83,7 +87,7 @@ class GlueCatalog:
 
         return [
             {"TableList": [table("ours", "s3://b/ours", table_type="iceberg")]},
-            {"TableList": [table("orc", "s3://b/orc", table_type="EXTERNAL_TABLE"), {"Name": "view"}]},
+            {"TableList": [table("orc", "s3://b/orc", table_type="EXTERNAL_TABLE"), {"Name": "view", "TableType": "VIRTUAL_VIEW"}]},
         ]
 
 
@@ -93,6 +97,15 @@ def test_tables_of_other_formats_are_told_with_their_locations(kind: Callable[[]
     monkeypatch.setattr(catalogs, "catalog", lambda name: kind())
     [hidden] = IcebergFilesLooker(catalogs).hidden("lake")
     assert (hidden.name, hidden.location, hidden.roots) == ("lake.db.orc (no Iceberg table)", "s3://b/orc", ())
+
+
+@pytest.mark.parametrize("kind", [hive_catalog, GlueCatalog])
+def test_a_listing_names_tables_of_other_formats_and_what_they_are(kind: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = Catalogs(lambda name: CatalogEntry(name, {}))
+    monkeypatch.setattr(catalogs, "catalog", lambda name: kind())
+    listing = catalogs.listing("lake")
+    assert list(listing.tables) == [TableIdentifier("lake", ("db",), "ours")]
+    assert listing.others == {"lake.db.orc": "a table of Hive", "lake.db.view": "a view"}
 
 
 def test_a_database_that_is_listed_and_denied_hides_no_tables() -> None:

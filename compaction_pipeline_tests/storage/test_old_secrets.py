@@ -138,6 +138,37 @@ def test_a_state_without_secrets_gets_no_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
+def test_postgresql_is_written_anew_at_the_next_start_when_the_upgrade_was_cut_off(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends between the commit of the upgrade and VACUUM FULL. Then the old rows are dead, and still in the files."""
+    plant(postgres_url)
+    keys = GivenKeys(Fernet.generate_key().decode())
+
+    def files() -> str:
+        with reading(open_state(postgres_url)) as connection:
+            return str(connection.execute(text("SELECT pg_relation_filenode('compaction_catalog')")).scalar_one())
+
+    def cut_off(engine: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("compaction_pipeline.storage.migrations.wipe_plain_text", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            open_stores(postgres_url, upgrade=True, keys=keys)
+    before = files()
+    with reading(open_state(postgres_url)) as connection:
+        assert is_plain_text_left(connection)
+    assert not open_stores(postgres_url, keys=keys).upgraded
+    with reading(open_state(postgres_url)) as connection:
+        assert not is_plain_text_left(connection)
+    after = files()
+    assert after != before
+    open_stores(postgres_url, keys=keys)
+    assert files() == after
+
+
+@pytest.mark.postgres
 def test_postgresql_without_secrets_is_upgraded_without_a_key(postgres_url: str) -> None:
     make_old_state(postgres_url)
     assert open_stores(postgres_url, upgrade=True).upgraded

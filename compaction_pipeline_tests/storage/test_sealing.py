@@ -18,7 +18,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage.engine import open_state, reading
-from compaction_pipeline.storage.sealing import GivenKeys, Sealer
+from compaction_pipeline.storage.sealing import GivenKeys, Sealer, secrets_of
 from compaction_pipeline.storage.stores import open_stores
 
 SECRET = "Zq7+/x=%&vT9Lm2Kp+/w=%&u8Rj"
@@ -121,7 +121,6 @@ def test_a_lost_key_is_an_error_and_never_replaced(sqlite_url: str) -> None:
     key_file_of(sqlite_url).unlink()
     fresh = open_stores(sqlite_url)
     for use in (
-        fresh.catalogs.entries,
         lambda: fresh.catalogs.entry("lake"),
         lambda: fresh.catalogs.add(CatalogEntry("second", PROPERTIES)),
         lambda: fresh.catalogs.replace(ENTRY),
@@ -131,12 +130,19 @@ def test_a_lost_key_is_an_error_and_never_replaced(sqlite_url: str) -> None:
             use()
     assert not key_file_of(sqlite_url).exists()
     assert fresh.catalogs.entry("open").properties == {"type": "sql"}
+    lake, other = fresh.catalogs.entries()
+    assert other == CatalogEntry("open", {"type": "sql"})
+    assert lake.unreadable is not None
+    assert lake.unreadable.startswith("catalog 'lake' cannot be opened: ")
+    assert "is missing: restore it from a copy" in lake.unreadable
+    assert not set(lake.properties.values()) & set(secrets_of(PROPERTIES).values())
     key_file_of(sqlite_url).write_text(f"{new_key()}\n")
     with pytest.raises(ConfigError, match=r"do not decrypt.*restore its file from a copy"):
-        fresh.catalogs.entries()
+        fresh.catalogs.entry("lake")
     key_file_of(sqlite_url).write_text("no key\n")
     with pytest.raises(ConfigError, match=r"key 1 in the key file .* is no key") as raised:
-        fresh.catalogs.entries()
+        fresh.catalogs.entry("lake")
+    assert [entry.name for entry in fresh.catalogs.entries() if entry.unreadable] == ["lake"]
     assert "no key\n" not in str(raised.value)
     key_file_of(sqlite_url).write_text(kept)
     assert fresh.catalogs.entry("lake") == ENTRY
@@ -159,9 +165,9 @@ def test_given_keys_are_used_on_sqlite_too(sqlite_url: str, tmp_path: Path) -> N
     file.write_text(f"# ours\n{new_key()}\n{key}\n")
     assert open_stores(sqlite_url, keys=GivenKeys(file=file)).catalogs.entry("lake") == ENTRY
     with pytest.raises(ConfigError, match=r"COMPACTION_SECRET_KEY_FILE names .* cannot be read: No such file"):
-        open_stores(sqlite_url, keys=GivenKeys(file=tmp_path / "none")).catalogs.entries()
+        open_stores(sqlite_url, keys=GivenKeys(file=tmp_path / "none")).catalogs.entry("lake")
     with pytest.raises(ConfigError, match="key 2 in COMPACTION_SECRET_KEY is no key"):
-        open_stores(sqlite_url, keys=GivenKeys(f"{key},hunter2")).catalogs.entries()
+        open_stores(sqlite_url, keys=GivenKeys(f"{key},hunter2")).catalogs.entry("lake")
 
 
 def _add(url: str, name: str, go: multiprocessing.synchronize.Event) -> None:
@@ -285,7 +291,7 @@ def test_the_first_given_key_takes_the_place_of_the_others(postgres_url: str, tm
     with pytest.raises(ConfigError, match="this process has no key: set COMPACTION_SECRET_KEY"):
         open_stores(postgres_url).rotate_key()
     with pytest.raises(ConfigError, match="this process has no key"):
-        open_stores(postgres_url).catalogs.entries()
+        open_stores(postgres_url).catalogs.entry("lake")
     file.write_text(f"{new}\n{old}\n")
     assert open_stores(postgres_url, keys=GivenKeys(file=file)).rotate_key() == 1
     file.write_text(f"{new}\n")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.catalog_tables import catalog_table, catalogs_table
 from compaction_pipeline.cli.commands.catalog_file import files
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.key_values import key_values
-from compaction_pipeline.cli.render import catalog_table, catalogs_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.catalogs.change import CatalogChange
 from compaction_pipeline.core.catalogs.definition import read_definition
@@ -37,6 +38,7 @@ commands = command_group()
 catalogs.add_typer(files, name="file")
 commands.add_typer(catalogs, name="catalog")
 
+_MOST_OTHERS = 20
 _NAME = typer.Argument(help="The registered name of the catalog.")
 _PROPERTY_HELP = (
     "A property: of PyIceberg's catalogs, table.KEY for all tables of the catalog, database-filter, table-filter, table-formats or "
@@ -133,7 +135,18 @@ def list_(context: typer.Context) -> None:
     """
     with Session(context) as session:
         entries = session.services.explore_catalogs.entries()
-        value = [{"catalog": entry.name, "observe": entry.observe, "properties": masked_properties(entry.properties)} for entry in entries]
+        for entry in entries:
+            if entry.unreadable is not None:
+                session.output.say(f"warning: {entry.unreadable}")
+        value = [
+            {
+                "catalog": entry.name,
+                "observe": entry.observe,
+                "properties": masked_properties(entry.properties),
+                "unreadable": entry.unreadable,
+            }
+            for entry in entries
+        ]
         session.output.answer(value, catalogs_table(entries) if entries else NO_CATALOG)
 
 
@@ -167,12 +180,14 @@ def explore(
                 "appeared": found.appeared,
                 "dropped": found.dropped,
                 "left_out": found.left_out,
+                "others": found.others,
                 "failed": [{"catalog": catalog, "reason": reason} for catalog, reason in found.failed],
                 "not_seen": [plain(one) for one in found.unseen],
             },
             f"{count_text(len(found.appeared), 'new table')}, {count_text(len(found.dropped), 'dropped table')}, "
             f"{count_text(len(found.left_out), 'table')} newly left out by filters",
             *(f"  {table}" for table in found.appeared),
+            *_left_alone(found.others),
             *(f"not all was seen: {one.sentence}" for one in found.unseen),
         )
     if found.failed or found.unseen:
@@ -213,6 +228,15 @@ def remove(
         session.output.answer(
             {"catalog": name, "removed": True, **counts}, f"catalog {name} is forgotten with {going.in_words}; its tables stay as they are"
         )
+
+
+def _left_alone(others: Mapping[str, str]) -> list[str]:
+    """Lines about tables of other formats. The first ones are named."""
+    if not others:
+        return []
+    named = [f"  {table} is {kind}" for table, kind in list(others.items())[:_MOST_OTHERS]]
+    rest = [f"  and {len(others) - len(named)} more: --json names all"] if len(others) > len(named) else []
+    return [f"{count_text(len(others), 'table')} of other formats, left alone:", *named, *rest]
 
 
 def _mode(tried: Tried, dry_run: bool) -> str:

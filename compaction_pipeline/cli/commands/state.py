@@ -114,6 +114,9 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
     def catalogs() -> Mapping[str, Probe]:
         return {entry.name: _catalog(session, entry, write_check) for entry in services.explore_catalogs.entries()}
 
+    def catalogs_file() -> str:
+        return f"{settings.catalogs_file}: {count_text(services.manage_catalogs.check_definitions(), 'catalog')}"
+
     return Probes(
         python=sys.version_info[:3],
         java=_spoken(java),
@@ -126,6 +129,7 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
         untried=lambda: {entry.name: untried(entry.properties) for entry in services.explore_catalogs.entries()},
         spark_task=_spoken(services.try_spark) if spark else None,
         unknown_settings=unknown_settings(os.environ),
+        catalogs_file=_spoken(catalogs_file) if settings.catalogs_file else None,
     )
 
 

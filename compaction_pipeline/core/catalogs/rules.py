@@ -19,6 +19,7 @@ from compaction_pipeline.core.catalogs.problem import DefinitionError, Problem
 from compaction_pipeline.core.catalogs.site_files import reference_problems
 from compaction_pipeline.core.commit.hive import problems_of_hive, why_observe_only
 from compaction_pipeline.core.secrets.keys import MASK
+from compaction_pipeline.core.secrets.references import misspelt_reference
 from compaction_pipeline.core.tables.authentication import authentication_problems
 from compaction_pipeline.core.tables.catalog_properties import property_problem
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
@@ -68,7 +69,7 @@ def _problems(definition: CatalogDefinition, facts: Facts) -> Iterator[Problem]:
     for key, sentence in reference_problems(properties, facts.site_files):
         yield Problem(key, sentence)
     for key, value in sorted(properties.items()):
-        wrong = _text_problem(key, value) or _property_problem(key, value, facts) or _misspelt(key)
+        wrong = _text_problem(key, value) or misspelt_reference(key, value) or _property_problem(key, value, facts) or _misspelt(key)
         if wrong is not None:
             yield Problem(_shown(key), wrong)
 

@@ -58,6 +58,20 @@ def reference_of(key: str, value: str) -> Reference | None:
     return None
 
 
+def misspelt_reference(key: str, value: str) -> str | None:
+    """Why a value is no reference although its writer meant one; None for every other value. The value is not repeated."""
+    kind, colon, name = value.partition(":")
+    small = f"{kind.strip().lower()}:{name}"
+    if key.startswith(OF_TABLES) or not colon or kind.strip().lower() not in [one.value for one in Source] or name.startswith("//"):
+        return None
+    if reference_of(key, value) is None and not _PLACE.search(key) and (not name or reference_of(key, small) is not None):
+        return (
+            f"the value of '{key}' begins with '{kind.strip()}:', but a reference is env:NAME or file:PATH, in small letters, with "
+            "a name behind it and no blank before it; a secret that begins so is given by a file"
+        )
+    return None
+
+
 def references_in(properties: Mapping[str, str]) -> Mapping[str, Reference]:
     """The references among these properties, by key."""
     found = {key: reference_of(key, value) for key, value in properties.items()}

@@ -51,6 +51,8 @@ def _of_polaris(event: Mapping[str, Any], outer: Mapping[str, Any], catalog: str
 
 
 def _of_lakekeeper(event: Mapping[str, Any], catalog: str, properties: Mapping[str, str]) -> CommitReport | str:
+    if "type" not in event:
+        return "it has neither the 'type' of a CloudEvent nor the 'event_type' of Polaris"
     if event.get("type") != _LAKEKEEPERS_COMMIT:
         return f"{_shown(event.get('type'))} is no commit to a table"
     kind, warehouse = _extension(event, "tabular-type"), properties.get("prefix")

@@ -36,7 +36,8 @@ class CatalogListing:
     `tables` maps each table to the path of its newest metadata, or to None when the listing does not tell it. `failed` says for each
     namespace that gave no list why it did not; `denied_below` are those of them whose lower namespaces are not known either. `missing` are
     the namespaces that the catalog listed and then called non-existent: mostly these are only the upper levels of others. `empty` are
-    namespaces that a catalog behind HTTP answered with no table at all. () stands for the catalog as a whole.
+    namespaces that a catalog behind HTTP answered with no table at all. () stands for the catalog as a whole. `others` are tables of other
+    formats, by their whole names, with what each is in words; only catalogs of Hive and Glue tell them.
     """
 
     tables: Mapping[TableIdentifier, str | None]
@@ -44,6 +45,7 @@ class CatalogListing:
     denied_below: frozenset[Namespace] = frozenset()
     missing: frozenset[Namespace] = frozenset()
     empty: frozenset[Namespace] = frozenset()
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ def _place(entry: CatalogEntry) -> str | None:
 
     Users, passwords and the warehouse of a SQL or Hive catalog do not belong to it: they do not change which tables there are.
     """
+    if entry.unreadable is not None:
+        return None
     properties = entry.properties
     uri = properties.get("uri", "").strip()
     kind = catalog_type_of(properties)

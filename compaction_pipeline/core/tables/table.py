@@ -267,9 +267,11 @@ class CatalogEntry:
     """A registered catalog. With `observe`, its tables are measured and planned but never compacted.
 
     `held` names the source of each key that a person does not hold (`core/catalogs/source.py`), "observe" among the keys of properties.
+    `unreadable` says why its secrets cannot be decrypted. Then they are not among the properties, and nobody can open it.
     """
 
     name: str
     properties: Mapping[str, str]
     observe: bool = False
     held: Mapping[str, str] = field(default_factory=dict)
+    unreadable: str | None = None

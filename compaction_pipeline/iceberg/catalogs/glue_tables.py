@@ -12,6 +12,7 @@ from typing import Any
 from pyiceberg.catalog import AVAILABLE_CATALOGS, METADATA_LOCATION, TABLE_TYPE, Catalog, CatalogType
 from pyiceberg.typedef import Properties
 
+from compaction_pipeline.iceberg.catalogs.hive_tables import kind_of_marks
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 
 _ICEBERG = "iceberg"
@@ -32,11 +33,21 @@ def is_glue(catalog: Catalog) -> bool:
     return any(base.__name__ == "GlueCatalog" for base in type(catalog).__mro__)
 
 
-def iceberg_tables(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:
-    """The Iceberg tables of a database of Glue: their names and their newest metadata files, if Glue knows them."""
+def told_tables(catalog: Any, database: str) -> tuple[dict[str, str | None], dict[str, str]]:
+    """The tables of a database of Glue, by their names: Iceberg's with their newest metadata files, if Glue knows them, and the other ones
+    with what each is in words.
+    """
+    located: dict[str, str | None] = {}
+    others: dict[str, str] = {}
     for table in _tables(catalog, database):
+        parameters = table.get("Parameters", {})
         if is_iceberg_table(table):
-            yield table["Name"], table.get("Parameters", {}).get(METADATA_LOCATION) or None
+            located[table["Name"]] = parameters.get(METADATA_LOCATION) or None
+        else:
+            storage = table.get("StorageDescriptor", {})
+            library = storage.get("SerdeInfo", {}).get("SerializationLibrary") or ""
+            others[table["Name"]] = kind_of_marks(parameters, table.get("TableType") or "", storage.get("InputFormat") or "", library)
+    return located, others
 
 
 def other_formats(catalog: Any, database: str) -> Iterator[tuple[str, str | None]]:

@@ -26,7 +26,7 @@ _OTHERS: tuple[tuple[str, str], ...] = (
     ("hbase", "a table of HBase"),
     ("jdbc", "a table of another database"),
 )
-"""Words by which formats are known, in the values that `_marks` collects."""
+"""Words by which formats are known, in the marks of a table."""
 
 
 def is_iceberg(table: Any) -> bool:
@@ -47,27 +47,24 @@ def uuid_of(table: Any) -> str | None:
 
 def kind_in_words(table: Any) -> str:
     """What a table is that is not Iceberg's, for example "a Paimon table"."""
-    marks = " ".join(_marks(table)).lower()
-    for word, kind in _OTHERS:
-        if word in marks:
-            return kind
-    table_type = str(table.tableType or "")
-    if table_type.endswith("VIEW"):
-        return "a materialized view" if table_type.startswith("MATERIALIZED") else "a view"
-    given = getattr(table.sd, "inputFormat", None) or ""
-    return f"a table of Hive ({given.rpartition('.')[2]})" if given else "a table of Hive"
+    library = getattr(getattr(table.sd, "serdeInfo", None), "serializationLib", None)
+    return kind_of_marks(_parameters(table), str(table.tableType or ""), getattr(table.sd, "inputFormat", None) or "", library or "")
 
 
-def _marks(table: Any) -> list[str]:
-    parameters, sd = _parameters(table), table.sd
+def kind_of_marks(parameters: Mapping[str, str], table_type: str, input_format: str, library: str) -> str:
+    """What a table of Hive or Glue is that is not Iceberg's, by its parameters, its type and the classes that read it."""
     marks = [
         str(parameters.get(key, "")) for key in (_TABLE_TYPE, "spark.sql.sources.provider", "provider", "storage_handler", "table-format")
     ]
     # Amoro marks its tables by keys, not by values.
     marks += [key for key in parameters if key.startswith(("arctic.", "mixed-hive."))]
-    if sd is not None:
-        marks += [str(getattr(sd, "inputFormat", None) or ""), str(getattr(getattr(sd, "serdeInfo", None), "serializationLib", None) or "")]
-    return marks
+    text = " ".join([*marks, input_format, library]).lower()
+    for word, kind in _OTHERS:
+        if word in text:
+            return kind
+    if table_type.endswith("VIEW"):
+        return "a materialized view" if table_type.startswith("MATERIALIZED") else "a view"
+    return f"a table of Hive ({input_format.rpartition('.')[2]})" if input_format else "a table of Hive"
 
 
 def set_committed(table: Any, before: Table, after: TableMetadata, location: str) -> None:

@@ -17,8 +17,8 @@ from pyiceberg.typedef import Identifier
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.tables.listing import CatalogListing, Namespace
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.iceberg.catalogs.glue_tables import iceberg_tables
-from compaction_pipeline.iceberg.catalogs.hive_tables import is_iceberg, metadata_location
+from compaction_pipeline.iceberg.catalogs.glue_tables import told_tables
+from compaction_pipeline.iceberg.catalogs.hive_tables import is_iceberg, kind_in_words, metadata_location
 from compaction_pipeline.iceberg.catalogs.http_answers import http_answer
 from compaction_pipeline.iceberg.catalogs.sql_catalog import BoundedSqlCatalog
 from compaction_pipeline.iceberg.failures import translated
@@ -26,6 +26,7 @@ from compaction_pipeline.iceberg.failures import translated
 THREADS = 10
 
 _Located = Mapping[Identifier, str | None]
+_Others = Mapping[Identifier, str]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class _Answer:
 
     namespace: Namespace
     tables: _Located = field(default_factory=dict)
+    others: _Others = field(default_factory=dict)
     below: Sequence[Namespace] = ()
     failed: CompactionError | None = None
     failed_below: CompactionError | None = None
@@ -121,6 +123,7 @@ class _Walk:
             denied_below=frozenset(each.namespace for each in answers if each.failed_below is not None),
             missing=frozenset(each.namespace for each in answers if each.missing),
             empty=frozenset(empty if first else {()}),
+            others={".".join((self._name, *levels)): kind for answer in answers for levels, kind in sorted(answer.others.items())},
         )
         return Listed(listing, errors)
 
@@ -149,7 +152,7 @@ class _Walk:
         try:
             with translated(what):
                 try:
-                    answer.tables = self._listed(self._catalog, namespace)
+                    answer.tables, answer.others = self._listed(self._catalog, namespace)
                 except NoSuchNamespaceError:
                     # The namespace was dropped meanwhile, or is only the upper level of another one, or its catalog errs.
                     answer.missing = True
@@ -169,19 +172,31 @@ _FLAT = ("HiveCatalog", "GlueCatalog")
 """Their namespaces have one level."""
 
 
-def _names_alone(catalog: Any, namespace: Namespace) -> _Located:
-    return {tuple(levels): None for levels in catalog.list_tables(namespace)}
+def _names_alone(catalog: Any, namespace: Namespace) -> tuple[_Located, _Others]:
+    return {tuple(levels): None for levels in catalog.list_tables(namespace)}, {}
 
 
-def _of_hive(catalog: Any, namespace: Namespace) -> _Located:
-    return {(row.dbName, row.tableName): metadata_location(row) for row in catalog.rows(namespace) if is_iceberg(row)}
+def _of_hive(catalog: Any, namespace: Namespace) -> tuple[_Located, _Others]:
+    located: dict[Identifier, str | None] = {}
+    others: dict[Identifier, str] = {}
+    for row in catalog.rows(namespace):
+        name = (row.dbName, row.tableName)
+        if is_iceberg(row):
+            located[name] = metadata_location(row)
+        else:
+            others[name] = kind_in_words(row)
+    return located, others
 
 
-def _of_glue(catalog: Any, namespace: Namespace) -> _Located:
+def _of_glue(catalog: Any, namespace: Namespace) -> tuple[_Located, _Others]:
     try:
-        return {(namespace[0], table): location for table, location in iceberg_tables(catalog, namespace[0])}
+        located, others = told_tables(catalog, namespace[0])
+        return (
+            {(namespace[0], table): location for table, location in located.items()},
+            {(namespace[0], table): kind for table, kind in others.items()},
+        )
     except catalog.glue.exceptions.EntityNotFoundException as error:
         raise NoSuchNamespaceError(f"Database does not exist: {namespace[0]}") from error
 
 
-_WITH_LOCATIONS: Mapping[str, Callable[[Any, Namespace], _Located]] = {"HiveCatalog": _of_hive, "GlueCatalog": _of_glue}
+_WITH_LOCATIONS: Mapping[str, Callable[[Any, Namespace], tuple[_Located, _Others]]] = {"HiveCatalog": _of_hive, "GlueCatalog": _of_glue}

@@ -64,7 +64,7 @@ class Catalogs:
         self._threads = threads
         self._etags = etags
         self._open: dict[str, tuple[Mapping[str, str], Catalog]] = {}
-        self._opening = Lock()
+        self._opening: dict[str, Lock] = {}
         accept_inline_manifests()
         self._limits = limits
         use_bounded_rest_catalogs(limits)
@@ -88,10 +88,12 @@ class Catalogs:
             entry = self._filled(self._secrets.resolved(self._entry_of(name)))
         except NotFoundError:
             self._open.pop(name, None)
+            self._opening.pop(name, None)
             self._secrets.forget(name)
             raise
         # Threads share an open catalog: its sessions of HTTP, its engine or its client of AWS. Our Hive catalog connects for each call.
-        with self._opening:
+        # One that is slow to open keeps nobody from another one. `setdefault` of a dict is atomic.
+        with self._opening.setdefault(name, Lock()):
             opened = self._open.get(name)
             if opened is None or opened[0] != entry.properties:
                 opened = (dict(entry.properties), open_catalog(entry))

@@ -42,7 +42,9 @@ def read_catalogs_file(path: Path) -> tuple[tuple[CatalogDefinition, tuple[Probl
 
 def _definitions(read: object, where: str) -> Sequence[tuple[CatalogDefinition, tuple[Problem, ...]]]:
     if not isinstance(read, dict) or set(read) != {_CATALOGS} or not isinstance(read[_CATALOGS], list):
-        is_wrong = f"has {kind_in_words(read)}" if not isinstance(read, dict) else "has other keys, or no list there"
+        is_wrong = (
+            "is empty" if read is None else "has other keys, or no list there" if isinstance(read, dict) else f"is {kind_in_words(read)}"
+        )
         raise ConfigError(f"{where}, which {is_wrong}: it must have the one key '{_CATALOGS}' with a list of catalogs; correct the file")
     found = [read_definition(one, f"catalog {number} of the file") for number, one in enumerate(read[_CATALOGS], 1)]
     names = [definition.name for definition, _ in found]

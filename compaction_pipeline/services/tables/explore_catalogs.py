@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, StorageUnavailable
 from compaction_pipeline.core.insight.ports import TableReader
@@ -34,7 +34,8 @@ class Exploration:
 
     A table is `dropped` only when its catalog does not list it, and also says that it does not exist. `left_out` are tables that were
     looked after until now and that the filters of their catalog leave out. `unseen` has a sentence for each namespace that failed, and for
-    tables that have vanished and stay for now.
+    tables that have vanished and stay for now. `others` are tables of other formats, which nobody looks after: whole names, with what each
+    is in words.
     """
 
     appeared: tuple[TableIdentifier, ...] = ()
@@ -42,6 +43,7 @@ class Exploration:
     failed: tuple[tuple[str, str], ...] = ()
     left_out: tuple[TableIdentifier, ...] = ()
     unseen: tuple[Unseen, ...] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 class ExploreCatalogs:
@@ -220,6 +222,7 @@ class ExploreCatalogs:
             tuple(one for each in rounds for one in each.failed),
             tuple(table for each in rounds for table in each.left_out),
             tuple(one for each in rounds for one in each.unseen),
+            {table: kind for each in rounds for table, kind in each.others.items()},
         )
 
     def store_listing(self, entry: CatalogEntry, listing: CatalogListing, *, accept_vanished: bool = False) -> Exploration:
@@ -228,7 +231,7 @@ class ExploreCatalogs:
         known = {table for table in self._reader.seen() if table.catalog == entry.name}
         found, dropped = self._note.note(entry.name, listing, kept, accepted=accept_vanished)
         left_out = tuple(table for table in sorted(known & (listing.tables.keys() - kept)) if self._leave_out(table, entry))
-        return Exploration(found.appeared, tuple(dropped), left_out=left_out, unseen=found.unseen)
+        return Exploration(found.appeared, tuple(dropped), left_out=left_out, unseen=found.unseen, others=listing.others)
 
     def unseen(self) -> Sequence[Unseen]:
         """What the last listing of each catalog did not see. No catalog is asked."""

@@ -89,7 +89,7 @@ class Applied:
 
 
 class ManageCatalogs:
-    """The verbs entry, add, change, going, remove, apply and check_file."""
+    """The verbs entry, add, change, going, remove, apply, check_file and check_definitions."""
 
     def __init__(
         self,
@@ -215,18 +215,47 @@ class ManageCatalogs:
         if self._file is not None:
             read_catalogs_file(self._file)
 
+    def check_definitions(self) -> int:
+        """Return how many catalogs the file defines; 0 without a file. Nothing is stored.
+
+        Raises ConfigError when the file cannot be read as one, and with everything that is wrong with its definitions.
+        """
+        defined = () if self._file is None else read_catalogs_file(self._file)
+        known = {entry.name: entry for entry in self._catalogs.entries()}
+        wrong = []
+        for definition, problems in defined:
+            try:
+                self._wanted(known.get(definition.name), definition, Source.FILE, problems)
+            except ConfigError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise ConfigError("; ".join(wrong))
+        return len(defined)
+
+    def _wanted(
+        self, before: CatalogEntry | None, definition: CatalogDefinition, source: Source, problems: Sequence[Problem]
+    ) -> CatalogEntry:
+        """The catalog that comes of a definition and of what is registered. Raises ConfigError when it is wrong.
+
+        A source may name a part of the keys, so the whole is judged.
+        """
+        if before is not None and before.unreadable is not None:
+            raise ConfigError(before.unreadable)
+        wanted = as_defined(before, definition, source)
+        if problems or wanted != before:
+            check_definition(CatalogDefinition(definition.name, wanted.properties, wanted.observe), self._facts(), tuple(problems))
+        return wanted
+
     def _applied(self, source: Source, given: Sequence[tuple[CatalogDefinition, Sequence[Problem]]]) -> Applied:
         known = {entry.name: entry for entry in self._catalogs.entries()} if given else {}
         done = Applied()
         for definition, problems in given:
             before = known.get(definition.name)
-            wanted = as_defined(before, definition, source)
             done = done.and_then(Applied(problems=tuple(_overruled(before, definition, source))))
-            if not problems and wanted == before:
-                continue
             try:
-                # A source may name a part of the keys, so the catalog that comes of it is judged.
-                check_definition(CatalogDefinition(definition.name, wanted.properties, wanted.observe), self._facts(), tuple(problems))
+                wanted = self._wanted(before, definition, source, problems)
+                if wanted == before:
+                    continue
                 self._explore.refuse_second_name(wanted)
                 self._store(before, definition, source)
             except ConfigError as error:

@@ -28,7 +28,6 @@ from compaction_pipeline.storage.plain_text import (
     seal_copy,
     seal_rows,
     wipe_plain_text,
-    wipe_plain_text_of_postgres,
 )
 from compaction_pipeline.storage.private_files import make_private_file
 from compaction_pipeline.storage.schema import metadata
@@ -111,7 +110,7 @@ def migrate(engine: Engine, sealer: Sealer | None = None, *, upgrade: bool = Fal
 
 
 def _stored_version(engine: Engine) -> str | None:
-    """The version of the database. Plain text that an upgrade could not wipe from its file is wiped now."""
+    """The version of the database. Plain text that an upgrade could not wipe from its files is wiped now."""
     with reading(engine) as connection:
         stored = schema_version(connection)
         plain_text_left = is_plain_text_left(connection)
@@ -124,10 +123,9 @@ def _wipe(engine: Engine, version: str) -> None:
     """After an upgrade from this version, let no file of the database hold plain text of secrets, and name those that still do."""
     if version >= FIRST_SEALED:
         return
-    if engine.dialect.name == "postgresql":
-        wipe_plain_text_of_postgres(engine)
-        return
     wipe_plain_text(engine)
+    if engine.dialect.name != "sqlite":
+        return
     copies = older_copies(Path(engine.url.database or ""))
     if copies:
         log.warning(

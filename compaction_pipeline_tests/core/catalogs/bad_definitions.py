@@ -84,6 +84,8 @@ BAD = (
         "gcp.bigquery.project-id",
         said="cannot commit",
     ),
+    _bad("a reference in capitals", _rest({"token": "ENV:LAKE_TOKEN"}), "token", said="in small letters"),
+    _bad("a reference without a path", _rest({"token": "file:"}), "token", said="a name behind it"),
     _bad("a filter by reference", _rest(table_filter="env:FILTER"), "table-filter", said="may be no reference"),
     _bad("the name among the properties", _rest({"name": "other"}), "name", said="catalog-name"),
     _bad("a control character", _rest({"s3.region": "a\x1b[31m"}), "s3.region", said="no text"),

@@ -6,7 +6,14 @@ import pytest
 
 from compaction_pipeline.core.insight.masking import masked_properties
 from compaction_pipeline.core.secrets.keys import is_secret, secret_values
-from compaction_pipeline.core.secrets.references import Reference, Source, reference_of, references_in, refused_of_caller
+from compaction_pipeline.core.secrets.references import (
+    Reference,
+    Source,
+    misspelt_reference,
+    reference_of,
+    references_in,
+    refused_of_caller,
+)
 
 SECRETS = {
     "token": "abc",
@@ -90,6 +97,31 @@ def test_a_reference_is_shown_and_what_only_begins_like_one_is_not() -> None:
     }
     assert masked_properties({"token": "env:a+b"}) == {"token": "***"}
     assert reference_of("token", "env:a+b") is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_misspelt"),
+    [
+        ("token", "ENV:LAKE_TOKEN", True),
+        ("token", "Env:LAKE_TOKEN", True),
+        ("token", " env:LAKE_TOKEN", True),
+        ("token", "file:", True),
+        ("token", "env:", False),
+        ("token", "FILE:lake/token", True),
+        ("token", "FILE:", True),
+        ("token", "env:LAKE_TOKEN", False),
+        ("token", "file:lake/token", False),
+        ("token", "environment:prod", False),
+        ("warehouse", "FILE:/lake", False),
+        ("warehouse", "file:", False),
+        ("uri", "FILE:///lake", False),
+        ("table.note", "ENV:X", False),
+    ],
+)
+def test_a_value_that_was_meant_as_a_reference_is_none(key: str, value: str, is_misspelt: bool) -> None:
+    sentence = misspelt_reference(key, value)
+    assert (sentence is not None) == is_misspelt
+    assert sentence is None or "LAKE_TOKEN" not in sentence
 
 
 HELD = {"uri": "https://lake", "token": "literal", "s3.secret-access-key": "env:KEY"}

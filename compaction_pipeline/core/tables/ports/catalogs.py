@@ -24,10 +24,12 @@ class CatalogStore(Protocol):
         """Forget a catalog and all state of its tables. Raises NotFoundError when it is unknown."""
 
     def entry(self, name: str) -> CatalogEntry:
-        """Return a catalog. Raises NotFoundError when it is unknown; the message lists the known ones."""
+        """Return a catalog. Raises NotFoundError when it is unknown; the message lists the known ones. Raises ConfigError when the key of
+        its secrets is missing.
+        """
 
     def check_known(self, name: str) -> None:
         """Raise NotFoundError when no catalog has this name. The key of its secrets is not needed."""
 
     def entries(self) -> Sequence[CatalogEntry]:
-        """Return all registered catalogs."""
+        """Return all registered catalogs, also those whose secrets cannot be decrypted."""
