@@ -28,6 +28,7 @@ from compaction_pipeline.core.tables.table import (
     TableLayout,
     place_of_all,
 )
+from compaction_pipeline.core.upkeep.history import MAIN
 from compaction_pipeline.core.upkeep.manifests import manifests_opened, places_of
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.failures import translated
@@ -39,7 +40,8 @@ from compaction_pipeline.iceberg.manifests.live_files import read_live_entries
 from compaction_pipeline.iceberg.manifests.sort_bounds import SortBounds
 from compaction_pipeline.iceberg.partition_filter import partition_filter, why_no_condition
 from compaction_pipeline.iceberg.scan import head_of, manifest_ref, manifests_of
-from compaction_pipeline.iceberg.stores import stores_of
+from compaction_pipeline.iceberg.stores import open_stores, stores_of
+from compaction_pipeline.iceberg.upkeep.history import history_of
 from compaction_pipeline.iceberg.upkeep.manifests import listed
 
 
@@ -124,6 +126,16 @@ class IcebergScan:
             self._names[table] = stores.names(table)
             return stores.head(table)
         return replace(head_of(table, loaded), metadata_location=UNKNOWN_PLACE, refusal=refusal)
+
+    def commits_since(self, table: TableIdentifier, since: datetime) -> Mapping[int, datetime]:
+        """The snapshots of main in all stores that were made since then, with their times."""
+        found: dict[int, datetime] = {}
+        for store in open_stores(self._catalogs, table).tables:
+            history = history_of(store.metadata)
+            main = history.refs.get(MAIN)
+            ancestry = history.ancestry(main.snapshot_id) if main is not None else ()
+            found |= {one.snapshot_id: one.made_at for one in ancestry if one.made_at >= since}
+        return found
 
     def keyed_content(self, head: TableHead, now: datetime) -> KeyedContent:
         """The live files of both stores. Raises TableRefused when the changes of the table must not be merged."""

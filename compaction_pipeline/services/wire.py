@@ -16,6 +16,9 @@ from compaction_pipeline.services.tables.wire import TableServices
 from compaction_pipeline.services.upkeep.wire import UpkeepServices
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from compaction_pipeline.core.tables.node import Place
     from compaction_pipeline.core.tables.policies import TablePolicies
     from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
     from compaction_pipeline.services.check_tables import CheckTables
@@ -47,6 +50,11 @@ class EveryService(
 
     def _ask_policies(self, table: TableIdentifier, table_uuid: str) -> TablePolicies | None:
         return self.ask_policies.ask(table, table_uuid)
+
+    def _not_ready(self, table: TableIdentifier, places: Collection[Place]) -> Mapping[Place, str]:
+        asked = list(places)
+        answers = self.read_readiness.partitions(table, ["/".join(str(value) for value in partition) for _, partition in asked])
+        return {place: answer.why for place, answer in zip(asked, answers, strict=True) if not answer.ready}
 
     @cached_property
     def one_table(self) -> OneTable:

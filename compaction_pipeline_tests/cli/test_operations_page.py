@@ -109,6 +109,11 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "The table's files have not been read yet, or they changed while they were read.",
         "Run the command again. `table show` says what keeps the files from being read.",
     ),
+    PlanReasonCode.NOT_READY: (
+        "A FULL waits until its partition is ready (`compaction.full.when-ready`), or a MAJOR until nobody has added a file to its "
+        "partition for some time (`compaction.major.cold-after`).",
+        "Wait: the reason says what is missing. `compact` does not wait for it.",
+    ),
     PlanReasonCode.FAILING: (
         "Tasks of the node used up their attempts less than an hour ago.",
         "Mend what the reason names, then run `compact`.",
@@ -216,7 +221,7 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
 }
 
 
-ONLY_TICKS = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FAILING)
+ONLY_TICKS = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FAILING, PlanReasonCode.NOT_READY)
 """The reasons that no command ends with, because quota and pauses do not bind a person. `table list` and `table show` show them."""
 
 

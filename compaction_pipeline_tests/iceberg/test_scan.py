@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import struct
-from datetime import date
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -401,3 +401,17 @@ def test_a_manifest_that_a_list_names_twice_is_an_error(lake: Lake) -> None:
     write_manifests(t.table.io, t.table.metadata, snapshot, [manifest, manifest])
     with pytest.raises(TableRefused, match=f"names the manifest {manifest.manifest_path} more than once"):
         t.files()
+
+
+def test_the_commits_since_a_time_are_those_of_main(lake: Lake) -> None:
+    t = lake.table()
+    assert lake.scan.commits_since(t.identifier, NOW) == {}
+    t.ids(1)
+    t.ids(2)
+    t.table.refresh()
+    first, second = (snapshot.snapshot_id for snapshot in t.table.metadata.snapshots)
+    times = {one.snapshot_id: datetime.fromtimestamp(one.timestamp_ms / 1000, timezone.utc) for one in t.table.metadata.snapshots}
+    assert lake.scan.commits_since(t.identifier, times[first]) == times
+    assert lake.scan.commits_since(t.identifier, times[second] + timedelta(seconds=1)) == {}
+    t.table.manage_snapshots().rollback_to_snapshot(first).commit()
+    assert lake.scan.commits_since(t.identifier, times[first]) == {first: times[first]}

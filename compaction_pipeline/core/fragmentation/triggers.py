@@ -32,10 +32,11 @@ _Sum = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Whether a type of compaction is due, and the text that says why or why not."""
+    """Whether a type of compaction is due, and the text that says why or why not. `waits` says that it would be due but must wait."""
 
     due: bool
     text: str
+    waits: bool = False
 
 
 def minor_trigger(

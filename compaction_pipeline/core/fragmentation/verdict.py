@@ -20,13 +20,14 @@ class NodeHistory:
     `last_done` is when work of a type was last committed on a node, by (node, type). `first_seen` is when a node was first seen; an
     interval counts from there when no work was done yet. `last_planned_at` is the time of the table's last plan that made tasks.
     `last_old_spec_delete_at` is when a delete of an old partition spec was last committed (`last_old_spec_delete` in
-    `core/tables/index.py` also counts a change of the spec as one).
+    `core/tables/index.py` also counts a change of the spec as one). `held_since` is since when work of a node has been NOT_READY.
     """
 
     last_done: Mapping[tuple[TableNode, CompactionType], datetime] = field(default_factory=dict)
     first_seen: Mapping[TableNode, datetime] = field(default_factory=dict)
     last_planned_at: datetime | None = None
     last_old_spec_delete_at: datetime | None = None
+    held_since: Mapping[TableNode, datetime] = field(default_factory=dict)
 
 
 class PlanReasonCode(str, Enum):
@@ -71,6 +72,8 @@ class PlanReasonCode(str, Enum):
     """The files are not completely read yet, or they changed while they were read."""
     FAILING = "FAILING"
     """Tasks of the node used up their attempts a short time ago."""
+    NOT_READY = "NOT_READY"
+    """A FULL is due and waits until its partition is ready, or a MAJOR waits until nobody writes to it any more."""
 
 
 ORDER = (
@@ -80,6 +83,7 @@ ORDER = (
     PlanReasonCode.OVER_BUDGET,
     PlanReasonCode.FILES_IN_USE,
     PlanReasonCode.FAILING,
+    PlanReasonCode.NOT_READY,
     PlanReasonCode.REFUSED,
     PlanReasonCode.LIVE_TWICE,
     PlanReasonCode.NO_GAIN,
@@ -124,8 +128,9 @@ class PlanReason:
 class NodeVerdict:
     """What a plan decided about one node, and why. `type` is the type that is due or planned; None when none is.
 
-    `since` is when a plan first found the work that is due now; None when none is. The plan itself leaves it out, and
-    `since_first_due` adds it before the verdict is stored.
+    `since` is when a plan first found the work that is due now; None when none is. `held_since` is since when work of the node has been
+    NOT_READY, also while other work on it goes on. The plan itself leaves both out, and `since_first_due` adds them before the verdict is
+    stored.
     """
 
     node: TableNode
@@ -133,6 +138,7 @@ class NodeVerdict:
     reason: PlanReason
     metrics: NodeMetrics
     since: datetime | None = None
+    held_since: datetime | None = None
 
     @property
     def is_due(self) -> bool:
@@ -148,16 +154,26 @@ class NodeVerdict:
 
 
 def since_first_due(verdict: NodeVerdict, before: NodeState, now: datetime) -> NodeVerdict:
-    """Return the verdict with `since` filled in, when its work is due. `before` is the stored state of the node.
+    """Return the verdict with `since` filled in, when its work is due, and with `held_since`. `before` is the stored state of the node.
 
     The time is that of the stored verdict. It is `now` when that verdict had none, or when work was committed after it.
     """
+    verdict = replace(verdict, held_since=_held_since(verdict, before, now))
     if not verdict.is_due:
         return verdict
     since = before.verdict.since if before.verdict is not None else None
     if since is None or (before.last_work is not None and before.last_work > since):
         since = now
     return replace(verdict, since=since)
+
+
+def _held_since(verdict: NodeVerdict, before: NodeState, now: datetime) -> datetime | None:
+    """A MINOR changes nothing about it: it may go on while a MAJOR waits, again and again."""
+    since = before.verdict.held_since if before.verdict is not None else None
+    if verdict.reason.code is PlanReasonCode.NOT_READY:
+        return now if since is None else since
+    goes_on = verdict.is_due and verdict.type not in (CompactionType.MAJOR, CompactionType.FULL)
+    return since if goes_on else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,4 +211,5 @@ def history_of(nodes: Sequence[NodeState], last_planned_at: datetime | None, las
         first_seen={node.node: node.first_seen for node in nodes if node.first_seen is not None},
         last_planned_at=last_planned_at,
         last_old_spec_delete_at=last_old_spec_delete_at,
+        held_since={node.node: since for node in nodes if node.verdict is not None and (since := node.verdict.held_since) is not None},
     )

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from compaction_pipeline.core.fragmentation.clock import is_pausing
+from compaction_pipeline.core.fragmentation.triggers import Trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode, weightiest
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import W, limit_in_words, within_budget
 from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, FilesAfter
-from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.words import moment_text
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.work import Work
 
 _W = TypeVar("_W", bound=Work, contravariant=True)
@@ -36,7 +38,8 @@ class Judged(Generic[W]):
     each node with due work, those of `works` that its verdict speaks of; there are none where parts of a table were planned and the budget
     left no room for them. `gains` is the gain of each node's work, which decides what goes first.
 
-    A node that waits keeps the text of its verdict, and what it waits for is added. Of the nodes in `kept` only that text is kept.
+    A node that waits keeps the text of its verdict, and what it waits for is added. Of the nodes in `kept` only that text is kept. `waits`
+    says of nodes which MAJOR is due and must wait, and for what.
     """
 
     verdicts: Verdicts
@@ -44,6 +47,7 @@ class Judged(Generic[W]):
     due: Mapping[TableNode, Sequence[W]]
     gains: Mapping[TableNode, int]
     kept: Mapping[TableNode, str] = field(default_factory=dict)
+    waits: Mapping[TableNode, str] = field(default_factory=dict)
 
 
 class Kind(Protocol[_W]):
@@ -64,6 +68,7 @@ class Kind(Protocol[_W]):
 
 def plan_of(judged: Judged[W], kind: Kind[W], of: Circumstances, budget: Budget) -> CompactionPlan:
     """Return the plan of what was judged. Pure: the same arguments give the same plan."""
+    judged = replace(judged, verdicts=_not_ready(judged, of))
     pause = _pause(of)
     planned = [] if pause is not None else within_budget(judged.works, budget, judged.gains)
     held = dict.fromkeys(_planned(judged.verdicts), pause) if pause is not None else _cut_off(judged, planned, budget)
@@ -90,6 +95,23 @@ def _pause(of: Circumstances) -> PlanReason | None:
     planned, again = moment_text(last, of.now), moment_text(last + least, of.now)
     text = f"the table was planned at {planned}; the next plan may come from {again}"
     return PlanReason(PlanReasonCode.MIN_PLAN_INTERVAL, text)
+
+
+def _not_ready(judged: Judged[W], of: Circumstances) -> Verdicts:
+    """Return the verdicts, with those of nodes that would have work if it need not wait. All nodes of a partition wait together."""
+    waits: dict[Place, tuple[CompactionType, str]] = {}
+    for node in judged.verdicts:
+        full = of.full(node) if not of.request.force else Trigger(False, "")
+        if full.waits:
+            waits[node.place] = CompactionType.FULL, full.text
+        elif node in judged.waits:
+            waits.setdefault(node.place, (CompactionType.MAJOR, judged.waits[node]))
+    verdicts = dict(judged.verdicts)
+    for node, verdict in judged.verdicts.items():
+        if node.place in waits and verdict.reason.code in (PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN):
+            kind, text = waits[node.place]
+            verdicts[node] = replace(verdict, type=kind, reason=PlanReason(PlanReasonCode.NOT_READY, text))
+    return verdicts
 
 
 def _planned(verdicts: Verdicts) -> list[TableNode]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.planning.waits import NOTHING_WAITS, Waits
 from compaction_pipeline.core.queue.group import QueueRoom
+from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
@@ -33,12 +36,14 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What every plan depends on besides the files and the open tasks: the rules of the table, the wish, the past, and the time."""
+    """What every plan depends on besides the files and the open tasks: the rules of the table, the wish, the past, the time, and what work
+    must wait for."""
 
     properties: TableProperties
     request: PlanRequest
     history: NodeHistory
     now: datetime
+    waits: Waits = NOTHING_WAITS
 
     @property
     def types(self) -> frozenset[CompactionType]:
@@ -46,6 +51,20 @@ class Circumstances:
         if self.request.types is not None:
             return frozenset(self.request.types)
         return frozenset(CompactionType) - ({CompactionType.FULL} if self.request.force else set())
+
+    def full(self, node: TableNode) -> Trigger:
+        """Whether a FULL of a node is due by its interval, and may be planned. A forced request asks for no interval."""
+        if CompactionType.FULL not in self.types:
+            return Trigger(False, "")
+        full = full_trigger(node, self.history, self.properties, self.now)
+        missing = self.waits.full(node) if full.due else None
+        return full if missing is None else Trigger(False, f"{full.text}; {missing}", waits=True)
+
+    def major(self, node: TableNode, due: str, files: Iterable[LiveFile]) -> Trigger:
+        """Whether a MAJOR of a node that is due, as `due` says, may be planned. `files` are the live files of the node."""
+        added_by = frozenset(file.added_snapshot_id for file in files)
+        missing = None if self.request.force else self.waits.major(node, added_by, self.history, self.properties, self.now)
+        return Trigger(True, due) if missing is None else Trigger(False, f"{due}; {missing}", waits=True)
 
 
 @dataclass(frozen=True, slots=True)

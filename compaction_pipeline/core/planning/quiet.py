@@ -20,6 +20,7 @@ _WAITING = frozenset(
         PlanReasonCode.OVER_BUDGET,
         PlanReasonCode.FILES_IN_USE,
         PlanReasonCode.FAILING,
+        PlanReasonCode.NOT_READY,
     }
 )
 """The reasons of nodes that are due but not done."""

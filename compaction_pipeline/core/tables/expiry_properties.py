@@ -6,47 +6,28 @@ is generated from `UPKEEP_PROPERTIES`.
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
 
-from compaction_pipeline.core.tables.property_rules import BOOLEAN, INTERVAL, NEVER, Property, Rule, whole
+from compaction_pipeline.core.tables.property_rules import BOOLEAN, DURATION_RULE, INTERVAL, NEVER, UNITS, Property, Rule, duration, whole
 from compaction_pipeline.core.tables.time_pattern import PATTERN_RULE, pattern_parts
-
-_UNITS = {
-    timedelta(milliseconds=1): ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
-    timedelta(seconds=1): ("s", "sec", "secs", "second", "seconds"),
-    timedelta(minutes=1): ("m", "min", "minute", "minutes"),
-    timedelta(hours=1): ("h", "hour", "hours"),
-    timedelta(days=1): ("d", "day", "days"),
-}
-
-
-def _duration(text: str) -> timedelta:
-    """Read a duration as Amoro writes it: a whole number and a unit, such as 720min. A number alone counts milliseconds."""
-    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
-    unit = next((unit for unit, names in _UNITS.items() if found is not None and found[2] in names), None)
-    if found is None or unit is None:
-        raise ValueError(text)
-    return int(found[1]) * unit if int(found[1]) <= NEVER / unit else NEVER
 
 
 def duration_with_unit(text: str) -> timedelta:
     """Read a duration that has a unit. Raises ValueError. Amoro takes 90 for milliseconds, and who writes 90 for rows means days."""
     if text.strip().isdigit():
         raise ValueError(text)
-    return _duration(text)
+    return duration(text)
 
 
 def duration_in_unit(duration: timedelta) -> str:
     """Write a duration as `duration_with_unit` reads it, in the largest unit of which it is a whole number: 90min."""
-    unit = next(unit for unit in reversed(_UNITS) if duration % unit == timedelta(0))
-    short = next(name for name in _UNITS[unit] if name in ("ms", "s", "min", "h", "d"))
+    unit = next(unit for unit in reversed(UNITS) if duration % unit == timedelta(0))
+    short = next(name for name in UNITS[unit] if name in ("ms", "s", "min", "h", "d"))
     return f"{duration // unit}{short}"
 
 
-DURATION_RULE = "a whole number with one of the units ms, s, min, h and d, e.g. 720min"
-_DURATION = Rule(_duration, DURATION_RULE, lambda value: True)
-_MINUTES = Rule(lambda text: _duration(f"{int(text)}min"), "a whole number of minutes, at least 0", lambda value: True)
+_DURATION = Rule(duration, DURATION_RULE, lambda value: True)
+_MINUTES = Rule(lambda text: duration(f"{int(text)}min"), "a whole number of minutes, at least 0", lambda value: True)
 _COUNT = whole("≥ 1 and < 2^31", 1, 2**31 - 1)
 
 

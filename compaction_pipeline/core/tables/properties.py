@@ -58,7 +58,10 @@ class TableProperties:
     min_plan_interval: timedelta = timedelta(minutes=1)
     major_duplicate_ratio: float = 0.1
     full_interval: timedelta | None = None
+    full_when_ready: bool = False
     full_rewrites_all: bool = False
+    major_cold_after: timedelta | None = None
+    major_cold_at_most: timedelta = timedelta(hours=24)
     catalog_may_roll_back: bool = False
     max_task_size_bytes: int = 128 * MIB
     max_change_files: int = 10_000

@@ -5,6 +5,7 @@ The table in `docs/settings.md` is generated from `PROPERTIES`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +28,26 @@ NEVER = timedelta(days=100 * 365)
 """Stands for a longer duration too. Many people write Long.MAX_VALUE for "never", but Python cannot add so long a duration to a date."""
 
 _LONG_MOST = 2**63 - 1
+
+UNITS = {
+    timedelta(milliseconds=1): ("", "ms", "milli", "millis", "millisecond", "milliseconds"),
+    timedelta(seconds=1): ("s", "sec", "secs", "second", "seconds"),
+    timedelta(minutes=1): ("m", "min", "minute", "minutes"),
+    timedelta(hours=1): ("h", "hour", "hours"),
+    timedelta(days=1): ("d", "day", "days"),
+}
+
+
+def duration(text: str) -> timedelta:
+    """Read a duration as Amoro writes it: a whole number and a unit, such as 720min. A number alone counts milliseconds."""
+    found = re.fullmatch(r"([0-9]{1,18})\s*([a-z]*)", text.strip().lower())
+    unit = next((unit for unit, names in UNITS.items() if found is not None and found[2] in names), None)
+    if found is None or unit is None:
+        raise ValueError(text)
+    return int(found[1]) * unit if int(found[1]) <= NEVER / unit else NEVER
+
+
+DURATION_RULE = "a whole number with one of the units ms, s, min, h and d, e.g. 720min"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +218,28 @@ PROPERTIES: tuple[Property, ...] = (
         Rule(_optional_milliseconds, "a whole number of ms < 2^63; negative is off", lambda v: True),
         "-1",
         "a FULL is due this many ms after the node's last one; a negative number switches this off",
+    ),
+    Property(
+        "compaction.full.when-ready",
+        "full_when_ready",
+        BOOLEAN,
+        "false",
+        "true: a FULL of a partition waits until the partition is ready (`compaction.ready-when`); what a person launches does not wait",
+    ),
+    Property(
+        "compaction.major.cold-after",
+        "major_cold_after",
+        Rule(duration, DURATION_RULE, lambda v: True),
+        "none",
+        "a MAJOR waits until no file was added to its partition for so long, so that a partition to which writers still write is not "
+        "rewritten; what a person launches does not wait. Of keyed tables, only those with `compaction.delta-rewrite.enabled` obey it",
+    ),
+    Property(
+        "compaction.major.cold-at-most",
+        "major_cold_at_most",
+        Rule(duration, DURATION_RULE, lambda v: True),
+        "24h",
+        "a MAJOR that has waited by `compaction.major.cold-after` for so long is planned all the same",
     ),
     Property(
         "self-optimizing.full.rewrite-all-files",

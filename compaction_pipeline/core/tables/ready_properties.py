@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from compaction_pipeline.core.tables.expiry_properties import DURATION_RULE, duration_with_unit
-from compaction_pipeline.core.tables.property_rules import Property, Rule
+from compaction_pipeline.core.tables.expiry_properties import duration_with_unit
+from compaction_pipeline.core.tables.property_rules import DURATION_RULE, Property, Rule
 from compaction_pipeline.core.tables.time_pattern import PATTERN_RULE, pattern_parts
 
 READY_WHEN_KEY, READY_TIME_KEY = "compaction.ready-when", "compaction.ready-time"

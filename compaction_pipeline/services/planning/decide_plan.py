@@ -29,6 +29,7 @@ from compaction_pipeline.core.planning.keyed.planner import plan_keyed
 from compaction_pipeline.core.planning.plain.planner import Planning
 from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, PlanRequest
 from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
+from compaction_pipeline.core.planning.waits import NOTHING_WAITS, Waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
 from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.open_work import InUse
@@ -41,6 +42,7 @@ from compaction_pipeline.core.tables.index import NO_SNAPSHOT, Complete, LoadedT
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
+from compaction_pipeline.services.planning.find_waits import FindWaits
 from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline.services.table_filters import why_left_out
@@ -100,6 +102,7 @@ class _Seen:
     budget: Budget
     now: datetime
     by_person: bool
+    waits: Waits = NOTHING_WAITS
 
     def worked(self, *, open_only: bool) -> frozenset[TableNode]:
         """The nodes of tasks. A merge of changes works on all nodes of its partition."""
@@ -113,6 +116,15 @@ class _Seen:
         return next((reason for other, reason in self.failing.items() if other.place == node.place), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a decision asks besides the state database."""
+
+    scan: TableScan
+    waits: FindWaits
+    clock: Clock
+
+
 class DecidePlan:
     """One verb: decide."""
 
@@ -121,18 +133,16 @@ class DecidePlan:
         catalogs: CatalogStore,
         reader: TableReader,
         parts: TableParts,
-        scan: TableScan,
+        outside: Outside,
         tasks: TaskStore,
         rooms: QueueRooms,
-        clock: Clock,
     ) -> None:
         self._catalogs = catalogs
         self._reader = reader
         self._parts = parts
-        self._scan = scan
+        self._scan, self._waits_of, self._clock = outside.scan, outside.waits, outside.clock
         self._tasks = tasks
         self._rooms = rooms
-        self._clock = clock
 
     def decide(self, known: KnownTable, request: PlanRequest, asker: Asker) -> Decision:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
@@ -180,6 +190,9 @@ class DecidePlan:
             if waits is not None:
                 return Decision(CompactionPlan((), waits), admitted)
             seen = replace(seen, nodes=tuple(nodes))
+        if not (seen.by_person or request.force):
+            nodes_seen = [node.node for node in seen.nodes]
+            seen = replace(seen, waits=self._waits_of.find(known.table, admitted.properties, nodes_seen, seen.history, seen.now))
         return self._decide_by(known, admitted, seen, request)
 
     def _decide_by(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
@@ -249,7 +262,7 @@ class DecidePlan:
         if left_out:
             seen = replace(seen, nodes=tuple(node for node in seen.nodes if node.node not in left_out))
             request = _without(request, nodes, lets_in)
-        planning = Planning(seen.in_use, admitted.properties.forced(), request, seen.history, seen.budget, seen.now)
+        planning = Planning(seen.in_use, admitted.properties.forced(), request, seen.history, seen.budget, seen.now, seen.waits)
         worked = seen.worked(open_only=True)
         for files, decided in self._parts.parts(table, admitted, seen.nodes, worked, planning, force=request.force):
             younger = next((file for file in files.files if file.data_sequence_number > read.sequence_number), None)
@@ -282,7 +295,8 @@ class DecidePlan:
             nodes = measure_keyed(content.files, of_base, properties) if lets_in is not _lets_all_in else {}
             left_out = nodes_left_out(nodes, lets_in, request)
             request = _without(request, nodes, lets_in) if left_out else request
-            plan = plan_keyed(content, of_base, work, Circumstances(properties, request, seen.history, seen.now), seen.budget)
+            of = Circumstances(properties, request, seen.history, seen.now, seen.waits)
+            plan = plan_keyed(content, of_base, work, of, seen.budget)
         except TableRefused as refusal:
             return Decision(CompactionPlan.empty(PlanReasonCode.REFUSED, str(refusal)))
         read = replace(

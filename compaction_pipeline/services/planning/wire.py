@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from compaction_pipeline.core.tables.node import Place
+    from compaction_pipeline.core.tables.table import TableIdentifier
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.planning.queue_rooms import QueueRooms
     from compaction_pipeline.services.planning.table_parts import TableParts
@@ -16,6 +21,10 @@ if TYPE_CHECKING:
 
 class PlanningServices(Wiring):
     """The use cases that plan."""
+
+    @abstractmethod
+    def _not_ready(self, table: TableIdentifier, places: Collection[Place]) -> Mapping[Place, str]:
+        """Tell which of these partitions of a table are not ready, and what is missing. Readiness is another column."""
 
     @cached_property
     def _table_parts(self) -> TableParts:
@@ -31,11 +40,13 @@ class PlanningServices(Wiring):
 
     @cached_property
     def plan_tables(self) -> PlanTables:
-        from compaction_pipeline.services.planning.decide_plan import DecidePlan
+        from compaction_pipeline.services.planning.decide_plan import DecidePlan, Outside
+        from compaction_pipeline.services.planning.find_waits import FindWaits
         from compaction_pipeline.services.planning.plan_tables import PlanTables
 
         stores = self._stores
-        decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, self._scan, stores.tasks, self._rooms, self.clock)
+        outside = Outside(self._scan, FindWaits(self._scan, self._not_ready), self.clock)
+        decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, outside, stores.tasks, self._rooms)
         return PlanTables(stores.tables, stores.planning, stores.tasks, decide, self._leases, self._new_id, self._committer.check_writable)
 
     @cached_property

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compaction_pipeline.core.fragmentation.keyed_metrics import buckets_mask, measure_keyed
-from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger_of
+from compaction_pipeline.core.fragmentation.triggers import Trigger, minor_trigger_of
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import node_gains
@@ -25,7 +25,7 @@ from compaction_pipeline.core.planning.plan import Budget, Circumstances, Compac
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.keyed.file_names import is_delete_file
-from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent, KeyedFiles
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
@@ -75,6 +75,14 @@ def plan_keyed(content: KeyedContent, of_base: Mapping[str, str], work: InWork, 
     return replace(plan_of(planner.judged(), planner, of, budget), cut=frozenset())
 
 
+def _by_place(files: KeyedFiles) -> Mapping[Place, Sequence[LiveFile]]:
+    """The live files of both stores, by their partitions."""
+    found: dict[Place, list[LiveFile]] = {}
+    for file in (*files.base, *files.changes):
+        found.setdefault((file.spec_id, file.partition), []).append(file)
+    return found
+
+
 class _Planner:
     """Judges the nodes of one table."""
 
@@ -86,6 +94,8 @@ class _Planner:
         # With delta-rewrite, only a MAJOR moves changes into the base store.
         self._moving = (_MAJOR,) if of.properties.delta_rewrite else (_MINOR, _MAJOR)
         self._majors = major_triggers(content.files, self._mask, of.properties) if of.properties.delta_rewrite else {}
+        self._waits: dict[TableNode, str] = {}
+        self._files = _by_place(content.files) if of.properties.delta_rewrite and of.waits.commits else {}
         self._partitions = self._due_partitions()
         self._rewrites: dict[TableNode, NodeAnswer] = {}
 
@@ -106,7 +116,7 @@ class _Planner:
             if answer.tasks:
                 works += answer.tasks
                 due[node] = answer.tasks
-        return Judged(self._verdicts(), works, due, node_gains(works), kept)
+        return Judged(self._verdicts(), works, due, node_gains(works), kept, self._waits)
 
     # ---- partitions ----------------------------------------------------------------------------------------------------
 
@@ -132,11 +142,14 @@ class _Planner:
         merges = next((kind for kind in self._moving if kind in self._of.types), None)
         if self._request.force:
             return (_FULL if _FULL in self._of.types else _MAJOR if _MAJOR in self._of.types else merges), _FORCED
-        full = full_trigger(node, self._of.history, self._properties, self._of.now)
-        if full.due and _FULL in self._of.types:
+        full = self._of.full(node)
+        if full.due:
             return _FULL, full.text
         if self._properties.delta_rewrite:
             major = self._majors.get(node, Trigger(False, "no change waits to be merged into the base store"))
+            if major.due and (allowed := self._of.major(node, major.text, self._files.get(node.place, ()))).waits:
+                self._waits[node] = allowed.text
+                return None, major.text
             return (merges if major.due else None), major.text
         inserts, deletes = (figures.small_data_files, figures.small_data_bytes), (figures.small_delete_files, figures.small_delete_bytes)
         minor = minor_trigger_of(node, inserts, deletes, self._of.history, self._properties, self._of.now)

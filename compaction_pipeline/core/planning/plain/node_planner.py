@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger, minor_trigger
+from compaction_pipeline.core.fragmentation.triggers import Trigger, minor_trigger
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.planning.plain.full import full_bins, keeps_old_spec
 from compaction_pipeline.core.planning.plain.major import high_delete_ratios, joins_undersized, major_bins, minor_grows_into_major
@@ -30,7 +30,7 @@ class NodeDecision:
     """The decision about one node: the type that is due, the reason, and the chosen bins.
 
     When `minor_due` is True, data files of the node that no bin takes may be converted. `output_spec_id` is the partition spec to which
-    rows move; None when they stay in theirs.
+    rows move; None when they stay in theirs. `waits` says which MAJOR is due and must wait, and for what; None when none must.
     """
 
     code: PlanReasonCode
@@ -39,6 +39,7 @@ class NodeDecision:
     bins: list[MergeBin] = field(default_factory=list)
     minor_due: bool = False
     output_spec_id: int | None = None
+    waits: str | None = None
 
 
 class NodePlanner:
@@ -52,6 +53,7 @@ class NodePlanner:
     ) -> None:
         self._part, self._busy, self._pending, self._exclusive = part, busy, pending, exclusive
         self._request, self._properties, self._history, self._now, self._types = of.request, of.properties, of.history, of.now, of.types
+        self._of = of
 
     def decide(self, view: NodeView) -> NodeDecision:
         """Decide about one node: whether it is left alone, which type is due, and which bins that makes."""
@@ -90,8 +92,7 @@ class NodePlanner:
         minor = minor_trigger(view.node, data, self._part.opened_deletes(view), self._history, self._properties, self._now)
         if _MINOR not in self._types:
             minor = Trigger(False, minor.text)
-        full = full_trigger(view.node, self._history, self._properties, self._now) if _FULL in self._types else Trigger(False, "")
-        return minor, full
+        return minor, self._of.full(view.node)
 
     def _choose_full(self, view: NodeView, decision: NodeDecision, full: Trigger) -> None:
         """Put the bins of a FULL into the decision, and move the rows to the current partition spec when they may move."""
@@ -120,6 +121,10 @@ class NodePlanner:
         elif forced:
             text = _FORCED
         else:
+            return
+        major = self._of.major(view.node, text, (*view.files.data, *view.files.deletes))
+        if not major.due:
+            decision.waits = major.text
             return
         decision.bins = major_bins(view, forced, alone_too=not (minor.due and self._properties.conversions_enabled))
         if decision.bins or forced:

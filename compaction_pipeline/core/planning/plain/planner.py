@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from compaction_pipeline.core.fragmentation.triggers import full_trigger, minor_trigger_of
+from compaction_pipeline.core.fragmentation.triggers import minor_trigger_of
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import node_gains, within_budget
@@ -23,6 +23,7 @@ from compaction_pipeline.core.planning.plain.part import Part
 from compaction_pipeline.core.planning.plain.part_planner import PartPlanner
 from compaction_pipeline.core.planning.plain.prediction import predicted
 from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, FilesAfter, PlanRequest
+from compaction_pipeline.core.planning.waits import NOTHING_WAITS, Waits
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeFigures, NodeMetrics
@@ -69,8 +70,9 @@ class Planning:
         history: NodeHistory,
         budget: Budget,
         now: datetime,
+        waits: Waits = NOTHING_WAITS,
     ) -> None:
-        self._in_use, self._of, self._budget = in_use, Circumstances(properties, request, history, now), budget
+        self._in_use, self._of, self._budget = in_use, Circumstances(properties, request, history, now, waits), budget
         self._decisions: dict[TableNode, NodeDecision] = {}
         self._metrics: dict[TableNode, NodeMetrics] = {}
         self._tasks: list[PlainWork] = []
@@ -112,7 +114,7 @@ class Planning:
         # The node has no deletes, so a MAJOR could only join undersized files, and it needs two of them.
         small = (metrics.small_data_files, metrics.small_data_bytes)
         minor = minor_trigger_of(node, small, (0, 0), self._of.history, properties, self._of.now)
-        full = full_trigger(node, self._of.history, properties, self._of.now)
+        full = self._of.full(node)
         if figures.undersized_files > 1 or minor.due or full.due:
             return False
         self._decisions[node] = NodeDecision(PlanReasonCode.NOT_FRAGMENTED, minor.text)
@@ -131,7 +133,8 @@ class Planning:
             node: NodeVerdict(node, decision.type, PlanReason(decision.code, decision.text), self._metrics[node])
             for node, decision in self._decisions.items()
         }
-        return plan_of(Judged(verdicts, works, due, self._gains), self, self._of, self._budget)
+        waits = {node: decision.waits for node, decision in self._decisions.items() if decision.waits is not None}
+        return plan_of(Judged(verdicts, works, due, self._gains, waits=waits), self, self._of, self._budget)
 
     def _drop(self) -> list[PlainWork]:
         """Return a task that drops the dangling delete files, when a due node gains nothing else; otherwise no task."""

@@ -54,6 +54,10 @@ class TableScan(Protocol):
     def head(self, table: TableIdentifier) -> TableHead:
         """Load the table's newest metadata. Raises NotFoundError when the table was dropped: the catalog does not list it either."""
 
+    def commits_since(self, table: TableIdentifier, since: datetime) -> Mapping[int, datetime]:
+        """Load the table's newest metadata. Return the snapshots of main that were made since then, with their times; a keyed table has
+        those of both stores. Raises TableRefused when a store cannot be read."""
+
     def manifests(self, table: TableIdentifier, snapshot_id: int) -> Sequence[ManifestRef]:
         """Return the manifests of a snapshot. The snapshot must be in the metadata that `head` loaded last."""
 

@@ -1,0 +1,245 @@
+"""A FULL waits until its partition is ready, and a MAJOR until nobody writes to it any more. Other work does not wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, NodeVerdict, PlanReason, PlanReasonCode, since_first_due
+from compaction_pipeline.core.planning.keyed.in_work import InWork
+from compaction_pipeline.core.planning.keyed.planner import plan_keyed
+from compaction_pipeline.core.planning.plain.planner import Planning
+from compaction_pipeline.core.planning.plan import Circumstances, CompactionPlan, PlanRequest
+from compaction_pipeline.core.planning.waits import NOTHING_WAITS, Waits, places_to_ask
+from compaction_pipeline.core.queue.open_work import InUse
+from compaction_pipeline.core.tables.data_file import LiveFile
+from compaction_pipeline.core.tables.figures import NodeMetrics
+from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
+from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.words import duration_text
+from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline_tests import strategies
+from compaction_pipeline_tests.builders import NOW, PLENTY, TABLE, data, forced, node, properties, table_files
+from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, SimTable
+from compaction_pipeline_tests.core.planning.keyed.test_node_rewrites import _RULES, add
+
+MINOR, MAJOR, FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+FULL_RULES = properties(full_interval=DAY, full_when_ready=True)
+COLD_RULES = properties(major_cold_after=HOUR)
+MISSING = "the watermark is 2026-01-01 and must be 2026-01-02"
+
+
+def plan(
+    files: TableFiles,
+    waits: Waits,
+    rules: TableProperties,
+    history: NodeHistory = NodeHistory(),
+    request: PlanRequest = PlanRequest(),
+    in_use: InUse = InUse(),
+) -> CompactionPlan:
+    planning = Planning(in_use, rules, request, history, PLENTY, NOW, waits)
+    planning.add(files)
+    return planning.plan()
+
+
+def types(found: CompactionPlan) -> list[CompactionType]:
+    return [work.type for work in found.tasks]
+
+
+def due_for_full(*days: int) -> NodeHistory:
+    return NodeHistory(first_seen={node(day): NOW - 2 * DAY for day in days})
+
+
+def test_a_full_of_a_partition_that_is_not_ready_is_not_planned_and_says_what_is_missing() -> None:
+    files = table_files(data("a", 300), data("b", 300), data("c", 300, day=2), data("d", 300, day=2))
+    waits = Waits(not_ready={node(1).place: MISSING})
+    found = plan(files, waits, FULL_RULES, due_for_full(1, 2))
+    assert [(work.type, work.node) for work in found.tasks] == [(FULL, node(2))]
+    told = next(verdict for verdict in found.verdicts if verdict.node == node(1))
+    assert (told.reason.code, told.type) == (PlanReasonCode.NOT_READY, FULL)
+    assert told.reason.text == f"no FULL for {duration_text(DAY)}; it waits until its partition is ready: {MISSING}"
+    alone = plan(table_files(data("a", 300), data("b", 300)), waits, FULL_RULES, due_for_full(1))
+    assert (alone.tasks, alone.reason.code) == ((), PlanReasonCode.NOT_READY)
+    assert MISSING in alone.reason.text
+
+
+def test_other_work_of_the_partition_does_not_wait() -> None:
+    waits = Waits(not_ready={node(1).place: MISSING})
+    found = plan(table_files(*(data(f"f{number:02}") for number in range(12))), waits, FULL_RULES, due_for_full(1))
+    assert types(found) == [MINOR]
+    # Undersized files are the work of a MAJOR.
+    assert types(plan(table_files(data("a", 300), data("b", 300)), waits, properties(), due_for_full(1))) == [MAJOR]
+
+
+def test_what_a_person_forces_waits_for_nothing() -> None:
+    files = table_files(replace(data("a", 300), added_snapshot_id=5), data("b", 300))
+    waits = Waits({node(1).place: MISSING}, {5: NOW})
+    assert types(plan(files, waits, FULL_RULES, due_for_full(1), forced(FULL))) == [FULL]
+    assert types(plan(files, waits, COLD_RULES, request=forced(MAJOR))) == [MAJOR]
+
+
+def written(minutes_ago: float) -> tuple[TableFiles, Waits]:
+    """A partition with work for a MAJOR, and what is known of its commits."""
+    young = replace(data("a", 300), added_snapshot_id=5)
+    return table_files(young, data("b", 300)), Waits(commits={5: NOW - timedelta(minutes=minutes_ago)})
+
+
+@pytest.mark.parametrize(("minutes_ago", "expected"), [(0, []), (59, []), (60, [MAJOR]), (1000, [MAJOR])])
+def test_a_major_waits_until_no_file_was_added_for_some_time(minutes_ago: float, expected: list[CompactionType]) -> None:
+    files, waits = written(minutes_ago)
+    found = plan(files, waits, COLD_RULES)
+    assert types(found) == expected
+    assert types(plan(files, waits, properties())) == [MAJOR], "the table does not ask for it"
+    if not expected:
+        (told,) = found.verdicts
+        assert (told.reason.code, told.type, found.reason.code) == (PlanReasonCode.NOT_READY, MAJOR, PlanReasonCode.NOT_READY)
+        assert "2 undersized data files can be joined; it waits until no file was added for 1 h (" in told.reason.text
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(timedelta(hours=23), []), (timedelta(hours=24), [MAJOR])])
+def test_a_major_waits_for_a_day_at_most(waited: timedelta, expected: list[CompactionType]) -> None:
+    files, waits = written(1)
+    assert types(plan(files, waits, COLD_RULES, NodeHistory(held_since={node(1): NOW - waited}))) == expected
+
+
+def test_small_files_of_a_partition_that_is_written_to_are_merged_by_a_minor() -> None:
+    files, waits = written(1)
+    small = [replace(data(f"f{number:02}"), added_snapshot_id=5) for number in range(12)]
+    found = plan(replace(files, files=(*files.files, *small)), waits, COLD_RULES)
+    assert types(found) == [MINOR]
+    assert {file.path for work in found.tasks for file in work.inputs} == {file.path for file in small}
+
+
+def state(held_hours: float | None, code: PlanReasonCode, kind: CompactionType | None) -> NodeState:
+    held = None if held_hours is None else NOW - timedelta(hours=held_hours)
+    return NodeState(TABLE, node(1), "k", NodeMetrics(), NodeVerdict(node(1), kind, PlanReason(code, "why"), NodeMetrics(), None, held))
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "kind", "hours"),
+    [
+        (None, PlanReasonCode.NOT_READY, MAJOR, 0),
+        (5, PlanReasonCode.NOT_READY, MAJOR, 5),
+        # MINORs go on meanwhile, and are no reason to wait anew.
+        (5, PlanReasonCode.PLANNED, MINOR, 5),
+        (5, PlanReasonCode.FILES_IN_USE, None, 5),
+        (None, PlanReasonCode.PLANNED, MINOR, None),
+        (5, PlanReasonCode.PLANNED, MAJOR, None),
+        (5, PlanReasonCode.PLANNED, FULL, None),
+        (5, PlanReasonCode.NOT_FRAGMENTED, None, None),
+        (5, PlanReasonCode.NO_GAIN, MAJOR, None),
+    ],
+)
+def test_how_long_a_node_has_waited_is_remembered_until_its_work_is_planned(
+    before: float | None, code: PlanReasonCode, kind: CompactionType | None, hours: float | None
+) -> None:
+    verdict = NodeVerdict(node(1), kind, PlanReason(code, "why"), NodeMetrics())
+    found = since_first_due(verdict, state(before, PlanReasonCode.NOT_READY, MAJOR), NOW).held_since
+    assert found == (None if hours is None else NOW - timedelta(hours=hours))
+
+
+def test_only_partitions_that_are_due_for_a_full_are_asked_about() -> None:
+    history = NodeHistory(first_seen={node(1): NOW - 2 * DAY, node(2): NOW})
+    nodes = [node(1), node(2)]
+    assert places_to_ask(nodes, history, FULL_RULES, NOW) == {node(1).place}
+    assert places_to_ask(nodes, history, properties(full_interval=DAY), NOW) == frozenset()
+
+
+# ---- laws
+
+
+def young_files(files: TableFiles, young: frozenset[str]) -> TableFiles:
+    return replace(files, files=tuple(replace(file, added_snapshot_id=5) if file.path in young else file for file in files.files))
+
+
+def contents(found: CompactionPlan) -> list[tuple[object, ...]]:
+    works = ((work.node, work.type, tuple(file.path for file in work.inputs), work.converts) for work in found.tasks)
+    return sorted(works, key=repr)
+
+
+@given(strategies.live_files(), strategies.table_properties(), st.data())
+def test_a_plan_with_work_that_waits_is_the_plan_of_somebody_who_does_not_ask_for_it(
+    files: TableFiles, rules: TableProperties, choose: st.DataObject
+) -> None:
+    """When all partitions wait for FULL, for MAJOR or for both, the tasks are those of a request without these types."""
+    in_use = choose.draw(strategies.in_use(files))
+    full, major = choose.draw(st.booleans()), choose.draw(st.booleans())
+    nodes = {file.node for file in files.files}
+    history = NodeHistory(first_seen=dict.fromkeys(nodes, NOW - 400 * DAY)) if choose.draw(st.booleans()) else NodeHistory()
+    rules = replace(rules, full_when_ready=True, major_cold_after=HOUR)
+    waits = Waits({each.place: MISSING for each in nodes} if full else {}, {5: NOW} if major else {})
+    written_to = young_files(files, frozenset(file.path for file in files.files)) if major else files
+    found = plan(written_to, waits, rules, history, in_use=in_use)
+    left = tuple(kind for kind in CompactionType if not (kind is FULL and full) and not (kind is MAJOR and major))
+    expected = plan(written_to, NOTHING_WAITS, rules, history, PlanRequest(left), in_use)
+    assert contents(found) == contents(expected)
+    if full:
+        assert FULL not in types(found)
+    if major:
+        assert MAJOR not in types(found)
+
+
+@given(strategies.live_files(), strategies.table_properties(), st.data())
+def test_what_waits_and_what_does_not_are_told_for_every_node(files: TableFiles, rules: TableProperties, choose: st.DataObject) -> None:
+    nodes = sorted({file.node for file in files.files}, key=str)
+    history = NodeHistory(first_seen=dict.fromkeys(nodes, NOW - 400 * DAY))
+    held = choose.draw(st.sets(st.sampled_from(nodes))) if nodes else set()
+    young = choose.draw(st.sets(st.sampled_from([file.path for file in files.files]))) if files.files else set()
+    rules = replace(rules, full_when_ready=True, major_cold_after=HOUR)
+    waits = Waits({each.place: MISSING for each in held}, {5: NOW})
+    found = plan(young_files(files, frozenset(young)), waits, rules, history)
+    hot = {file.node for file in files.files if file.path in young}
+    for work in found.tasks:
+        if work.action is TaskAction.MERGE:
+            assert not (work.type is FULL and work.node in held)
+            assert not (work.type is MAJOR and work.node in hot)
+    for verdict in found.verdicts:
+        if verdict.reason.code is PlanReasonCode.NOT_READY:
+            assert verdict.node in (held if verdict.type is FULL else hot)
+            assert verdict.type in (FULL, MAJOR)
+
+
+# ---- keyed tables
+
+
+def of_keyed(
+    table: SimTable, waits: Waits, young: LiveFile | None, history: NodeHistory = NodeHistory(), **rules: object
+) -> CompactionPlan:
+    files = table.files()
+    if young is not None:
+        changes = tuple(replace(file, added_snapshot_id=5) if file.path == young.path else file for file in files.changes)
+        files = replace(files, changes=changes)
+    of = Circumstances(replace(_RULES, **rules), PlanRequest(), history, NOW, waits)  # type: ignore[arg-type]
+    return plan_keyed(KeyedContent(files, (), frozenset()), {"base.file-index.hash-bucket": "2"}, InWork(), of, PLENTY)
+
+
+def test_a_major_of_a_keyed_table_waits_for_its_partition_alone() -> None:
+    table = SimTable()
+    for partition in (0, 1):
+        for _ in range(3):
+            add(table, "I", size=20, partition=partition)
+    assert {work.type for work in of_keyed(table, NOTHING_WAITS, None).tasks} == {MAJOR}
+    hot = next(file for file in table.files().changes if file.partition == PARTITIONS[0])
+    found = of_keyed(table, Waits(commits={5: NOW}), hot, major_cold_after=HOUR)
+    assert {(work.type, work.node.partition) for work in found.tasks} == {(MAJOR, PARTITIONS[1])}
+    waiting = [verdict for verdict in found.verdicts if verdict.reason.code is PlanReasonCode.NOT_READY]
+    assert {(verdict.node.partition, verdict.type) for verdict in waiting} == {(PARTITIONS[0], MAJOR)}
+
+
+def test_a_full_of_a_keyed_table_waits_until_its_partition_is_ready() -> None:
+    table = SimTable()
+    add(table, "I", size=20)
+    (file,) = table.files().changes
+    place = (file.spec_id, file.partition)
+    nodes = [verdict.node for verdict in of_keyed(table, NOTHING_WAITS, None).verdicts]
+    history = NodeHistory(first_seen=dict.fromkeys(nodes, NOW - 2 * DAY))
+    assert {work.type for work in of_keyed(table, NOTHING_WAITS, None, history, full_interval=DAY).tasks} == {FULL}
+    found = of_keyed(table, Waits({place: MISSING}), None, history, full_interval=DAY)
+    assert (found.tasks, found.reason.code) == ((), PlanReasonCode.NOT_READY)
+    assert MISSING in found.reason.text
