@@ -7,7 +7,7 @@ from typing import Annotated
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from compaction_pipeline.api.bodies import Bodies, body_of
 from compaction_pipeline.api.problems import ANSWERS
@@ -16,6 +16,7 @@ from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.tables.commit_report import MOST_PARTITIONS, CommitReport
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
 from compaction_pipeline.services.tables.take_reports import TakeReports
 
 _MOST_FILES = 2**31 - 1
@@ -41,6 +42,8 @@ class CommitBody(BaseModel):
     snapshot_id: int = Field(ge=1, lt=2**63)
     sequence_number: int = Field(default=0, ge=0, lt=2**63)
     added: list[AddedFiles] = Field(default=[], max_length=MOST_PARTITIONS)
+    watermark: AwareDatetime | None = None
+    """The time up to which the data of the table is complete with this commit. For writers that cannot write it into the summary."""
 
 
 class CommitAnswer(BaseModel):
@@ -50,7 +53,7 @@ class CommitAnswer(BaseModel):
     why: str
 
 
-def report_routes(take_reports: TakeReports, guard: Guard, bodies: Bodies) -> APIRouter:
+def report_routes(take_reports: TakeReports, readiness: ReadReadiness, guard: Guard, bodies: Bodies) -> APIRouter:
     """The route below `/api/v1` that writers use."""
     writer = guard.needs(Role.WRITER)
     routes = APIRouter(tags=["writers"], responses=ANSWERS, dependencies=[Depends(writer)])
@@ -65,6 +68,8 @@ def report_routes(take_reports: TakeReports, guard: Guard, bodies: Bodies) -> AP
             added[one.partition] += one.files
         report = CommitReport(TableIdentifier.parse(table), body.snapshot_id, body.sequence_number, dict(added))
         taken = await to_thread.run_sync(take_reports.take, report, limiter=limiter)
+        if body.watermark is not None:
+            await to_thread.run_sync(readiness.claim, taken.table, body.snapshot_id, body.watermark, limiter=limiter)
         return CommitAnswer(accepted=taken.accepted, why=taken.why)
 
     return routes

@@ -45,6 +45,34 @@ def test_a_replayed_report_is_answered_by_the_same_look(served: Served) -> None:
     assert (reported.reports, reported.urgency) == (1, 3)
 
 
+def test_a_reported_watermark_counts_for_its_table_as_long_as_main_has_the_snapshot(served: Served) -> None:
+    table, other = served.house.fragmented("t", files=1), served.house.fragmented("u", files=1)
+    token, reader = served.token(Role.WRITER), served.token(Role.READER)
+    before = table.table.refresh().metadata.current_snapshot_id
+    assert before is not None
+    table.ids(900)
+    for when in ("2026-01-02T00:00:00+01:00", "2026-01-02T00:00:00Z"):
+        answer = served.ask("POST", path_of(table.identifier), token, json=body_of(table, watermark=when))
+        assert answer.json()["accepted"] is True
+
+    def watermark(of: LakeTable) -> Any:
+        return served.ask("GET", path_of(of.identifier).replace("/commits", "/watermark"), reader).json()["watermark"]
+
+    assert (watermark(table)["key"], watermark(table)["at"][:19]) == ("reported", "2026-01-02T00:00:00")
+    assert watermark(other) is None
+    table.table.manage_snapshots().rollback_to_snapshot(before).commit()
+    assert watermark(table) is None
+
+
+def test_a_watermark_of_a_snapshot_that_the_table_does_not_have_is_refused(served: Served) -> None:
+    table = served.house.fragmented(files=1)
+    body = {"snapshot_id": 5, "watermark": "2026-01-02T00:00:00Z"}
+    answer = served.ask("POST", path_of(table.identifier), served.token(Role.WRITER), json=body)
+    assert (answer.status_code, "has no snapshot 5" in answer.json()["detail"]) == (404, True)
+    without_zone = {**body_of(table), "watermark": "2026-01-02T00:00:00"}
+    assert served.ask("POST", path_of(table.identifier), served.token(Role.WRITER), json=without_zone).status_code in (400, 422)
+
+
 @pytest.mark.parametrize(("name", "status"), [("lake.db.nowhere", 404), ("nowhere.db.t", 404), ("t", 400), ("lake.`db.t", 400)])
 def test_a_wrong_table_is_a_clear_problem(served: Served, name: str, status: int) -> None:
     served.house.fragmented(files=1)

@@ -36,6 +36,10 @@ from compaction_pipeline.core.upkeep.keepers import is_of_upkeep
 AMORO_KEY = "watermark.table"
 """Amoro's property of a table: milliseconds since 1970. It is the greatest of all its writers, and no rollback takes it back."""
 
+REPORTED = "reported"
+"""The key of what a writer reported of a snapshot over HTTP, because it can write nothing into the summary. It counts beside the usual
+keys, and a named writer may have it as its own."""
+
 _OF_SINKS = "compaction.sink.*.watermark"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _LONG_MOST = 2**63 - 1
@@ -82,7 +86,7 @@ class Watermark:
 class WatermarkStore:
     """What the watermark of a table is read from, in one of its stores: a plain table has one, a keyed table two.
 
-    `remembered` maps ids of snapshots of main to what `said` told when that snapshot was the head.
+    `remembered` maps ids of snapshots of main to what `said` told when that snapshot was the head, and to what was reported of it.
     """
 
     history: History
@@ -150,7 +154,7 @@ def said(history: History, rule: WatermarkRule, remembered: Mapping[int, Sequenc
     that is gone. This is what to remember for the head, too: then it is not lost when the snapshots expire.
     """
     head = history.refs.get(MAIN)
-    groups = [(key,) for key in rule.writers.values()] if rule.writers else [rule.keys]
+    groups = [(key,) for key in rule.writers.values()] if rule.writers else [(*rule.keys, REPORTED)]
     return () if head is None else _said_at(history, head.snapshot_id, groups, remembered or {})
 
 
@@ -200,6 +204,8 @@ def _of_group(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Ma
     copies = [one for one in walked if is_of_upkeep(one)]
     for one in (*(one for one in walked if not is_of_upkeep(one)), *copies):
         found = [Said(key, one.summary[key], one.snapshot_id, one.made_at) for key in group if says_watermark(one.summary, key)]
+        reported = (each for each in remembered.get(one.snapshot_id, ()) if each.key == REPORTED and each.snapshot_id == one.snapshot_id)
+        found += [each for each in reported if REPORTED in group]
         if found:
             return found
     last = walked[-1] if walked else None

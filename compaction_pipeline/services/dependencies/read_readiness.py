@@ -42,6 +42,8 @@ from compaction_pipeline.core.dependencies.ready_when import (
     ready_when,
 )
 from compaction_pipeline.core.dependencies.watermark import (
+    REPORTED,
+    Said,
     Watermark,
     WatermarkRule,
     WatermarkStore,
@@ -50,7 +52,7 @@ from compaction_pipeline.core.dependencies.watermark import (
     watermark_of_stores,
     watermark_rule,
 )
-from compaction_pipeline.core.errors import CompactionError, ConfigError, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -86,7 +88,7 @@ class _Table:
 
 
 class ReadReadiness:
-    """The verbs watermark, partition, windows, partitions, report and withdraw.
+    """The verbs watermark, partition, windows, partitions, report, claim and withdraw.
 
     Each loads the newest metadata of the table once. Each may raise NotFoundError, ConfigError for properties and questions that break
     their rules, TableRefused when the rule needs manifests that cannot be read, and StorageUnavailable.
@@ -140,6 +142,23 @@ class ReadReadiness:
         self._memory.report(known.uuid, Report(asked.what, self._clock()))
         _LOG.info("table=%s %s was reported ready", table, asked.what)
         return self._answers(known, [asked])[0]
+
+    def claim(self, table: TableIdentifier, snapshot_id: int, watermark: datetime) -> None:
+        """Take a writer's word for the watermark of a snapshot, as if its summary said so. It counts for this table only, and as long as
+        main has the snapshot.
+
+        Raises NotFoundError when the table does not have the snapshot.
+        """
+        known = self._load(table)
+        for number, store in enumerate(known.facts.stores):
+            snapshot = store.history.snapshots.get(snapshot_id)
+            if snapshot is not None:
+                before = self._memory.remembered(known.uuid, number).get(snapshot_id, Remembered())
+                claimed = Said(REPORTED, watermark.isoformat(), snapshot_id, snapshot.made_at)
+                others = (each for each in before.said if each.key != REPORTED)
+                self._memory.remember(known.uuid, number, snapshot_id, replace(before, said=(claimed, *others)), self._clock())
+                return
+        raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: report a commit after it has landed, and name its table")
 
     def withdraw(self, table: TableIdentifier, text: str) -> Readiness:
         """Take a report back. Return what the table's own rule says of the partition now."""

@@ -24,10 +24,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TakenReport:
-    """Whether a report will be followed by a look at its table, and why, in a sentence."""
+    """Whether a report will be followed by a look at its table, and why, in a sentence. `table` is the table that the commit belongs to: a
+    keyed table, when the report names its change store."""
 
     accepted: bool
     why: str
+    table: TableIdentifier
 
 
 class TakeReports:
@@ -53,17 +55,17 @@ class TakeReports:
         keyed = self._keyed_table(report.table, known)
         if keyed is not None:
             known = keyed
+        table = known.table if known is not None else report.table
         why = why_known(report, known.index) if known is not None else None
         if why is not None:
-            return TakenReport(False, why)
-        table = known.table if known is not None else report.table
+            return TakenReport(False, why, table)
         named = "the table" if table == report.table else f"the keyed table {table}, of which {report.table} is the change store,"
         reported = self._reports.add(replace(report, table=table), self._clock())
         for base in self._unread_bases(table):
             self._reports.add(replace(report, table=base), self._clock())
         if reported.reports > 1:
-            return TakenReport(True, f"one look at {named.rstrip(',')} answers this report and {reported.reports - 1} more")
-        return TakenReport(True, f"{named} is looked at within seconds")
+            return TakenReport(True, f"one look at {named.rstrip(',')} answers this report and {reported.reports - 1} more", table)
+        return TakenReport(True, f"{named} is looked at within seconds", table)
 
     def _keyed_table(self, store: TableIdentifier, known: KnownTable | None) -> KnownTable | None:
         """Return the keyed table whose base store names this table as its change store; None when no known one does.

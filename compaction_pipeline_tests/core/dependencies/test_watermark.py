@@ -211,6 +211,23 @@ def test_a_walk_that_ends_where_snapshots_expired_uses_what_is_remembered_of_an_
     assert watermark_of(line({"watermark": "3"}, {}, oldest_parent=99), {}, DEFAULT, {2: [five]}) == Watermark(at(3), "watermark", 1)
 
 
+def test_what_a_writer_reported_of_a_snapshot_counts_as_if_its_summary_said_it() -> None:
+    nine = Said("reported", "1970-01-01T00:00:00.009+00:00", 2, at(0))
+    counts = Watermark(at(9), "reported", 2)
+    found = line({"watermark": "5"}, {}, {"operation": "replace"})
+    assert watermark_of(found, {}, DEFAULT, {2: [nine]}) == counts
+    assert watermark_of(line({"watermark": "5"}, {}, {"watermark": "6"}), {}, DEFAULT, {2: [nine]}) == Watermark(at(6), "watermark", 3)
+    # A rollback takes it back, and so does a report that speaks of another snapshot.
+    back = History(found.snapshots, {MAIN: Ref(MAIN, 1, is_branch=True)})
+    assert watermark_of(back, {}, DEFAULT, {2: [nine]}) == Watermark(at(5), "watermark", 1)
+    assert watermark_of(found, {}, DEFAULT, {3: [nine]}) == Watermark(at(5), "watermark", 1)
+    # The snapshot has expired.
+    assert watermark_of(History({3: found.snapshots[3]}, found.refs), {}, DEFAULT, {2: [nine]}) == counts
+    # Among named writers it is the key of one of them, or of none.
+    assert watermark_of(found, {}, WatermarkRule(writers={"eu": "watermark"}), {2: [nine]}) == Watermark(at(5), "watermark", 1)
+    assert watermark_of(found, {}, WatermarkRule(writers={"eu": "reported"}), {2: [nine]}) == counts
+
+
 def test_the_end_of_a_bounded_load_is_remembered_with_the_time_of_its_commit() -> None:
     whole = line({"watermark": MAX}, {}, {})
     known = {3: said(whole, DEFAULT)}

@@ -30,7 +30,7 @@ from compaction_pipeline_tests.core.planning.keyed.test_node_rewrites import _RU
 
 MINOR, MAJOR, FULL = CompactionType.MINOR, CompactionType.MAJOR, CompactionType.FULL
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-FULL_RULES = properties(full_interval=DAY, full_when_ready=True)
+FULL_RULES = properties(full_interval=DAY, full_when_ready=True, minor_interval=400 * DAY)
 COLD_RULES = properties(major_cold_after=HOUR)
 MISSING = "the watermark is 2026-01-01 and must be 2026-01-02"
 
@@ -57,14 +57,14 @@ def due_for_full(*days: int) -> NodeHistory:
 
 
 def test_a_full_of_a_partition_that_is_not_ready_is_not_planned_and_says_what_is_missing() -> None:
-    files = table_files(data("a", 300), data("b", 300), data("c", 300, day=2), data("d", 300, day=2))
+    files = table_files(data("a"), data("b"), data("c", day=2), data("d", day=2))
     waits = Waits(not_ready={node(1).place: MISSING})
     found = plan(files, waits, FULL_RULES, due_for_full(1, 2))
     assert [(work.type, work.node) for work in found.tasks] == [(FULL, node(2))]
     told = next(verdict for verdict in found.verdicts if verdict.node == node(1))
     assert (told.reason.code, told.type) == (PlanReasonCode.NOT_READY, FULL)
     assert told.reason.text == f"no FULL for {duration_text(DAY)}; it waits until its partition is ready: {MISSING}"
-    alone = plan(table_files(data("a", 300), data("b", 300)), waits, FULL_RULES, due_for_full(1))
+    alone = plan(table_files(data("a"), data("b")), waits, FULL_RULES, due_for_full(1))
     assert (alone.tasks, alone.reason.code) == ((), PlanReasonCode.NOT_READY)
     assert MISSING in alone.reason.text
 
