@@ -42,6 +42,10 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "the commit.",
         "Run the command again, or wait for a tick: the program reads the table and finds out whether the commit is there. Delete nothing.",
     ),
+    ExitCode.NOT_READY: (
+        "`ready` found that a partition or window that was asked for is not ready.",
+        "Wait, and ask again; the sentence says what is missing.",
+    ),
     ExitCode.INTERRUPTED: (
         "Ctrl-C or SIGTERM ended the command. `serve` and `optimizer` end with 0 when they could end in order.",
         "Run the command again: it first commits what was merged.",
