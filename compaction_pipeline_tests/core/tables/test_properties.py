@@ -42,7 +42,12 @@ SWITCH = (st.sampled_from(["true", "False", " TRUE "]), NEITHER_TRUE_NOR_FALSE)
 BYTES, COUNT, TIME = whole(1, 2**60), whole(2, 2**31 - 1), whole(0, 2**63 - 1)
 LARGEST = sys.float_info.max
 
+DURATION = (st.sampled_from(["0", "5", "90min", "2 h", "1d", "10000ms"]), st.sampled_from(["-1", "1.5h", "soon", "", "h", "1w"]))
+
 BOUNDS = {
+    "compaction.full.when-ready": SWITCH,
+    "compaction.major.cold-after": DURATION,
+    "compaction.major.cold-at-most": DURATION,
     "self-optimizing.enabled": SWITCH,
     "compaction.enabled": SWITCH,
     "compaction.delta-rewrite.enabled": SWITCH,
@@ -77,6 +82,9 @@ BOUNDS = {
 
 
 MISTAKES = {
+    "compaction.full.when-ready": ["yes", ""],
+    "compaction.major.cold-after": ["-1", "soon"],
+    "compaction.major.cold-at-most": ["-1", "never"],
     "self-optimizing.enabled": ["yes", ""],
     "compaction.enabled": ["yes", ""],
     "compaction.delta-rewrite.enabled": ["yes", ""],
