@@ -15,7 +15,8 @@ from compaction_pipeline.core.dependencies.ready_time import ReadyTime, SpecFiel
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 
-_IGNORED = ("bucket", "truncate", "void")
+_VOID = "void"
+_IGNORED = ("bucket", "truncate", _VOID)
 MOST_BYTES = 1_000
 """A partition's name has at most so many bytes, so that the state database can find it."""
 
@@ -37,12 +38,17 @@ class Asked:
         """Whether a partition with these values is asked for. It may hold rows of each value of a field that it lacks."""
         return all(values.get(name, value) == value for name, value in self.values)
 
+    def is_filled_by(self, values: Mapping[str, str]) -> bool:
+        """Whether the files of a partition with these values are of what is asked for, and not of something that may include it."""
+        return all(values.get(name) == value for name, value in self.values)
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
     """A partition in the calendar of its table. `has_time` is False where its spec has no field with a time; it may hold rows of any time.
 
-    `window` is None for such a one, and for a value that means no time.
+    `window` is None for such a one, and for a value that means no time. `values` lacks fields by bucket, truncate and void: a file of a
+    void field may hold rows of each value, as one of a spec without the field.
     """
 
     path: str
@@ -76,6 +82,16 @@ class Calendar:
             raise ConfigError(f"the name of the partition {what[:100]!r}… has more than {MOST_BYTES} bytes; name fewer of its fields")
         return Asked(what, window, window.end if window is not None else None, frozenset(values.items()))
 
+    def claim(self, text: str) -> Asked:
+        """What a name that somebody calls ready means. Raises ConfigError as `partition`, and for a part of a partition."""
+        part = next((name for name in self._equalities(text) if self._is_ignored(name) and not self._is(name, _VOID)), None)
+        if part is not None:
+            raise ConfigError(
+                f"{text!r} names {part!r}, a field by bucket or truncate, which is only a part of what would be called ready; call it "
+                f"ready when all of it is there, and name {self._fields_in_words(ignored=False)}"
+            )
+        return self.partition(text)
+
     def window(self, start: datetime, end: datetime) -> Asked:
         """What a window means. Raises ConfigError for one that is empty, has no zone, or has nothing to do with the table's partitions."""
         if start.tzinfo is None or end.tzinfo is None:
@@ -96,7 +112,9 @@ class Calendar:
         time = self.times.get(spec_id)
         own = next((one for one in partition if time is not None and one.name == time.name), None)
         window = time.window(own.value) if time is not None and own is not None else None
-        return Placed("/".join(f"{name}={value}" for name, value in values.items()), window, time is not None, values)
+        path = "/".join(f"{name}={value}" for name, value in values.items())
+        told = {name: value for name, value in values.items() if name in fields and not fields[name].transform.startswith(_IGNORED)}
+        return Placed(path, window, time is not None, told)
 
     def _equalities(self, text: str) -> Mapping[str, str]:
         if not any(self.specs.values()):
@@ -131,7 +149,11 @@ class Calendar:
         yield from sorted((spec_id for spec_id in self.specs if spec_id != self.spec_id), reverse=True)
 
     def _is_ignored(self, name: str) -> bool:
-        return all(field.transform.startswith(_IGNORED) for fields in self.specs.values() for field in fields if field.name == name)
+        return self._is(name, _IGNORED)
+
+    def _is(self, name: str, transforms: str | tuple[str, ...]) -> bool:
+        """Whether the field of this name is by one of these transforms in every spec that has it."""
+        return all(field.transform.startswith(transforms) for fields in self.specs.values() for field in fields if field.name == name)
 
     def _fields_in_words(self, *, ignored: bool = True) -> str:
         names = dict.fromkeys(field.name for spec_id in self._newest_first() for field in self.specs.get(spec_id, ()))

@@ -66,13 +66,15 @@ def by_watermark(asked: Asked, watermark: Watermark | None, keys: Iterable[str])
 def by_files(asked: Asked, calendar: Calendar, partitions: Iterable[KnownPartition], rule: Quiet | Exists, now: datetime) -> Verdict:
     """Whether partitions with files fill what is asked for and, under `quiet`, none of them got files for as long as the rule says.
 
-    Files whose partition has no time may hold rows of any time, so they must be quiet too, but fill nothing.
+    Files whose partition has no time, or lacks a field that is asked for, may hold rows of any time, or of any value: they must be quiet
+    too, but fill nothing.
     """
     live = ((one, calendar.placed(one.spec_id, one.partition)) for one in partitions if one.files > 0)
     found = [(one, placed) for one, placed in live if _is_asked(asked, placed)]
     times = [one.added_at for one, _ in found if one.added_at is not None]
     newest = max(times, default=None)
-    filling = [placed.window for _, placed in found if placed.window is not None or asked.window is None]
+    own = (placed for _, placed in found if asked.is_filled_by(placed.values))
+    filling = [placed.window for placed in own if placed.window is not None or asked.window is None]
     why = _gap_in_words(asked, filling, "has files")
     if why is not None:
         return Verdict(False, why, newest)

@@ -182,6 +182,7 @@ def time_fields(specs: Mapping[int, Sequence[SpecField]], said: ReadyTime | None
 
 def _by_themselves(specs: Mapping[int, Sequence[SpecField]]) -> Mapping[int, TimeField]:
     found: dict[int, TimeField] = {}
+    sources: dict[int, str] = {}
     for spec_id, fields in specs.items():
         ours = [field for field in fields if _tells_time(field) and field.source_type not in _WRITTEN]
         if len(ours) > 1:
@@ -189,6 +190,12 @@ def _by_themselves(specs: Mapping[int, Sequence[SpecField]]) -> Mapping[int, Tim
             raise ConfigError(f"the partition fields {names} all tell a time: name the one that counts in '{READY_TIME_KEY}'")
         if ours:
             found[spec_id] = _time_field(ours[0], ReadyTime(ours[0].name))
+            sources.setdefault(ours[0].source_id, ours[0].name)
+    if len(sources) > 1:
+        names = ", ".join(sources.values())
+        raise ConfigError(
+            f"the partition fields {names} of several specs tell times of different columns: name the one that counts in '{READY_TIME_KEY}'"
+        )
     if found:
         return found
     names = ", ".join(sorted({field.name for fields in specs.values() for field in fields}))

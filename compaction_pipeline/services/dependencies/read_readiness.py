@@ -138,7 +138,7 @@ class ReadReadiness:
         """Take a report that a partition is ready, for the rule `reported`. Return what the table's own rule says of it now."""
         known = self._load(table)
         with _named(table):
-            asked = known.calendar.partition(text)
+            asked = known.calendar.claim(text)
         self._memory.report(known.uuid, Report(asked.what, self._clock()))
         _LOG.info("table=%s %s was reported ready", table, asked.what)
         return self._answers(known, [asked])[0]
@@ -329,11 +329,11 @@ def _head(store: StoreFacts) -> int | None:
 
 
 def _asked_for(calendar: Calendar, paths: Sequence[str]) -> Sequence[Asked]:
-    """What these names mean. One that the table's partitions cannot have, or cannot have any more, stands for nothing."""
+    """What these names mean. One that the table's partitions cannot have, or cannot have any more, or of a bucket, stands for nothing."""
     found = []
     for path in paths:
         try:
-            found.append(calendar.partition(path))
+            found.append(calendar.claim(path))
         except ConfigError as error:
             _LOG.debug("%r is no partition: %s", path, error)
     return found

@@ -176,6 +176,42 @@ def test_files_of_a_spec_without_a_time_must_be_quiet_too() -> None:
     assert not by_files(asked, calendar, [whole], Exists(), START).ready
 
 
+def test_files_of_a_spec_without_a_named_field_must_be_quiet_too_and_fill_nothing() -> None:
+    # A field that is dropped from a spec of format v1 stays there as a void one.
+    for later in ((SPECS[1][0],), (SPECS[1][0], SpecField("region", "void", 2, "string"))):
+        calendar = calendar_of({1: SPECS[1], 2: later}, 2, {})
+        day, eu = PartitionValue("ts_day", "date", "2026-03-27"), PartitionValue("region", "string", "eu")
+        own = KnownPartition(1, (day, eu), 1, START, 1)
+        rest = KnownPartition(2, (day, *(PartitionValue("region", "string", None) for _ in later[1:])), 1, START + 5 * HOUR, 2)
+        asked = calendar.partition("ts_day=2026-03-27/region=eu")
+        assert by_files(asked, calendar, [own], Quiet(2 * HOUR), START + 6 * HOUR).ready
+        assert not by_files(asked, calendar, [own, rest], Quiet(2 * HOUR), START + 6 * HOUR).ready
+        assert by_files(asked, calendar, [own, rest], Quiet(2 * HOUR), START + 7 * HOUR).ready
+        assert not by_files(asked, calendar, [rest], Exists(), START).ready
+        assert by_files(calendar.partition("ts_day=2026-03-27"), calendar, [rest], Exists(), START).ready
+        assert not by_files(calendar.partition("region=eu"), calendar, [rest], Exists(), START).ready
+
+
+def test_one_bucket_or_one_truncated_value_calls_nothing_ready() -> None:
+    calendar = calendar_of({0: (*SPECS[1], SpecField("name", "truncate[2]", 4, "string"), SpecField("old", "void", 5, "string"))}, 0, {})
+    with pytest.raises(ConfigError, match="'name', a field by bucket or truncate"):
+        calendar.claim("ts_day=2026-03-27/name=ab")
+    with pytest.raises(ConfigError, match="'id_bucket', a field by bucket or truncate"):
+        EVOLVED.claim("ts_day=2026-03-27/id_bucket=3")
+    assert calendar.claim("ts_day=2026-03-27/old=null") == calendar.partition("ts_day=2026-03-27")
+
+
+def test_specs_by_times_of_two_columns_need_the_name_of_the_one_that_counts() -> None:
+    event, created = SpecField("event_day", "day", 1, "timestamp"), SpecField("created_day", "day", 2, "timestamp")
+    old = KnownPartition(0, (PartitionValue("created_day", "date", "2026-03-27"),), 1, START, 1)
+    calendar = calendar_of({0: (created,), 1: (event,)}, 1, {})
+    with pytest.raises(ConfigError, match="created_day, event_day of several specs tell times of different columns"):
+        calendar.window(START, START + HOUR)
+    assert not by_files(calendar.partition("event_day=2026-03-27"), calendar, [old], Exists(), START).ready
+    named = calendar_of({0: (created,), 1: (event,)}, 1, {"compaction.ready-time": "event_day"})
+    assert not by_files(named.partition("event_day=2026-03-27"), named, [old], Exists(), START).ready
+
+
 @pytest.mark.parametrize(
     ("named", "asked", "ready"),
     [
