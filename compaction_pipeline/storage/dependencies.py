@@ -109,9 +109,11 @@ class SqlDependencyStore(SqlStore):
         with writing(self._engine) as connection:
             connection.execute(delete(schema.ready_answer).where(_answer.asked_at < before))
             connection.execute(delete(schema.ready_report).where(_report.at < reports_before))
-            connection.execute(delete(schema.ready_head).where(_head.at < before))
+            # A head and a reading are as old as the newest commit. Of a table that somebody still asks about, they stay.
+            asked = select(_answer.table_uuid)
+            connection.execute(delete(schema.ready_head).where(_head.at < before, _head.table_uuid.not_in(asked)))
             # Partitions are counted on from the reading before, so they go together with it.
-            connection.execute(delete(schema.ready_reading).where(_reading.at < before))
+            connection.execute(delete(schema.ready_reading).where(_reading.at < before, _reading.table_uuid.not_in(asked)))
             is_read = exists().where(_reading.table_uuid == _partition.table_uuid)
             connection.execute(delete(schema.ready_partition).where(~is_read))
 

@@ -123,6 +123,12 @@ def test_what_nobody_asked_for_expires(stores: Stores) -> None:
     assert memory.read_to("new")
     assert memory.partitions("new")
     assert memory.answers("new", ["day=2026-01-01"])
+    # Nothing was committed since, but somebody asks.
+    memory.save_answers(TABLE, "new", [Answer("day=2026-01-01", "watermark", True, NOW, NOW + 9 * HOUR)])
+    memory.expire(NOW + 8 * HOUR, NOW - HOUR)
+    assert memory.remembered("new", 0)
+    assert memory.read_to("new")
+    assert memory.partitions("new")
     memory.expire(NOW, NOW + HOUR)
     assert memory.reports("old") == []
     assert len(memory.reports("new")) == 1

@@ -202,12 +202,18 @@ def _said_at(
 
 def _of_group(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Mapping[int, Sequence[Said]]) -> Sequence[Said]:
     copies = [one for one in walked if is_of_upkeep(one)]
+    below = _below(walked, group, remembered)
     for one in (*(one for one in walked if not is_of_upkeep(one)), *copies):
         found = [Said(key, one.summary[key], one.snapshot_id, one.made_at) for key in group if says_watermark(one.summary, key)]
-        reported = (each for each in remembered.get(one.snapshot_id, ()) if each.key == REPORTED and each.snapshot_id == one.snapshot_id)
-        found += [each for each in reported if REPORTED in group]
-        if found:
-            return found
+        reports = _reports_of(one.snapshot_id, remembered) if REPORTED in group else ()
+        if found or reports:
+            # Who copied knew no report. One of a snapshot that has expired may have been lower than the copy.
+            return [*found, *reports, *(each for each in below if is_of_upkeep(one) and each.key == REPORTED and each not in reports)]
+    return below
+
+
+def _below(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Mapping[int, Sequence[Said]]) -> Sequence[Said]:
+    """What is remembered of the newest snapshot of a walk that ends where snapshots have expired, or of the first one that is gone."""
     last = walked[-1] if walked else None
     if last is None or last.parent_id is None or last.parent_id in {one.snapshot_id for one in walked}:
         return ()
@@ -216,6 +222,15 @@ def _of_group(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Ma
         known = [each for each in remembered.get(snapshot_id, ()) if each.key in group]
         if known:
             return known
+    return ()
+
+
+def _reports_of(snapshot_id: int, remembered: Mapping[int, Sequence[Said]]) -> Sequence[Said]:
+    """What was reported of a snapshot. Only some heads are remembered, and each newer one has the report that counts there."""
+    for known in (remembered.get(snapshot_id, ()), *remembered.values()):
+        for each in known:
+            if each.key == REPORTED and each.snapshot_id == snapshot_id:
+                return (each,)
     return ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -220,12 +221,24 @@ def test_what_a_writer_reported_of_a_snapshot_counts_as_if_its_summary_said_it()
     # A rollback takes it back, and so does a report that speaks of another snapshot.
     back = History(found.snapshots, {MAIN: Ref(MAIN, 1, is_branch=True)})
     assert watermark_of(back, {}, DEFAULT, {2: [nine]}) == Watermark(at(5), "watermark", 1)
-    assert watermark_of(found, {}, DEFAULT, {3: [nine]}) == Watermark(at(5), "watermark", 1)
+    assert watermark_of(found, {}, DEFAULT, {3: [replace(nine, snapshot_id=7)]}) == Watermark(at(5), "watermark", 1)
+    # A newer head keeps it when its own place among the remembered heads is lost.
+    assert watermark_of(found, {}, DEFAULT, {3: [nine]}) == counts
     # The snapshot has expired.
     assert watermark_of(History({3: found.snapshots[3]}, found.refs), {}, DEFAULT, {2: [nine]}) == counts
     # Among named writers it is the key of one of them, or of none.
     assert watermark_of(found, {}, WatermarkRule(writers={"eu": "watermark"}), {2: [nine]}) == Watermark(at(5), "watermark", 1)
     assert watermark_of(found, {}, WatermarkRule(writers={"eu": "reported"}), {2: [nine]}) == counts
+
+
+def test_a_copy_never_outdoes_what_was_reported_of_a_snapshot_that_has_expired() -> None:
+    found = line({"watermark": "9"}, {}, {"operation": "replace", "watermark": "9"})
+    five = Said("reported", "1970-01-01T00:00:00.005+00:00", 2, at(0))
+    counts = Watermark(at(5), "reported", 2)
+    assert watermark_of(found, {}, DEFAULT, {2: [five]}) == counts
+    left = History({3: found.snapshots[3]}, found.refs)
+    for remembered in ({2: [five]}, {3: said(found, DEFAULT, {2: [five]})}):
+        assert watermark_of(left, {}, DEFAULT, remembered) == counts
 
 
 def test_the_end_of_a_bounded_load_is_remembered_with_the_time_of_its_commit() -> None:
