@@ -20,6 +20,7 @@ from compaction_pipeline.core.tables.ready_properties import (
     WATERMARK,
     ready_when_parts,
 )
+from compaction_pipeline.core.tables.watermark_keys import WATERMARK_KEYS_KEY, WATERMARK_WRITERS_KEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,16 @@ def ready_when(properties: Mapping[str, str]) -> ReadyWhen:
 def ready_properties_in_force(table: Mapping[str, str], namespace: Mapping[str, str], catalog: Mapping[str, str]) -> Mapping[str, str]:
     """The properties of a table, with those that only its namespace sets, and then those that its catalog sets for all its tables.
 
-    A namespace writes them as a table does (`compaction.ready-when`), a catalog with the prefix `table.`.
+    A namespace writes them as a table does (`compaction.ready-when`), a catalog with the prefix `table.`. Raises ConfigError when a
+    namespace says where watermarks are, and the table does not: commits and expiries ask no namespace, so they would neither copy nor
+    keep them.
     """
     inherited = {key.removeprefix(CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(CATALOG_PREFIX)}
     ours = {key: value for key, value in namespace.items() if key.startswith("compaction.")}
+    for key in (WATERMARK_KEYS_KEY, WATERMARK_WRITERS_KEY):
+        if key in ours and key not in table:
+            raise ConfigError(
+                f"'{key}' is {ours[key]!r} in the namespace, where commits and expiries do not look, so these watermarks would be lost: "
+                f"set it on the table, or take it from the namespace and set '{CATALOG_PREFIX}{key}' on the catalog"
+            )
     return {**inherited, **ours, **table}

@@ -173,8 +173,8 @@ class ReadReadiness:
         catalog = self._catalogs.entry(table.catalog).properties
         facts = self._reader.read(table)
         base = facts.stores[0]
-        properties = ready_properties_in_force(base.properties, facts.namespace, catalog)
         with _named(table):
+            properties = ready_properties_in_force(base.properties, facts.namespace, catalog)
             calendar = calendar_of(base.specs, base.spec_id, properties)
             return _Table(facts, ready_when(properties), watermark_rule(properties), calendar)
 

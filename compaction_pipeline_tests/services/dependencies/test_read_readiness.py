@@ -264,6 +264,17 @@ def test_a_table_inherits_from_its_namespace_and_then_from_its_catalog(
     assert readiness.partition(TABLE, NEW_YEAR).rule == "flag:done"
 
 
+def test_a_namespace_cannot_say_where_watermarks_are(readiness: ReadReadiness, table: WrittenTable, stores: Stores) -> None:
+    key = "compaction.watermark-keys"
+    table.commit({"ours": "5"})
+    stores.catalogs.replace(CatalogEntry(TABLE.catalog, {f"table.{key}": "theirs"}))
+    table.namespace[key] = "ours"
+    with pytest.raises(ConfigError, match=r"lake\.shop\.events: 'compaction\.watermark-keys' is 'ours' in the namespace"):
+        readiness.watermark(TABLE)
+    table.properties[key] = "ours"
+    assert readiness.watermark(TABLE).keys == ("ours",)
+
+
 def test_a_bad_property_is_named_with_its_table(readiness: ReadReadiness, table: WrittenTable) -> None:
     for value in ("quiet", "quiet:90", "quiet:0h", "flag:", "sometimes", "exists:1h"):
         table.properties["compaction.ready-when"] = value
