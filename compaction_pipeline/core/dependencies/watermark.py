@@ -203,12 +203,16 @@ def _said_at(
 def _of_group(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Mapping[int, Sequence[Said]]) -> Sequence[Said]:
     copies = [one for one in walked if is_of_upkeep(one)]
     below = _below(walked, group, remembered)
+    reported = _reported(walked, remembered) if REPORTED in group else {}
     for one in (*(one for one in walked if not is_of_upkeep(one)), *copies):
         found = [Said(key, one.summary[key], one.snapshot_id, one.made_at) for key in group if says_watermark(one.summary, key)]
-        reports = _reports_of(one.snapshot_id, remembered) if REPORTED in group else ()
-        if found or reports:
+        if one.snapshot_id in reported:
+            found.append(reported[one.snapshot_id])
+        elif found and is_of_upkeep(one):
             # Who copied knew no report. One of a snapshot that has expired may have been lower than the copy.
-            return [*found, *reports, *(each for each in below if is_of_upkeep(one) and each.key == REPORTED and each not in reports)]
+            found += [each for each in below if each.key == REPORTED]
+        if found:
+            return found
     return below
 
 
@@ -225,13 +229,15 @@ def _below(walked: Sequence[Snapshot], group: tuple[str, ...], remembered: Mappi
     return ()
 
 
-def _reports_of(snapshot_id: int, remembered: Mapping[int, Sequence[Said]]) -> Sequence[Said]:
-    """What was reported of a snapshot. Only some heads are remembered, and each newer one has the report that counts there."""
-    for known in (remembered.get(snapshot_id, ()), *remembered.values()):
-        for each in known:
-            if each.key == REPORTED and each.snapshot_id == snapshot_id:
-                return (each,)
-    return ()
+def _reported(walked: Sequence[Snapshot], remembered: Mapping[int, Sequence[Said]]) -> Mapping[int, Said]:
+    """What was reported, by the snapshots of which it was. Only some heads are remembered, and each newer one has the report that counts
+    there, so of heads that speak of one snapshot the newest is believed after the snapshot itself."""
+    heads = [one.snapshot_id for one in walked if one.snapshot_id in remembered]
+    spoken = [(head, each) for head in (*heads, *remembered) for each in remembered[head] if each.key == REPORTED]
+    found = {head: each for head, each in spoken if each.snapshot_id == head}
+    for _, each in spoken:
+        found.setdefault(each.snapshot_id, each)
+    return found
 
 
 def _by_key(found: Iterable[Said]) -> Mapping[str, Said]:

@@ -224,6 +224,11 @@ def test_what_a_writer_reported_of_a_snapshot_counts_as_if_its_summary_said_it()
     assert watermark_of(found, {}, DEFAULT, {3: [replace(nine, snapshot_id=7)]}) == Watermark(at(5), "watermark", 1)
     # A newer head keeps it when its own place among the remembered heads is lost.
     assert watermark_of(found, {}, DEFAULT, {3: [nine]}) == counts
+    # The report was corrected. The snapshot itself knows it, and the newest head.
+    seven = replace(nine, value="1970-01-01T00:00:00.007+00:00")
+    assert watermark_of(found, {}, DEFAULT, {3: [seven], 2: [nine]}) == counts
+    longer = line({"watermark": "5"}, {}, {"operation": "replace"}, {})
+    assert watermark_of(longer, {}, DEFAULT, {3: [seven], 4: [nine]}) == counts
     # The snapshot has expired.
     assert watermark_of(History({3: found.snapshots[3]}, found.refs), {}, DEFAULT, {2: [nine]}) == counts
     # Among named writers it is the key of one of them, or of none.
