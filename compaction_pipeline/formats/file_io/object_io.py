@@ -78,7 +78,7 @@ class ObjectFileIO(PyArrowFileIO):
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
         path = location if isinstance(location, str) else location.location
-        here = plain_path(path)
+        here = self._here(path)
         if here is not None:
             os.unlink(here)
             return
@@ -89,6 +89,11 @@ class ObjectFileIO(PyArrowFileIO):
         else:
             found.delete()
 
+    def _here(self, path: str) -> str | None:
+        """The path on this host of a file that needs no PyArrow to be deleted. PyIceberg opens a path without a scheme where
+        'DEFAULT_SCHEME' says, and that may be another store."""
+        return None if path.startswith("/") and self.properties.get("DEFAULT_SCHEME", "file") != "file" else plain_path(path)
+
     def delete_many(self, locations: Sequence[str]) -> dict[str, OSError]:
         """Delete these files, those of one bucket by few requests. Return the error of each that is still there, or may be.
 
@@ -98,7 +103,7 @@ class ObjectFileIO(PyArrowFileIO):
         buckets: dict[S3Bucket, list[ObjectFile]] = {}
         # To find the bucket of a name takes longer than to delete one of many objects.
         known: dict[str, S3Bucket | None] = {}
-        for file in (self._of_s3(location, known) for location in locations if plain_path(location) is None):
+        for file in (self._of_s3(location, known) for location in locations if self._here(location) is None):
             if file is not None:
                 buckets.setdefault(file.bucket, []).append(file)
         done = {file.location for bucket, files in buckets.items() if _deleted_at_once(bucket, files) for file in files}

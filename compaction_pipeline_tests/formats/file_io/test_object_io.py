@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
@@ -259,3 +260,14 @@ def test_a_path_that_steps_up_is_opened_as_pyarrow_opens_it(tmp_path: Path) -> N
         assert read.exists()
         ObjectFileIO({}).delete(path)
         assert not read.exists(), path
+
+
+def test_a_path_that_another_store_opens_deletes_nothing_on_this_host(tmp_path: Path) -> None:
+    local = tmp_path / "a.parquet"
+    local.touch()
+    elsewhere = ObjectFileIO({"DEFAULT_SCHEME": "gs", "DEFAULT_NETLOC": "bucket", "gcs.service.host": "http://localhost:9"})
+    elsewhere.fs_by_scheme = lambda scheme, netloc: fs.SubTreeFileSystem(str(tmp_path / "store"), fs.LocalFileSystem())
+    assert elsewhere.delete_many([str(local)]) == {}
+    assert local.exists()
+    assert elsewhere.delete_many([f"file://{local}"]) == {}
+    assert not local.exists()
