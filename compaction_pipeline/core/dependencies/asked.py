@@ -71,8 +71,8 @@ class Calendar:
         named = self._equalities(text)
         time, window = self._time(named)
         values = {name: value for name, value in named.items() if name != time and not self._is_ignored(name)}
-        parts = [*([f"{time}={named[time]}"] if time is not None else []), *(f"{name}={value}" for name, value in sorted(values.items()))]
-        what = "/".join(parts)
+        times = {time: named[time]} if time is not None else {}
+        what = "/".join(f"{_quoted(name)}={_quoted(value)}" for name, value in (*times.items(), *sorted(values.items())))
         if not what:
             raise ConfigError(
                 f"{text!r} names only fields by bucket or truncate, which say nothing about when a partition is ready; name "
@@ -174,6 +174,11 @@ def calendar_of(specs: Mapping[int, Sequence[SpecField]], spec_id: int, properti
     except ConfigError as error:
         # A table may well have partitions without a time. Only who asks for a time is refused.
         return Calendar(specs, spec_id, {}, str(error))
+
+
+def _quoted(text: str) -> str:
+    """A name or a value so that `what` can be read again, because it is stored: of reports, and of what is awaited."""
+    return text.replace("%", "%25").replace("/", "%2F").replace("=", "%3D")
 
 
 def path_text(field: SpecField | None, value: PartitionValue) -> str:

@@ -112,7 +112,10 @@ class TimeField:
 
     def of_moment(self, moment: datetime) -> Window | None:
         """The window of the unit in which a moment lies; None beyond the years of Python."""
-        local = moment.astimezone(self.zone)
+        try:
+            local = moment.astimezone(self.zone)
+        except OverflowError:
+            return None
         fields = (local.year, local.month, local.day, local.hour)[: self.unit + 1]
         return self._of_start(datetime(*(*fields, *(1, 1, 1, 0)[self.unit + 1 :])))  # type: ignore[arg-type]
 
@@ -130,7 +133,10 @@ def instant_text(at: datetime) -> str:
 
 
 def instant_of(text: str) -> datetime:
-    """An instant as people write it: ISO 8601 with a zone, e.g. `2026-01-01T03:00Z`. Raises ConfigError for any other text."""
+    """An instant as people write it: ISO 8601 with a zone, e.g. `2026-01-01T03:00Z`.
+
+    Raises ConfigError for any other text, and for a time beyond the years 1 to 9999 in UTC.
+    """
     try:
         # Python 3.10 reads no Z.
         at = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text.strip()))
@@ -138,7 +144,10 @@ def instant_of(text: str) -> datetime:
         at = None
     if at is None or at.tzinfo is None:
         raise ConfigError(f"{text!r} is no time with a zone: write it like 2026-01-01T03:00Z or 2026-01-01T04:00+01:00")
-    return at.astimezone(timezone.utc)
+    try:
+        return at.astimezone(timezone.utc)
+    except OverflowError:
+        raise ConfigError(f"{text!r} is before the year 1 or behind the year 9999 in UTC: write a time between them") from None
 
 
 def ready_time(properties: Mapping[str, str]) -> ReadyTime | None:

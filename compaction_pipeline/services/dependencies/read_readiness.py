@@ -31,7 +31,7 @@ from compaction_pipeline.core.dependencies.ports import (
     TableFacts,
 )
 from compaction_pipeline.core.dependencies.readiness import FLAPPING, ChangedSince, Readiness, TableWatermark
-from compaction_pipeline.core.dependencies.ready_time import Window
+from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
 from compaction_pipeline.core.dependencies.ready_when import (
     ByWatermark,
     Exists,
@@ -70,13 +70,11 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """A table as it is now, with its rules."""
+class _Marked:
+    """A table as it is now, with the rule of its watermark."""
 
     facts: TableFacts
-    rule: ReadyWhen
     watermark_rule: WatermarkRule
-    calendar: Calendar
 
     @property
     def uuid(self) -> str:
@@ -85,6 +83,14 @@ class _Table:
     @property
     def heads(self) -> tuple[int | None, ...]:
         return tuple(_head(store) for store in self.facts.stores)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table(_Marked):
+    """A table of whose partitions somebody asks, with its other rules."""
+
+    rule: ReadyWhen
+    calendar: Calendar
 
 
 class ReadReadiness:
@@ -103,7 +109,7 @@ class ReadReadiness:
 
     def watermark(self, table: TableIdentifier) -> TableWatermark:
         """Return up to where the data of a table is complete, as its writers say."""
-        known = self._load(table)
+        known = self._marked(table)
         with _named(table):
             found = self._watermark(known)
         warnings = (alternating_jobs(store.history, known.watermark_rule) for store in known.facts.stores)
@@ -147,14 +153,15 @@ class ReadReadiness:
         """Take a writer's word for the watermark of a snapshot, as if its summary said so. It counts for this table only, and as long as
         main has the snapshot.
 
-        Raises NotFoundError when the table does not have the snapshot.
+        Raises NotFoundError when the table does not have the snapshot, and ConfigError for a time beyond the years 1 to 9999 in UTC.
         """
-        known = self._load(table)
+        at = instant_of(watermark.isoformat())
+        known = self._marked(table)
         for number, store in enumerate(known.facts.stores):
             snapshot = store.history.snapshots.get(snapshot_id)
             if snapshot is not None:
                 before = self._memory.remembered(known.uuid, number).get(snapshot_id, Remembered())
-                claimed = Said(REPORTED, watermark.isoformat(), snapshot_id, snapshot.made_at)
+                claimed = Said(REPORTED, at.isoformat(), snapshot_id, snapshot.made_at)
                 others = (each for each in before.said if each.key != REPORTED)
                 self._memory.remember(known.uuid, number, snapshot_id, replace(before, said=(claimed, *others)), self._clock())
                 return
@@ -170,13 +177,23 @@ class ReadReadiness:
         return self._answers(known, [asked])[0]
 
     def _load(self, table: TableIdentifier) -> _Table:
-        catalog = self._catalogs.entry(table.catalog).properties
-        facts = self._reader.read(table)
+        facts, properties = self._read(table)
         base = facts.stores[0]
         with _named(table):
-            properties = ready_properties_in_force(base.properties, facts.namespace, catalog)
             calendar = calendar_of(base.specs, base.spec_id, properties)
-            return _Table(facts, ready_when(properties), watermark_rule(properties), calendar)
+            return _Table(facts, watermark_rule(properties), ready_when(properties), calendar)
+
+    def _marked(self, table: TableIdentifier) -> _Marked:
+        """The table for those who ask or tell only of its watermark: what its other properties say wrongly is no matter of theirs."""
+        facts, properties = self._read(table)
+        with _named(table):
+            return _Marked(facts, watermark_rule(properties))
+
+    def _read(self, table: TableIdentifier) -> tuple[TableFacts, Mapping[str, str]]:
+        catalog = self._catalogs.entry(table.catalog).properties
+        facts = self._reader.read(table)
+        with _named(table):
+            return facts, ready_properties_in_force(facts.stores[0].properties, facts.namespace, catalog)
 
     def _answers(self, known: _Table, asked: Sequence[Asked]) -> tuple[Readiness, ...]:
         now, table = self._clock(), known.facts.table
@@ -226,7 +243,7 @@ class ReadReadiness:
         names = _asked_for(known.calendar, [one.what for one in self._memory.reports(known.uuid)])
         return None, [by_names(one, names, "reported", _unreported(one, now)) for one in asked]
 
-    def _watermark(self, known: _Table) -> Watermark | None:
+    def _watermark(self, known: _Marked) -> Watermark | None:
         remembered = self._remember(known, None)
         stores = [
             WatermarkStore(store.history, store.properties, {head: one.said for head, one in before.items()})
@@ -242,7 +259,7 @@ class ReadReadiness:
             found = {**said_here, **found}
         return [path for path, ready in found.items() if ready]
 
-    def _remember(self, known: _Table, key: str | None) -> Sequence[Mapping[int, Remembered]]:
+    def _remember(self, known: _Marked, key: str | None) -> Sequence[Mapping[int, Remembered]]:
         """Remember what the heads of the table's stores say now. Return what was remembered before, by store."""
         found = []
         for number, store in enumerate(known.facts.stores):

@@ -19,6 +19,8 @@ _LOG = logging.getLogger(__name__)
 
 AWAITED = timedelta(days=7)
 """So long after a request the receiver is told of each change."""
+_FAILURES = 5
+"""A change that the receiver refuses lets the others of its table go on. After so many it is taken to be down until the next look."""
 
 Send = Callable[[str, Readiness], None]
 """Sends an answer under an id. The same change has the same id, however often it is sent. Raises a CompactionError when nobody took it."""
@@ -59,13 +61,24 @@ class TellReadiness:
         partitions = [one.what for one in awaited if one.what not in windows]
         answers += self._readiness.partitions(table, partitions) if partitions else ()
         by_what = {answer.what: answer for answer in answers}
+        failures: list[CompactionError] = []
         for one in awaited:
             answer = by_what.get(one.what)
             # A table that was made anew under the name is another one.
             if answer is None or answer.table_uuid != one.uuid or answer.ready == bool(one.told):
                 continue
-            send(f"{one.uuid}/{one.what}/{answer.withdrawals}/{'ready' if answer.ready else 'withdrawn'}", answer)
+            # Another rule counts withdrawals anew, so their number alone would give two changes the same id.
+            since = answer.ready_since.isoformat(timespec="seconds") if answer.ready_since is not None else answer.rule
+            try:
+                send(f"{one.uuid}/{one.what}/{answer.withdrawals}/{since}/{'ready' if answer.ready else 'withdrawn'}", answer)
+            except CompactionError as error:
+                failures.append(error)
+                if len(failures) == _FAILURES:
+                    break
+                continue
             self._memory.note_told(one.uuid, one.what, answer.ready)
+        if failures:
+            raise failures[0]
 
 
 def _window(what: str) -> Window | None:

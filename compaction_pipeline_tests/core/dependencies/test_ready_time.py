@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.dependencies.ready_time import ReadyTime, SpecField, TimeField, Window, ready_time, time_fields
+from compaction_pipeline.core.dependencies.ready_time import (
+    DAY,
+    ReadyTime,
+    SpecField,
+    TimeField,
+    Window,
+    instant_of,
+    ready_time,
+    time_fields,
+)
 from compaction_pipeline.core.errors import ConfigError
 
 KEY = "compaction.ready-time"
@@ -214,3 +224,14 @@ def test_outside_its_window_no_moment_has_the_text(moment: datetime, zone: str, 
     text = moment.astimezone(field.zone).strftime(_FORMS[form])
     for outside in (window.start - timedelta(microseconds=1), window.end, window.end + timedelta(minutes=7)):
         assert outside.astimezone(field.zone).strftime(_FORMS[form]) != text
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00+14:00", "9999-12-31T23:59-14:00"])
+def test_a_time_whose_utc_python_does_not_have_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ConfigError, match="before the year 1 or behind the year 9999"):
+        instant_of(text)
+
+
+def test_a_moment_whose_local_year_python_does_not_have_lies_in_no_window() -> None:
+    last = datetime(9999, 12, 31, 23, 30, tzinfo=timezone.utc)
+    assert TimeField("dt", "identity", DAY, "yyyyMMdd", ZoneInfo("Europe/Berlin")).of_moment(last) is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.dependencies.readiness import ChangedSince, Readiness
-from compaction_pipeline.core.dependencies.ready_time import Window
+from compaction_pipeline.core.dependencies.ready_time import SpecField, Window
 from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -303,3 +303,31 @@ def test_the_watermark_of_a_table_tells_where_it_comes_from(readiness: ReadReadi
     assert found.watermark is not None
     assert (found.watermark.at, found.watermark.key, found.watermark.snapshot_id) == (DAY.end, "watermark", 1)
     assert found.keys == ("watermark", "flink.watermark", "kafka.connect.valid-through-ts")
+
+
+def test_a_report_of_a_value_with_signs_of_paths_counts(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.specs = {0: (SpecField("ts_day", "day", 1, "timestamptz"), SpecField("region", "identity", 2, "string"))}
+    table.properties["compaction.ready-when"] = "reported"
+    table.commit()
+    assert readiness.report(TABLE, "ts_day=2026-01-01/region=a%2Fb").ready
+    assert readiness.partition(TABLE, "ts_day=2026-01-01/region=a%2Fb").ready
+    assert not readiness.partition(TABLE, "ts_day=2026-01-01/region=a").ready
+    assert not readiness.withdraw(TABLE, "ts_day=2026-01-01/region=a%2Fb").ready
+
+
+def test_a_bad_rule_of_partitions_stops_no_word_about_the_watermark(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "later"
+    snapshot = table.commit()
+    readiness.claim(TABLE, snapshot, datetime(2026, 1, 2, tzinfo=timezone.utc))
+    found = readiness.watermark(TABLE).watermark
+    assert found is not None
+    assert found.at == datetime(2026, 1, 2, tzinfo=timezone.utc)
+    with pytest.raises(ConfigError, match="'later'"):
+        readiness.partition(TABLE, "ts_day=2026-01-01")
+
+
+def test_a_claim_that_could_not_be_read_again_is_refused(readiness: ReadReadiness, table: WrittenTable) -> None:
+    snapshot = table.commit()
+    with pytest.raises(ConfigError, match="year 1"):
+        readiness.claim(TABLE, snapshot, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))))
+    assert readiness.watermark(TABLE).watermark is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.dependencies.readiness import Readiness
-from compaction_pipeline.core.dependencies.ready_time import Window
+from compaction_pipeline.core.dependencies.ready_time import SpecField, Window
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
@@ -96,3 +96,43 @@ def test_a_table_that_was_made_anew_is_another_one(tell: TellReadiness, table: W
     table.uuid = "uuid-2"
     table.mark("2026-01-02T00:00:00+00:00")
     assert told.look() == []
+
+
+def test_a_value_with_signs_of_paths_is_told_and_keeps_nobody_else_from_it(tell: TellReadiness, table: WrittenTable) -> None:
+    table.specs = {0: (SpecField("ts_day", "day", 1, "timestamptz"), SpecField("region", "identity", 2, "string"))}
+    table.commit()
+    told = Told(tell)
+    names = [NEW_YEAR, *(f"{NEW_YEAR}/region={value}" for value in ("a%2Fb", "50%2525", "x%3Dy", "%252F"))]
+    assert [one.what for one in tell.await_partitions(TABLE, names)] == names
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert sorted(told.look()) == sorted((name, True) for name in names)
+
+
+def test_a_change_that_the_receiver_refuses_does_not_hold_up_the_others(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-03T00:00:00+00:00")
+    tell.await_partitions(TABLE, [NEW_YEAR, "ts_day=2026-01-02"])
+    taken: list[str] = []
+
+    def refuse_the_first(change: str, answer: Readiness) -> None:
+        if answer.what == NEW_YEAR:
+            raise StorageUnavailable("HTTP 500")
+        taken.append(answer.what)
+
+    tell.tell(refuse_the_first)
+    tell.tell(refuse_the_first)
+    assert taken == ["ts_day=2026-01-02"]
+    assert Told(tell).look() == [(NEW_YEAR, True)]
+
+
+def test_what_becomes_ready_again_after_its_rule_changed_is_told_under_another_id(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_partitions(TABLE, [NEW_YEAR])
+    assert told.look() == [(NEW_YEAR, True)]
+    table.properties["compaction.ready-when"] = "flag:done"
+    table.pass_time(seconds=10)
+    assert told.look() == [(NEW_YEAR, False)]
+    table.commit({"done": NEW_YEAR})
+    table.pass_time(seconds=10)
+    assert told.look() == [(NEW_YEAR, True)]
+    assert len({change for change, _, _ in told.taken}) == 3
