@@ -52,9 +52,7 @@ class EveryService(
         return self.ask_policies.ask(table, table_uuid)
 
     def _not_ready(self, table: TableIdentifier, places: Collection[Place]) -> Mapping[Place, str]:
-        asked = list(places)
-        answers = self.read_readiness.partitions(table, ["/".join(str(value) for value in partition) for _, partition in asked])
-        return {place: answer.why for place, answer in zip(asked, answers, strict=True) if not answer.ready}
+        return self.read_readiness.missing(table, places)
 
     @cached_property
     def one_table(self) -> OneTable:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from pyiceberg.table.snapshots import Operation
@@ -195,8 +196,8 @@ def test_a_plan_that_stood_still_does_not_take_back_what_another_plan_noted(hous
     services.plan_tables._decide_plan = held
     calls: list[Asker] = []
 
-    def slow(known: object, request: PlanRequest, asker: Asker) -> Decision:
-        decision: Decision = held.real.decide(known, request, asker)
+    def slow(known: object, request: PlanRequest, asker: Asker, now: datetime) -> Decision:
+        decision: Decision = held.real.decide(known, request, asker, now)
         calls.append(asker)
         if len(calls) == 1:
             house.pass_time(STOOD_STILL)

@@ -82,6 +82,11 @@ class Calendar:
             raise ConfigError(f"the name of the partition {what[:100]!r}… has more than {MOST_BYTES} bytes; name fewer of its fields")
         return Asked(what, window, window.end if window is not None else None, frozenset(values.items()))
 
+    def of_files(self, spec_id: int, partition: Partition) -> Asked:
+        """What the partition of a file means. Raises ConfigError as `partition`, so also for a value that means no time."""
+        fields = {field.name: field for field in self.specs.get(spec_id, ())}
+        return self.partition("/".join(f"{_quoted(one.name)}={_quoted(path_text(fields.get(one.name), one))}" for one in partition))
+
     def claim(self, text: str) -> Asked:
         """What a name that somebody calls ready means. Raises ConfigError as `partition`, and for a part of a partition."""
         part = next((name for name in self._equalities(text) if self._is_ignored(name) and not self._is(name, _VOID)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -54,6 +54,7 @@ from compaction_pipeline.core.dependencies.watermark import (
 )
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.history import MAIN
@@ -94,7 +95,7 @@ class _Table(_Marked):
 
 
 class ReadReadiness:
-    """The verbs watermark, partition, windows, partitions, report, claim and withdraw.
+    """The verbs watermark, partition, partitions, missing, windows, report, claim and withdraw.
 
     Each loads the newest metadata of the table once. Each may raise NotFoundError, ConfigError for properties and questions that break
     their rules, TableRefused when the rule needs manifests that cannot be read, and StorageUnavailable.
@@ -132,6 +133,19 @@ class ReadReadiness:
         with _named(table):
             asked = [known.calendar.partition(text) for text in texts]
         return self._answers(known, asked)
+
+    def missing(self, table: TableIdentifier, places: Collection[Place]) -> Mapping[Place, str]:
+        """Return what is missing of those of these partitions that are not ready. One of which nobody can tell is not ready."""
+        known = self._load(table)
+        asked: dict[Place, Asked] = {}
+        missing: dict[Place, str] = {}
+        for place in places:
+            try:
+                asked[place] = known.calendar.of_files(*place)
+            except ConfigError as error:
+                missing[place] = f"whether it is ready cannot be told: {error}"
+        answers = self._answers(known, list(asked.values()))
+        return {**missing, **{place: answer.why for place, answer in zip(asked, answers, strict=True) if not answer.ready}}
 
     def windows(self, table: TableIdentifier, windows: Sequence[Window]) -> tuple[Readiness, ...]:
         """Return for each of these windows whether every partition that overlaps it is ready."""

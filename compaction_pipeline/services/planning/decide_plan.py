@@ -19,7 +19,6 @@ from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, PlanReason, PlanReasonCode, history_of
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.admission import Admitted, OfCatalog, admission
 from compaction_pipeline.core.planning.budget import may_refill, most_tasks, table_budget
 from compaction_pipeline.core.planning.failing import failed_lately, failing_nodes, without_failing
@@ -122,7 +121,6 @@ class Outside:
 
     scan: TableScan
     waits: FindWaits
-    clock: Clock
 
 
 class DecidePlan:
@@ -140,11 +138,11 @@ class DecidePlan:
         self._catalogs = catalogs
         self._reader = reader
         self._parts = parts
-        self._scan, self._waits_of, self._clock = outside.scan, outside.waits, outside.clock
+        self._scan, self._waits_of = outside.scan, outside.waits
         self._tasks = tasks
         self._rooms = rooms
 
-    def decide(self, known: KnownTable, request: PlanRequest, asker: Asker) -> Decision:
+    def decide(self, known: KnownTable, request: PlanRequest, asker: Asker, now: datetime) -> Decision:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
         entry = self._catalogs.entry(known.table.catalog)
         reads = asker is Asker.READER
@@ -157,15 +155,15 @@ class DecidePlan:
         admitted = admission(known.index, known.whole, of_catalog, paused=known.paused and not reads, force=request.force)
         if isinstance(admitted, PlanReason):
             if admitted.code is PlanReasonCode.OBSERVED and asker in (Asker.TICK, Asker.REVIEW):
-                judged = self.decide(known, request, Asker.OBSERVER)
+                judged = self.decide(known, request, Asker.OBSERVER, now)
                 return Decision(CompactionPlan((), admitted, judged.plan.verdicts), distrusted=judged.distrusted)
             return Decision(CompactionPlan((), admitted))
         group = self._rooms.group(admitted.properties.group)
         if group is None:
             return Decision(CompactionPlan.empty(PlanReasonCode.GROUP_MISSING, group_missing_text(admitted.properties.group)))
-        return self._decide(known, admitted, group, request, asker)
+        return self._decide(known, admitted, self._look(known, admitted, group, request, asker, now), request, asker)
 
-    def decide_by_files(self, known: KnownTable) -> Decision:
+    def decide_by_files(self, known: KnownTable, now: datetime) -> Decision:
         """Decide what is due on a table by its files alone, as somebody who sees the table for the first time.
 
         No interval has passed, no task holds a file, nothing has failed, and nothing bounds the plan. A table of a catalog that is only
@@ -178,11 +176,10 @@ class DecidePlan:
             return Decision(CompactionPlan((), admitted))
         history = NodeHistory(last_old_spec_delete_at=known.index.last_old_spec_delete_at)
         nodes = tuple(self._reader.nodes(known.table))
-        seen = _Seen(InUse(), nodes, (), {}, history, _UNLIMITED, self._clock(), by_person=True)
+        seen = _Seen(InUse(), nodes, (), {}, history, _UNLIMITED, now, by_person=True)
         return self._decide_by(known, admitted, seen, PlanRequest())
 
-    def _decide(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> Decision:
-        seen = self._look(known, admitted, group, request, asker)
+    def _decide(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest, asker: Asker) -> Decision:
         if asker in (Asker.TICK, Asker.OBSERVER) and seen.nodes and not request.force and request.nodes is None:
             reached = self._parts.reached_from_elsewhere(known.table, admitted.read.loaded.layout)
             nodes = nodes_to_look_at(seen.nodes, seen.worked(open_only=False), admitted.properties, global_deletes=reached)
@@ -206,7 +203,9 @@ class DecidePlan:
             return self._decide_keyed(known, admitted, seen, request, lets_in)
         return self._decide_plain(known, admitted, seen, request, lets_in)
 
-    def _look(self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker) -> _Seen:
+    def _look(
+        self, known: KnownTable, admitted: Admitted, group: ResourceGroup, request: PlanRequest, asker: Asker, now: datetime
+    ) -> _Seen:
         """Read what the decision depends on besides the files."""
         table = known.table
         by_person = asker in (Asker.PERSON, Asker.READER)
@@ -221,7 +220,6 @@ class DecidePlan:
             # A person waits for these tasks. A tick would replace them by tasks without their place in line.
             people = admitted.properties.priority + FOR_PEOPLE
             in_use = in_use.without_replacing(frozenset(task.task_id for task in tasks if task.priority >= people)).keeping(tasks)
-        now = self._clock()
         budget, most = self._budget(known, admitted, group, asker)
         last_planned_at = known.planning.last_planned_at
         # The pause between two plans does not hold for people: a person who asks again wants a plan now. It also ends early when the last

@@ -73,7 +73,7 @@ class PlanTables:
 
     def explain(self, table: TableIdentifier, request: PlanRequest | None = None) -> CompactionPlan:
         """The plan that would be made now. Nothing is queued. Raises NotFoundError when the table is unknown."""
-        decision = self._decide_plan.decide(self._reader.state(table), request or PlanRequest(), Asker.READER)
+        decision = self._decide_plan.decide(self._reader.state(table), request or PlanRequest(), Asker.READER, self._clock())
         if decision.distrusted is not None:
             self._note(table, lambda planning: _after(planning, decision))
         return decision.plan
@@ -83,7 +83,7 @@ class PlanTables:
 
         Nothing is queued or kept. Raises NotFoundError when the table is unknown.
         """
-        return self._decide_plan.decide_by_files(self._reader.state(table)).plan
+        return self._decide_plan.decide_by_files(self._reader.state(table), self._clock()).plan
 
     def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
         """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.
@@ -109,7 +109,7 @@ class PlanTables:
             if renew is None:
                 return
             known = self._reader.state(table)
-            decision = self._decide_plan.decide(known, PlanRequest(), Asker.REVIEW)
+            decision = self._decide_plan.decide(known, PlanRequest(), Asker.REVIEW, self._clock())
             if not renew():
                 return
             # A `NO_ACCESS` that a plan found stays as the reason until the next plan.
@@ -143,7 +143,7 @@ class PlanTables:
             return True
 
     def _plan(self, known: KnownTable, request: PlanRequest, asker: Asker, is_held: Renew) -> Planned:
-        decision = self._decide_plan.decide(known, request, asker)
+        decision = self._decide_plan.decide(known, request, asker, self._clock())
         plan, planning = decision.plan, _after(known.planning, decision)
         if not is_held():
             return _lease_lost()

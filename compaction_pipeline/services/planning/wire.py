@@ -45,7 +45,7 @@ class PlanningServices(Wiring):
         from compaction_pipeline.services.planning.plan_tables import PlanTables
 
         stores = self._stores
-        outside = Outside(self._scan, FindWaits(self._scan, self._not_ready), self.clock)
+        outside = Outside(self._scan, FindWaits(self._scan, self._not_ready))
         decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, outside, stores.tasks, self._rooms)
         return PlanTables(stores.tables, stores.planning, stores.tasks, decide, self._leases, self._new_id, self._committer.check_writable)
 

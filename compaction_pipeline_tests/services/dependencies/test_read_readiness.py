@@ -11,6 +11,7 @@ from compaction_pipeline.core.dependencies.readiness import ChangedSince, Readin
 from compaction_pipeline.core.dependencies.ready_time import SpecField, Window
 from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
 from compaction_pipeline_tests.services.dependencies.written_table import TABLE, WrittenTable
@@ -50,6 +51,25 @@ def test_a_partition_is_ready_when_the_watermark_has_reached_its_end(readiness: 
     assert (after.ready, after.rule, after.ready_since, after.withdrawals) == (True, "watermark", table.now, 0)
     assert [one.ready for one in readiness.windows(TABLE, [DAY, Window(DAY.end, DAY.end + HOUR)])] == [True, False]
     assert table.readings == []
+
+
+def test_each_partition_of_files_waits_for_itself_and_one_that_means_no_time_holds_back_no_other(
+    readiness: ReadReadiness, table: WrittenTable
+) -> None:
+    table.specs = {
+        0: (SpecField("ts_hour", "hour", 1, "timestamptz"), SpecField("id_bucket", "bucket[4]", 2, "long")),
+        1: (SpecField("region", "identity", 3, "string"), SpecField("ts_month", "month", 1, "timestamptz")),
+        2: (),
+    }
+    bucket = PartitionValue("id_bucket", "int", 1)
+    first, second, no_time = ((0, (PartitionValue("ts_hour", "int", hour), bucket)) for hour in (490_895, 490_896, None))
+    month = (1, (PartitionValue("region", "string", "a/b=%41"), PartitionValue("ts_month", "int", 671)))
+    everything = (2, ())
+    table.mark("2026-01-01T00:00:00+00:00")
+    missing = readiness.missing(TABLE, [first, second, no_time, month, everything])
+    assert set(missing) == {second, no_time, everything}
+    assert missing[second].endswith("but the end is 2026-01-01T01:00Z: 1 h are missing")
+    assert missing[no_time].startswith("whether it is ready cannot be told: ")
 
 
 def test_a_compaction_without_a_key_hides_no_watermark(readiness: ReadReadiness, table: WrittenTable) -> None:
