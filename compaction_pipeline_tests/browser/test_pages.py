@@ -27,6 +27,9 @@ _LAUNCHED = """{ runsOrError(filter: {pipelineName: "__ASSET_JOB"}, limit: 20) {
 
 _FIGURES = """{ assetNodes(assetKeys: [{path: ["table_figures"]}]) { assetMaterializations(limit: 5) { metadataEntries { label } } } }"""
 
+_RESET = """mutation { setSensorCursor(sensorSelector: {sensorName: "fragmentation_sensor", repositoryName: "__repository__",
+  repositoryLocationName: "compaction_pipeline"}) { __typename } }"""
+
 _LOG = """query($run: ID!) { logsForRun(runId: $run, limit: 1000) {
   ... on EventConnection { events { ... on MessageEvent { message } } } } }"""
 
@@ -126,8 +129,8 @@ def test_the_health_score_of_a_table_is_shown_with_its_parts_and_sentences_and_p
     assert re.search(r"a MINOR would leave about \d+ points, a MAJOR \d+, a FULL \d+", said[3]), text
     page.get_by_text("scores_now", exact=True).scroll_into_view_if_needed()
     screenshot("health_scores")
-    # A point of `table_figures` comes every five minutes at most. The score of `returns` is in the first one, and in the next one too.
-    dagster.wait("two points of the scores", lambda: _points_of_scores(dagster) >= 2)
+    # The score of `returns` is in the first point of `table_figures`, and in the next one too.
+    dagster.wait("two points of the scores", lambda: _points_of_scores(dagster) >= 2 or _tell_one_more(dagster))
     page.goto("/assets/table_figures")
     expect(page.get_by_role("cell", name="of 100: ").first).to_be_visible()
     page.get_by_role("button", name="Plots").click()
@@ -179,6 +182,14 @@ def _points_of_scores(dagster: Deployment) -> int:
     (node,) = dagster.query(_FIGURES)["assetNodes"]
     labels = [[entry["label"] for entry in point["metadataEntries"]] for point in node["assetMaterializations"]]
     return sum("lake.shop.returns health_score_points" in each for each in labels)
+
+
+def _tell_one_more(dagster: Deployment) -> None:
+    """Reset the sensor's cursor, as a person does on its page: without it the next point would come five minutes after the last one.
+
+    A tick that runs meanwhile stores its own cursor, so this may be needed again.
+    """
+    assert dagster.query(_RESET)["setSensorCursor"]["__typename"] == "Sensor"
 
 
 def test_the_page_of_a_launch_says_what_happens_and_skips_nothing(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:
