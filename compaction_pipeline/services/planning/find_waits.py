@@ -1,5 +1,6 @@
-"""Finds what work of a table must wait for: partitions that are not ready, and writers that have not left. Only tables that ask for it are
-looked at.
+"""Finds what work of a table must wait for: partitions that are not ready, and writers that have not left.
+
+Only tables that ask for it are looked at.
 """
 
 from __future__ import annotations
