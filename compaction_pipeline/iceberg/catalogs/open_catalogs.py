@@ -128,19 +128,27 @@ class Catalogs:
                 self._note(table, raw.etag, raw.location)
         return raw
 
-    def namespace_properties(self, name: str, namespace: Identifier) -> Mapping[str, str]:
-        """The properties of one namespace itself. Empty where the catalog has none, or does not let us see them."""
-        catalog = self.catalog(name)
-        try:
-            with translated(f"namespace {'.'.join(namespace)} of catalog {name!r}"):
-                return dict(catalog.load_namespace_properties(namespace))
-        except (NotFoundError, AccessDenied):
-            # The upper level of a namespace of a SQL catalog need not be there.
+    def namespace_properties(self, table: TableIdentifier, namespace: Identifier) -> Mapping[str, str]:
+        """The properties of the namespace of a table that was loaded just now, or of a level above it. Empty where the catalog has none.
+
+        A namespace that counted as empty for a moment would give its tables another rule for that moment. So this raises AccessDenied when
+        we may not see it, and StorageUnavailable when the catalog has the table, or lists the level, and says that it does not exist.
+        Raises NotFoundError when the table is gone too.
+        """
+        catalog, what = self.catalog(table.catalog), f"namespace {'.'.join(namespace)} of catalog {table.catalog!r}"
+        found = _namespace_properties(catalog, what, namespace)
+        if found is None:
+            found = _namespace_properties(catalog, what, namespace)
+        if found is not None:
+            return found
+        if namespace != table.namespace and not _is_level_listed(table.catalog, catalog, namespace):
+            # The upper level of a namespace need not be there.
             return {}
-        except CompactionError as error:
-            if isinstance(error.__cause__, NotImplementedError):
-                return {}
-            raise
+        self.load_raw(table)
+        raise StorageUnavailable(
+            f"{what} has table {table}, and the catalog says that the namespace does not exist: its properties may say when the table is "
+            "ready; see that the catalog is healthy, and try again later, or create the namespace if it is missing"
+        )
 
     def _note(self, table: TableIdentifier, etag: str, location: str) -> None:
         catalog = self.catalog(table.catalog)
@@ -311,6 +319,27 @@ def _is_listed(catalog: Catalog, table: TableIdentifier) -> bool:
             return table.namespace in _namespaces(table.catalog, catalog)
 
 
+def _namespace_properties(catalog: Catalog, what: str, namespace: Identifier) -> Mapping[str, str] | None:
+    """The properties of a namespace, none in a catalog that knows no such properties; None when it says that there is no such namespace."""
+    try:
+        with translated(what):
+            return dict(catalog.load_namespace_properties(namespace))
+    except NotFoundError:
+        return None
+    except AccessDenied as error:
+        raise AccessDenied(f"{error}; they must let its properties be read, which may say when a table is ready") from error
+    except CompactionError as error:
+        answer = http_answer(error.__cause__) if error.__cause__ is not None else None
+        if isinstance(error.__cause__, NotImplementedError) or (answer is not None and answer.status == _NOT_ALLOWED):
+            return {}
+        raise
+
+
+def _is_level_listed(name: str, catalog: Catalog, namespace: Identifier) -> bool:
+    with translated(f"catalog {name!r}"):
+        return namespace in _listed_beside(name, catalog, namespace)
+
+
 def _identity(catalog: BoundedRestCatalog) -> Hashable:
     """What tells this catalog from every other, also after its properties were changed. Secrets are not kept: a digest stands for them."""
     return sha256(repr((catalog.name, sorted(catalog.properties.items()))).encode(errors="surrogatepass")).hexdigest()
@@ -320,6 +349,9 @@ def iceberg_identifier(table: TableIdentifier) -> Identifier:
     """The identifier of a table inside its catalog, which does not hold our name of the catalog."""
     return (*table.namespace, table.name)
 
+
+_NOT_ALLOWED = 405
+"""The HTTP status of a server that knows no such request."""
 
 _HIVE = "BoundedHiveCatalog"
 """The class of our Hive catalog. Its module needs packages that are installed only where Hive is used."""

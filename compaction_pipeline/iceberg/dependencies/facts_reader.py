@@ -107,16 +107,16 @@ class IcebergFactsReader:
     def _namespace(self, table: TableIdentifier) -> Mapping[str, str]:
         found: dict[str, str] = {}
         for levels in range(1, len(table.namespace) + 1):
-            found.update(self._of_namespace(table.catalog, table.namespace[:levels]))
+            found.update(self._of_namespace(table, table.namespace[:levels]))
         return found
 
-    def _of_namespace(self, catalog: str, namespace: tuple[str, ...]) -> Mapping[str, str]:
+    def _of_namespace(self, table: TableIdentifier, namespace: tuple[str, ...]) -> Mapping[str, str]:
         now = self._clock()
         with self._lock:
-            known = self._namespaces.get((catalog, namespace))
+            known = self._namespaces.get((table.catalog, namespace))
         if known is not None and now - known[0] < _NAMESPACE_SECONDS:
             return known[1]
-        properties = self._catalogs.namespace_properties(catalog, namespace)
+        properties = self._catalogs.namespace_properties(table, namespace)
         with self._lock:
-            self._namespaces[catalog, namespace] = now, properties
+            self._namespaces[table.catalog, namespace] = now, properties
         return properties

@@ -241,26 +241,78 @@ def test_an_inner_namespace_overrides_an_outer_one(lake: Lake, tmp_path: Path) -
     assert {key: namespace[key] for key in ("x", "of-outer", "of-inner")} == {"x": "inner", "of-outer": "1", "of-inner": "1"}
 
 
-@pytest.mark.parametrize(("status", "raises"), [(403, None), (404, None), (501, None), (503, StorageUnavailable)])
-def test_a_namespace_that_is_silent_for_a_moment_is_no_namespace_without_properties(
-    rest: Callable[..., _Rest], status: int, raises: type[CompactionError] | None
+def of_namespaces(served: _Rest, answer: Callable[[Call], None]) -> Callable[[Call], None]:
+    """What a server answers that is asked for tables as ever, and for namespaces as `answer` says."""
+    return lambda call: served(call) if "/tables/" in call.path or call.path == "/v1/config" else answer(call)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "sentence"),
+    [
+        (401, AccessDenied, "no permission: .*; they must let its properties be read, which may say when a table is ready"),
+        (403, AccessDenied, "no permission: .*; they must let its properties be read, which may say when a table is ready"),
+        (404, StorageUnavailable, "has table lake.db.raw, and the catalog says that the namespace does not exist"),
+        (503, StorageUnavailable, "check that it is healthy"),
+    ],
+)
+def test_a_namespace_that_is_hidden_for_a_moment_is_no_namespace_without_properties(
+    rest: Callable[..., _Rest], status: int, error: type[CompactionError], sentence: str
 ) -> None:
-    """Without its namespace a table would follow another rule for that moment."""
+    """Without its namespace a table would follow another rule for that moment, and for half a minute after it."""
+    served = rest()
+    served.server.everything = of_namespaces(served, lambda call: call.answer(status))
+    reader = IcebergFactsReader(served.catalogs)
+    with pytest.raises(error, match=f"namespace db of catalog 'lake'.*{sentence}"):
+        reader.read(T)
+    served.server.everything = served
+    assert reader.read(T).namespace == {"compaction.ready-when": "quiet:6h"}
+
+
+def test_one_answer_that_a_namespace_does_not_exist_is_not_believed(rest: Callable[..., _Rest]) -> None:
+    served = rest()
+    answers = [lambda call: call.answer(404), served]
+    served.server.everything = of_namespaces(served, lambda call: answers.pop(0)(call))
+    assert IcebergFactsReader(served.catalogs).read(T).namespace == {"compaction.ready-when": "quiet:6h"}
+
+
+def test_a_table_that_is_gone_with_its_namespace_is_not_found(rest: Callable[..., _Rest]) -> None:
     served = rest()
 
-    def answered(call: Call) -> None:
-        if "/tables/" in call.path or call.path == "/v1/config":
-            served(call)
-        else:
-            call.answer(status)
+    def dropped(call: Call) -> None:
+        served.server.everything = lambda call: call.answer(200, {"namespaces": []}) if call.path == "/v1/namespaces" else call.answer(404)
+        call.answer(404)
 
-    served.server.everything = answered
+    served.server.everything = of_namespaces(served, dropped)
+    with pytest.raises(NotFoundError, match=r"table lake\.db\.raw does not exist"):
+        IcebergFactsReader(served.catalogs).read(T)
+
+
+@pytest.mark.parametrize("status", [405, 501])
+def test_a_catalog_without_properties_of_namespaces_has_none(rest: Callable[..., _Rest], status: int) -> None:
+    served = rest()
+    served.server.everything = of_namespaces(served, lambda call: call.answer(status))
+    assert IcebergFactsReader(served.catalogs).read(T).namespace == {}
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_the_upper_level_of_a_namespace_need_not_be_there_unless_it_is_listed(rest: Callable[..., _Rest], is_listed: bool) -> None:
+    served, table = rest(), TableIdentifier("lake", ("a", "b"), "raw")
+
+    def answer(call: Call) -> None:
+        if call.path == "/v1/namespaces":
+            call.answer(200, {"namespaces": [["a"]] if is_listed else []})
+        elif call.path.endswith("/namespaces/a"):
+            call.answer(404)
+        else:
+            served(call)
+
+    served.server.everything = of_namespaces(served, answer)
     reader = IcebergFactsReader(served.catalogs)
-    if raises is None:
-        assert reader.read(T).namespace == {}
-    else:
-        with pytest.raises(raises):
-            reader.read(T)
+    if not is_listed:
+        assert reader.read(table).namespace == {"compaction.ready-when": "quiet:6h"}
+        return
+    with pytest.raises(StorageUnavailable, match=r"namespace a of catalog 'lake' has table lake\.a\.b\.raw"):
+        reader.read(table)
 
 
 def test_namespaces_are_asked_for_twice_a_minute(rest: Callable[..., _Rest]) -> None:
