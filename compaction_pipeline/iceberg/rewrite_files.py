@@ -139,8 +139,9 @@ class Transaction:
     """Snapshots of main on top of one loaded table. They are committed together or not at all, in one try.
 
     `name` becomes part of the names of written files. `reader` is what has read the head for this commit; it keeps what it
-    has read. `on_step` is called before and after each file is written, and before and after the swap. With `copies_watermarks` each
-    snapshot says the watermarks that count at its parent: compactions and upkeep ask for it, and writers, who say their own, do not.
+    has read. `on_step` is called before and after each file is written, and before and after the swap. With `watermarks_by` each
+    snapshot says the watermarks that count at its parent: compactions and upkeep ask for it, and writers, who say their own, do not. It has
+    the properties by which readers look for watermarks: in both stores of a keyed table those of the base store.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Transaction:
         attempt: int = 0,
         reader: HeadReader | None = None,
         on_step: Callable[[CommitStep], None] = lambda step: None,
-        copies_watermarks: bool = False,
+        watermarks_by: Mapping[str, str] | None = None,
     ) -> None:
         self._table = table
         head = table.metadata.snapshot_by_name(MAIN_BRANCH)
@@ -163,7 +164,7 @@ class Transaction:
         self._token = uuid4().hex[:8]
         self._reader = reader or HeadReader(table.io)
         self.on_step = on_step
-        self._copies_watermarks = copies_watermarks
+        self._watermarks_by = watermarks_by
         self._updates: tuple[TableUpdate, ...] = ()
         self._requirements: tuple[TableRequirement, ...] = ()
         self._statistics: dict[str, None] = {}
@@ -278,7 +279,7 @@ class Transaction:
             sequence_number=sequence_number,
             # The time is never before that of the head: a reader that travels in time must see the snapshots in order.
             timestamp_ms=max(int(time.time() * 1000), parent.timestamp_ms if parent else 0),
-            summary=self._with_watermarks(summary, parent) if self._copies_watermarks else summary,
+            summary=summary if self._watermarks_by is None else self._with_watermarks(summary, parent, self._watermarks_by),
             schema_id=metadata.current_schema_id,
             **row_ids,
         )
@@ -292,11 +293,11 @@ class Transaction:
         )
         return StagedSnapshot(snapshot, updates, tuple(manifests), tuple(written))
 
-    def _with_watermarks(self, summary: Summary, parent: Snapshot | None) -> Summary:
+    def _with_watermarks(self, summary: Summary, parent: Snapshot | None, by: Mapping[str, str]) -> Summary:
         """The summary with the watermarks of the parent, of this very attempt. Nobody else says one in a snapshot of ours."""
-        rule = rule_to_copy_by(in_force(self._table.metadata.properties, self._table.catalog.properties))
+        rule, own = (rule_to_copy_by(in_force(each, self._table.catalog.properties)) for each in (by, self._table.metadata.properties))
         found = carried(history_of(self.metadata), parent.snapshot_id if parent else None, rule)
-        others = {key: text for key, text in summary.additional_properties.items() if key not in rule.all_keys}
+        others = {key: text for key, text in summary.additional_properties.items() if key not in rule.all_keys | own.all_keys}
         return Summary(summary.operation, **{**others, **found})
 
     def _made(self, change: SnapshotChange, making: Making) -> tuple[Sequence[ManifestFile], Summary]:

@@ -314,3 +314,54 @@ def test_merged_changes_that_expire_take_no_watermark_with_them(tmp_path: Path) 
     keyed.merge()
     assert keyed.expire_changes() == 1
     assert (summaries(keyed.change)[-1]["operation"], copies(keyed.change)[-1]) == ("delete", W1)
+
+
+# ---- keys that only the base store of a keyed table names ---------------------------------------------------------------
+
+
+def names_keys_on_its_base_store(keyed: BaseCommits, named: Mapping[str, str]) -> None:
+    """Readers look by the properties of the base store for what the change store says."""
+    keyed.base.refresh().transaction().set_properties(dict(named)).commit_transaction()
+
+
+def merged_by_the_program(keyed: Expiring) -> None:
+    rewrite(keyed, keyed.change_files())
+
+
+def merged_by_a_sink(keyed: Expiring) -> None:
+    stores = load_stores(keyed.catalog, ("db", "t"))
+    replace_changes(stores, keyed.change_files(), [keyed.changes(1, "I", 0, [(row(1), 1, 1), (row(2), 1, 2)])], lambda seconds: None)
+
+
+def expired(keyed: Expiring) -> None:
+    keyed.merge()
+    assert keyed.expire_changes() == 2
+
+
+@pytest.mark.parametrize("commit", [merged_by_the_program, merged_by_a_sink, expired])
+@pytest.mark.parametrize("own", [None, "us:wm.us", "eu"])
+def test_commits_to_a_change_store_copy_by_the_keys_of_the_base_store(
+    tmp_path: Path, commit: Callable[[Expiring], None], own: str | None
+) -> None:
+    keyed = Expiring(tmp_path)
+    names_keys_on_its_base_store(keyed, {"compaction.watermark-writers": "eu:wm.eu,us:wm.us"})
+    if own is not None:
+        keyed.change.refresh().transaction().set_properties({"compaction.watermark-writers": own}).commit_transaction()
+    for number in (1, 2):
+        keyed.commit(keyed.changes(1, "I", 0, [(row(number), 1)]))
+    says(keyed.change, **{"wm.eu": W1})
+    says(keyed.change, **{"wm.us": W2})
+    commit(keyed)
+    assert {key: text for key, text in summaries(keyed.change)[-1].items() if key.startswith("wm.")} == {"wm.eu": W1, "wm.us": W2}
+    keyed.check([row(1), row(2)])
+
+
+def test_a_sink_that_runs_hears_of_keys_that_the_base_store_names_meanwhile(tmp_path: Path) -> None:
+    keyed = Expiring(tmp_path)
+    for number in (1, 2):
+        keyed.commit(keyed.changes(1, "I", 0, [(row(number), 1)]))
+    says(keyed.change, **{"wm.eu": W1})
+    stores = load_stores(keyed.catalog, ("db", "t"))
+    names_keys_on_its_base_store(keyed, {"compaction.watermark-keys": "wm.eu"})
+    replace_changes(stores, keyed.change_files(), [keyed.changes(1, "I", 0, [(row(1), 1, 1), (row(2), 1, 2)])], lambda seconds: None)
+    assert summaries(keyed.change)[-1].get("wm.eu") == W1

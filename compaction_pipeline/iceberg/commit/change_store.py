@@ -53,6 +53,10 @@ class _OpenedStores(Opened[RewriteDecision]):
     def table_uuid(self) -> str:
         return str(self.stores.base.metadata.table_uuid)
 
+    @property
+    def watermarks_by(self) -> Mapping[str, str]:
+        return self.stores.base.metadata.properties
+
     def sequence_number(self, task: MergedWork[Work], output: OutputFile) -> int:
         # Readers skip a change file by this number, so it must not be lower than the transaction of any of its rows.
         return max(file.data_sequence_number for file in task.work.inputs)

@@ -127,7 +127,8 @@ class CompactionCommit(Generic[D]):
         self._on_step("after-validation")
 
         def begun(name: str) -> Transaction:
-            return Transaction(loaded, name=name, attempt=attempt, reader=reader, on_step=self._on_step, copies_watermarks=True)
+            by = opened.watermarks_by
+            return Transaction(loaded, name=name, attempt=attempt, reader=reader, on_step=self._on_step, watermarks_by=by)
 
         if decision.survivors:
             return self._staged(opened, Chosen(decision, head, files, outputs), earlier, begun(self._record_id))

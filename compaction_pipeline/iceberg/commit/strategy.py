@@ -84,6 +84,11 @@ class Opened(Protocol[D]):
         """The uuid of the table that the tasks were planned for."""
         return str(self.store.metadata.table_uuid)
 
+    @property
+    def watermarks_by(self) -> Mapping[str, str]:
+        """The properties by which readers of the table look for watermarks in `store`."""
+        return self.store.metadata.properties
+
     def refusal(self) -> str | None:
         """Why this table takes no commit of this kind; None when it does."""
         return refusal_of_contents(self.store.metadata)

@@ -39,9 +39,13 @@ def replace_changes(
         with translated(name):
             # PyIceberg refuses a store that was dropped and created anew.
             change.refresh()
+        with translated(f"table {stores.name}"):
+            # Its properties say by which keys readers look for watermarks in both stores.
+            stores.base.refresh()
+        with translated(name):
             live = reader.live_files(change.metadata, change.metadata.snapshot_by_name(MAIN_BRANCH))
         removed = _live_now(name, replaced, live)
-        transaction = Transaction(change, attempt=attempt, reader=reader, copies_watermarks=True)
+        transaction = Transaction(change, attempt=attempt, reader=reader, watermarks_by=stores.base.metadata.properties)
         structs = {file.spec_id: partition_struct(change.metadata, file.spec_id) for file in files}
         added = [AddedFile(data_file_of(file, structs[file.spec_id]), sequence) for file in files]
         # The log of changes loses rows that later changes outdo, so a reader of changes must not take the snapshot for a `replace`.

@@ -205,7 +205,7 @@ class _Work:
         if not said.is_due:
             return UpkeepOutcome(CommitState.NOTHING, said.reason, said.figures, before, next_look=said.next_look)
         transaction = Transaction(
-            loaded, name=self._record_id, attempt=attempt, reader=reader, on_step=self._on_step, copies_watermarks=True
+            loaded, name=self._record_id, attempt=attempt, reader=reader, on_step=self._on_step, watermarks_by=self._watermarks_by(loaded)
         )
         with translated(f"table {self._target.store}: writing manifests"):
             figures, words = self._strategy.stage(loaded, plan, transaction)
@@ -236,6 +236,11 @@ class _Work:
         if refusal is not None:
             raise TableRefused(refusal)
         return loaded
+
+    def _watermarks_by(self, loaded: Table) -> Mapping[str, str]:
+        """The properties by which readers look for watermarks: of a keyed table those of its base store, by which the table is known."""
+        table = loaded if self._target.store == self._target.table else self._catalogs.load(self._target.table)
+        return table.metadata.properties
 
     def _planned(self, loaded: Table, reader: HeadReader) -> Plan:
         with translated(f"the manifests of table {self._target.store}"):

@@ -13,6 +13,7 @@ from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.keyed.transactions import transaction_timeout
+from compaction_pipeline.core.tables.kinds import is_change_store
 from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -25,6 +26,8 @@ from compaction_pipeline.core.upkeep.sightings import Sighting, Sightings, seen
 from compaction_pipeline.core.upkeep.works import UpkeepWork, why_forbidden
 from compaction_pipeline.core.work.merged import by_kind
 from compaction_pipeline.services.table_filters import why_left_out
+
+_NAMED_ITSELF = "it is the change store of a keyed table, and its base store says what readers need of both: name the base store instead"
 
 
 class WhyNotChange:
@@ -90,7 +93,8 @@ class WhyNotChange:
 
         Raises ConfigError for a property that breaks its rule.
         """
-        return look.refusal or why_nothing_expires(self.retention(table, look), look.location) or self.set_back(looks)
+        named_itself = _NAMED_ITSELF if is_change_store(looks[0].properties) else None
+        return look.refusal or named_itself or why_nothing_expires(self.retention(table, look), look.location) or self.set_back(looks)
 
     def set_back(self, looks: Sequence[StoreLook]) -> str | None:
         """Say which of these stores has older metadata than was seen of it; None when none has."""
@@ -124,13 +128,16 @@ class WhyNotChange:
         """What the properties of a store ask for. Raises ConfigError for one that breaks its rule.
 
         With all stores of a keyed table, snapshots of the change store stay for `change.data.ttl.minutes` of the base store, as in Amoro:
-        change files stay as long as the snapshots that added them.
+        change files stay as long as the snapshots that added them. Readers look for watermarks in both stores by the properties of the base
+        store, so under these keys, too, what says one stays.
         """
         catalog = self._catalogs.entry(table.catalog).properties
         retention = resolve_retention(look.properties, catalog, table)
         if not looks or look is looks[0]:
             return retention
-        return replace(retention, amoro_age=max(retention.amoro_age, resolve_retention(looks[0].properties, catalog, table).change_ttl))
+        of_base = resolve_retention(looks[0].properties, catalog, table)
+        keys = tuple(dict.fromkeys((*of_base.watermark_keys, *retention.watermark_keys)))
+        return replace(retention, amoro_age=max(retention.amoro_age, of_base.change_ttl), watermark_keys=keys)
 
     def seen_before(self, look: StoreLook) -> Sightings:
         """What was seen of a store until now. A look at a time that has not come yet was taken by a wrong clock, and does not count."""

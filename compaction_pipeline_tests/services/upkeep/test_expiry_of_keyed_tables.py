@@ -113,6 +113,35 @@ def test_a_consumer_of_the_change_store_keeps_the_changes_that_it_has_not_read_a
     assert of_base.removed
 
 
+# ---- watermarks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [{"compaction.watermark-keys": "wm.eu"}, {"compaction.watermark-writers": "eu:wm.eu"}])
+@pytest.mark.parametrize("order", [("wm.eu", "wm.own"), ("wm.own", "wm.eu")])
+def test_what_a_change_store_says_under_a_key_of_the_base_store_or_its_own_stays(
+    keyed: Expiring, named: dict[str, str], order: tuple[str, str]
+) -> None:
+    """Readers of the table look in both stores by the properties of the base store."""
+    set_properties(keyed.base, named)
+    set_properties(keyed.change, {"compaction.watermark-keys": "wm.own"})
+    for summary in ({}, {order[0]: "1"}, {order[1]: "2"}, {}):
+        row_delta(keyed.change.refresh(), properties=summary)
+    every = [one.snapshot_id for one in keyed.change.refresh().metadata.snapshots]
+    keyed.pass_time(9 * DAY)
+    assert keyed.removed(CHANGE_STORE) == 1
+    assert [one.snapshot_id for one in keyed.change.refresh().metadata.snapshots] == every[1:]
+
+
+def test_a_change_store_that_is_named_itself_is_refused(keyed: Expiring) -> None:
+    """It does not say what the base store's readers need of it."""
+    keyed.insert(row(1))
+    keyed.insert(row(2))
+    keyed.pass_time(9 * DAY)
+    (of_change,) = keyed.services.expire_snapshots.expire(CHANGE_STORE).stores
+    assert (of_change.expiry, of_change.record) == (None, None)
+    assert "name the base store instead" in (of_change.refusal or "")
+
+
 # ---- files that others need ------------------------------------------------------------------------------------------
 
 
