@@ -32,7 +32,7 @@ from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 from compaction_pipeline_tests.opened import OpenedServices
 
-_TABLES = int(os.environ.get("TABLES", "5"))
+_TABLES = int(os.environ.get("TABLES", "2"))
 _KEPT_BY_US = {Standing.OURS, Standing.STRANGE, Standing.YOUNG, Standing.REFERENCED}
 """Standings in which ours keeps a file that theirs may delete."""
 _LAYOUTS = (
