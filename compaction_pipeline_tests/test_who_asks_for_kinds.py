@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[1] / ".ci"))
 
 from shapes.code import Code
@@ -38,22 +36,13 @@ _TABLES = {
 }
 
 
-@pytest.fixture(scope="module")
-def kinds() -> Kinds:
-    return Kinds(Code.of(Path(__file__).parents[1]))
-
-
 def _named(functions: list[str]) -> set[str]:
     return {name.removeprefix("compaction_pipeline/") for name in functions}
 
 
-def test_only_these_functions_ask_for_the_kind_of_a_task(kinds: Kinds) -> None:
+def test_only_these_functions_ask_for_the_kind_of_a_task_or_of_a_table_and_none_asks_through_another() -> None:
+    """It is one test, because to find the questions takes long, and two workers would do it twice."""
+    kinds = Kinds(Code.of(Path(__file__).parents[1]))
     assert _named(kinds.tasks) == _TASKS
-
-
-def test_only_these_functions_ask_for_the_kind_of_a_table(kinds: Kinds) -> None:
     assert _named(kinds.tables) == _TABLES
-
-
-def test_no_function_asks_through_another(kinds: Kinds) -> None:
     assert kinds.through == []

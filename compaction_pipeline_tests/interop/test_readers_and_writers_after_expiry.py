@@ -172,7 +172,7 @@ def test_a_sink_of_kafka_connect_that_starts_again_writes_nothing_twice(
         assert last.summary["added-data-files"] == "3"
 
 
-@pytest.mark.parametrize("days", [4, 30])
+@pytest.mark.parametrize("days", [4, pytest.param(30, marks=pytest.mark.long)])
 def test_a_checkpoint_of_flink_from_before_a_deletion_of_orphans_loses_nothing_and_writes_nothing_twice(
     warehouse: Warehouse, tmp_path: Path, flink_jvm: Any, days: int
 ) -> None:
