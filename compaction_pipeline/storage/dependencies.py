@@ -127,9 +127,13 @@ def _add(connection: Connection, uuid: str, commits: Sequence[PartitionCommits])
     if fresh:
         connection.execute(insert(schema.ready_partition), fresh)
     for place, before in known.items():
-        after = _row(uuid, place, places[place], before.files + places[place].files)
-        if after["added_at"] is None:
+        one = places[place]
+        after = _row(uuid, place, one, before.files + one.files)
+        if one.added_at is None:
             del after["added_at"], after["added_by"]
+        elif before.added_at is not None:
+            # Writers' clocks differ. A later commit by a slow one makes the partition no quieter.
+            after["added_at"] = max(before.added_at, one.added_at)
         connection.execute(update(schema.ready_partition).where(_partition.table_uuid == uuid, _partition.place == place).values(after))
 
 

@@ -190,11 +190,13 @@ def _later(engine: Engine, reason: str) -> bool:
 def _wipe_tables(engine: Engine) -> bool:
     try:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text(f"SET lock_timeout = '{_LOCK_TIMEOUT}'"))
-            connection.execute(text(f"VACUUM FULL {schema.catalog.name}, {schema.group.name}"))
-            connection.execute(text(f"COMMENT ON TABLE {schema.catalog.name} IS NULL"))
-            # The connection goes back to those who wait as the settings say.
-            connection.invalidate()
+            try:
+                connection.execute(text(f"SET lock_timeout = '{_LOCK_TIMEOUT}'"))
+                connection.execute(text(f"VACUUM FULL {schema.catalog.name}, {schema.group.name}"))
+                connection.execute(text(f"COMMENT ON TABLE {schema.catalog.name} IS NULL"))
+            finally:
+                # Whoever gets a connection next waits for locks as the settings say.
+                connection.invalidate()
     except SQLAlchemyError as error:
         return _later(engine, str(getattr(error, "orig", None) or error).strip())
     return True

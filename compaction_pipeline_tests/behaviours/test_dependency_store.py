@@ -72,6 +72,14 @@ def test_a_reading_that_another_one_overtook_changes_nothing(stores: Stores) -> 
     assert memory.read_to("u") == ReadTo((1,), True)
 
 
+def test_a_later_commit_by_a_slow_clock_makes_a_partition_no_quieter(stores: Stores) -> None:
+    memory = stores.dependencies
+    first, slow = PartitionCommits(0, DAY1, 1, NOW, 1), PartitionCommits(0, DAY1, 1, NOW - HOUR, 2)
+    assert memory.note_reading("u", None, ReadTo((1,), True), PartitionReading((1,), True, (first,)), NOW)
+    assert memory.note_reading("u", ReadTo((1,), True), ReadTo((2,), True), PartitionReading((2,), False, (slow,)), NOW)
+    assert memory.partitions("u") == [KnownPartition(0, DAY1, 2, NOW, 2)]
+
+
 def test_partitions_are_told_apart_by_their_texts(stores: Stores) -> None:
     memory = stores.dependencies
     values: tuple[str | int | float | bool | None, ...] = (1, 1.0, True, "1", None, "null")

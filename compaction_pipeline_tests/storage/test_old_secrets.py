@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.storage.engine import open_state, reading, writing
-from compaction_pipeline.storage.plain_text import IN_COPY, is_plain_text_left
+from compaction_pipeline.storage.plain_text import IN_COPY, is_plain_text_left, wipe_plain_text
 from compaction_pipeline.storage.sealing import GivenKeys
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.storage.old_state import VERSION, make_old_state
@@ -157,7 +157,15 @@ def test_postgresql_is_written_anew_at_the_next_start_when_the_upgrade_was_cut_o
         with pytest.raises(KeyboardInterrupt):
             open_stores(postgres_url, upgrade=True, keys=keys)
     before = files()
-    with reading(open_state(postgres_url)) as connection:
+    engine = open_state(postgres_url)
+    with engine.begin() as connection:
+        connection.execute(text("LOCK TABLE compaction_catalog IN ACCESS SHARE MODE"))
+        with monkeypatch.context() as patched:
+            patched.setattr("compaction_pipeline.storage.plain_text._LOCK_TIMEOUT", "100ms")
+            other = open_state(postgres_url)
+            assert not wipe_plain_text(other)
+    with reading(other) as connection:
+        assert connection.execute(text("SHOW lock_timeout")).scalar_one() == "0"
         assert is_plain_text_left(connection)
     assert not open_stores(postgres_url, keys=keys).upgraded
     with reading(open_state(postgres_url)) as connection:

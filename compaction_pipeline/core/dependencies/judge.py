@@ -19,8 +19,9 @@ from compaction_pipeline.core.words import duration_text
 
 @dataclass(frozen=True, slots=True)
 class KnownPartition:
-    """What the readings of manifests found out about one partition: its live files, and the newest snapshot that added some and is no
-    REPLACE; None when only compactions are known to have added files to it."""
+    """What the readings of manifests found out about one partition: its live files, and the last snapshot that added some and is no
+    REPLACE; None when only compactions are known to have added files to it. `added_at` is the latest time that such snapshots have: the
+    clocks of writers differ."""
 
     spec_id: int
     partition: Partition
@@ -43,14 +44,10 @@ def by_watermark(asked: Asked, watermark: Watermark | None, keys: Iterable[str])
 
     `keys` are those under which a watermark is looked for. Raises ConfigError when what is asked for has no time.
     """
-    if asked.until is None:
-        raise ConfigError(
-            f"{asked.what} has no time that a watermark could reach: name a partition field that tells one, set '{READY_TIME_KEY}', or "
-            f"choose another rule in '{READY_WHEN_KEY}'"
-        )
-    end = f"the end is {instant_text(asked.until)}"
-    if asked.window is not None and asked.until > asked.window.end:
-        end = f"the last partition that overlaps it ends at {instant_text(asked.until)}"
+    until = end_of(asked)
+    end = f"the end is {instant_text(until)}"
+    if asked.window is not None and until > asked.window.end:
+        end = f"the last partition that overlaps it ends at {instant_text(until)}"
     if watermark is None:
         return Verdict(
             False,
@@ -58,9 +55,19 @@ def by_watermark(asked: Asked, watermark: Watermark | None, keys: Iterable[str])
             f"rule in '{READY_WHEN_KEY}'",
         )
     said = f"the watermark is {instant_text(watermark.at)} ({_where(watermark)})"
-    if watermark.at >= asked.until:
+    if watermark.at >= until:
         return Verdict(True, f"{said}, and {end}")
-    return Verdict(False, f"{said}, but {end}: {duration_text(asked.until - watermark.at)} are missing")
+    return Verdict(False, f"{said}, but {end}: {duration_text(until - watermark.at)} are missing")
+
+
+def end_of(asked: Asked) -> datetime:
+    """The time that a watermark must reach for what is asked for. Raises ConfigError when it has no time."""
+    if asked.until is None:
+        raise ConfigError(
+            f"{asked.what} has no time that a watermark could reach: name a partition field that tells one, set '{READY_TIME_KEY}', or "
+            f"choose another rule in '{READY_WHEN_KEY}'"
+        )
+    return asked.until
 
 
 def by_files(asked: Asked, calendar: Calendar, partitions: Iterable[KnownPartition], rule: Quiet | Exists, now: datetime) -> Verdict:

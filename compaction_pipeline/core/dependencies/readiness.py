@@ -29,8 +29,7 @@ class Readiness:
 
     `ready_since` is when this program first said that it is ready, as long as it stayed so. `withdrawals` counts how often it was taken
     back. After three it `is_flapping`, and `longer_quiet` proposes a duration for `quiet` with which it had not been; None when there is
-    none. `changed_since` lists late data that withdrew nothing; None when
-    the table's manifests cannot be read, so nobody knows.
+    none. `changed_since` lists late data that withdrew nothing; None when the table's manifests cannot be read, so nobody knows.
     """
 
     table: TableIdentifier

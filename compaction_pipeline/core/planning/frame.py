@@ -99,6 +99,8 @@ def _pause(of: Circumstances) -> PlanReason | None:
 
 def _not_ready(judged: Judged[W], of: Circumstances) -> Verdicts:
     """Return the verdicts, with those of nodes that would have work if it need not wait. All nodes of a partition wait together."""
+    if not (of.waits.not_ready or judged.waits):
+        return judged.verdicts
     waits: dict[Place, tuple[CompactionType, str]] = {}
     for node in judged.verdicts:
         full = of.full(node) if not of.request.force else Trigger(False, "")

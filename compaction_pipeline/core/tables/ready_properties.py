@@ -16,7 +16,8 @@ READY_WHEN_KEY, READY_TIME_KEY = "compaction.ready-when", "compaction.ready-time
 
 WATERMARK, QUIET, EXISTS, FLAG, REPORTED = "watermark", "quiet", "exists", "flag", "reported"
 READY_WHEN_RULE = (
-    f"one of {WATERMARK}, {QUIET}:<duration>, {EXISTS}, {FLAG}:<key> and {REPORTED}, e.g. {QUIET}:2h; a duration is {DURATION_RULE}"
+    f"one of {WATERMARK}, {QUIET}:<duration>, {EXISTS}, {FLAG}:<key> and {REPORTED}, e.g. {QUIET}:2h; a duration is {DURATION_RULE}; "
+    "more than 0"
 )
 READY_TIME_RULE = (
     "the name of a partition field, and for texts and whole numbers a format down to at most the hour and a time zone, e.g. "

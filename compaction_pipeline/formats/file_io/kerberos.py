@@ -80,9 +80,14 @@ def service_ticket(login: Login, service: str, host: str) -> tuple[Path, str]:
         tickets = cache.read_bytes()
         if tickets != of:
             part = Path(written("service", tickets))
-            said = _run(login, ["kvno", "-c", f"FILE:{part}", "-S", service, host])
+            try:
+                said = _run(login, ["kvno", "-c", f"FILE:{part}", "-S", service, host])
+                os.replace(part, path)
+            except BaseException:
+                # A service that gives no ticket is asked again and again, and the copy holds the tickets of the login.
+                part.unlink(missing_ok=True)
+                raise
             principal = said.rsplit(": kvno", 1)[0].strip()
-            os.replace(part, path)
             _services[path] = tickets, principal
     return path, principal
 

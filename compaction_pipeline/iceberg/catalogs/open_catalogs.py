@@ -107,11 +107,12 @@ class Catalogs:
 
     def load(self, table: TableIdentifier) -> Table:
         """The table with its newest metadata. Raises NotFoundError only when the catalog does not list the table either."""
+        catalog = self.catalog(table.catalog)
         with noted_etag() as given:
-            loaded = self._answered(table, lambda catalog, identifier: catalog.load_table(identifier))
+            loaded = _answered(catalog, table, catalog.load_table)
         self._secrets.vended(str(table), loaded.io.properties)
         if given:
-            self._note(table, given[-1], loaded.metadata_location)
+            self._note(catalog, table, given[-1], loaded.metadata_location)
         return loaded
 
     def load_raw(self, table: TableIdentifier, known: str | None = None) -> RawTable | None:
@@ -121,11 +122,11 @@ class Catalogs:
         """
         catalog = self.catalog(table.catalog)
         etag = self._etags.etag(_identity(catalog), table, known) if known and isinstance(catalog, BoundedRestCatalog) else None
-        raw = self._answered(table, partial(read_raw_table, known=known, etag=etag))
+        raw = _answered(catalog, table, partial(read_raw_table, catalog, known=known, etag=etag))
         if raw is not None:
             self._secrets.vended(str(table), raw.io.properties)
             if raw.etag is not None and raw.location is not None:
-                self._note(table, raw.etag, raw.location)
+                self._note(catalog, table, raw.etag, raw.location)
         return raw
 
     def namespace_properties(self, table: TableIdentifier, namespace: Identifier) -> Mapping[str, str]:
@@ -150,26 +151,9 @@ class Catalogs:
             "ready; see that the catalog is healthy, and try again later, or create the namespace if it is missing"
         )
 
-    def _note(self, table: TableIdentifier, etag: str, location: str) -> None:
-        catalog = self.catalog(table.catalog)
+    def _note(self, catalog: Catalog, table: TableIdentifier, etag: str, location: str) -> None:
         if isinstance(catalog, BoundedRestCatalog):
             self._etags.note(_identity(catalog), table, etag, location)
-
-    def _answered(self, table: TableIdentifier, ask: Callable[[Catalog, Identifier], R]) -> R:
-        catalog = self.catalog(table.catalog)
-        try:
-            return _asked(catalog, table, ask)
-        except NotFoundError as error:
-            # A proxy or a catalog that starts may answer "not found" for a moment. The program must not forget the table for that.
-            if _is_listed(catalog, table):
-                raise StorageUnavailable(
-                    f"table {table}: its catalog lists it, or its namespace, and answers that it does not exist; "
-                    "try again later, and restore its metadata file if that is missing"
-                ) from error
-            if len(table.namespace) == 1:
-                raise
-            dotted = TableIdentifier(table.catalog, table.namespace[:1], ".".join((*table.namespace[1:], table.name)))
-            raise NotFoundError(f"{error}; a level that holds a dot stands in backticks: {dotted}") from error
 
     def tables(self, name: str) -> tuple[TableIdentifier, ...]:
         """Every table of every namespace, nested ones included, sorted. Raises as `listing` does, and also when a namespace fails."""
@@ -229,7 +213,7 @@ class Catalogs:
     def is_absent(self, table: TableIdentifier) -> bool:
         """Whether the catalog says of this table itself that it does not exist. No namespace is asked. Raises when it does not tell."""
         try:
-            _asked(self.catalog(table.catalog), table, lambda catalog, identifier: catalog.load_table(identifier))
+            _asked(table, self.catalog(table.catalog).load_table)
         except NotFoundError:
             return True
         return False
@@ -304,10 +288,26 @@ class Catalogs:
             return tuple(sorted(other for other in session.execute(statement).scalars() if other != catalog.name))
 
 
+def _answered(catalog: Catalog, table: TableIdentifier, ask: Callable[[Identifier], R]) -> R:
+    try:
+        return _asked(table, ask)
+    except NotFoundError as error:
+        # A proxy or a catalog that starts may answer "not found" for a moment. The program must not forget the table for that.
+        if _is_listed(catalog, table):
+            raise StorageUnavailable(
+                f"table {table}: its catalog lists it, or its namespace, and answers that it does not exist; "
+                "try again later, and restore its metadata file if that is missing"
+            ) from error
+        if len(table.namespace) == 1:
+            raise
+        dotted = TableIdentifier(table.catalog, table.namespace[:1], ".".join((*table.namespace[1:], table.name)))
+        raise NotFoundError(f"{error}; a level that holds a dot stands in backticks: {dotted}") from error
+
+
 @looked_at_twice
-def _asked(catalog: Catalog, table: TableIdentifier, ask: Callable[[Catalog, Identifier], R]) -> R:
+def _asked(table: TableIdentifier, ask: Callable[[Identifier], R]) -> R:
     with translated(f"table {table}"):
-        return ask(catalog, iceberg_identifier(table))
+        return ask(iceberg_identifier(table))
 
 
 def _is_listed(catalog: Catalog, table: TableIdentifier) -> bool:

@@ -18,6 +18,7 @@ from compaction_pipeline.core.dependencies.judge import (
     by_names,
     by_watermark,
     changed_since,
+    end_of,
     longer_quiet,
 )
 from compaction_pipeline.core.dependencies.ports import (
@@ -141,9 +142,14 @@ class ReadReadiness:
         missing: dict[Place, str] = {}
         for place in places:
             try:
-                asked[place] = known.calendar.of_files(*place)
+                one = known.calendar.of_files(*place)
+                if isinstance(known.rule, ByWatermark):
+                    end_of(one)
             except ConfigError as error:
+                # Partitions of an older spec may have no time. They hold back none of the others.
                 missing[place] = f"whether it is ready cannot be told: {error}"
+            else:
+                asked[place] = one
         answers = self._answers(known, list(asked.values()))
         return {**missing, **{place: answer.why for place, answer in zip(asked, answers, strict=True) if not answer.ready}}
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, DependencyStore
 from compaction_pipeline.core.dependencies.readiness import Readiness
 from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
-from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
@@ -56,11 +56,7 @@ class TellReadiness:
                 _LOG.warning("table=%s nobody is told what is ready: %s", table, error)
 
     def _tell_of(self, table: TableIdentifier, awaited: Sequence[AwaitedAnswer], send: Send) -> None:
-        windows = {one.what: window for one in awaited if (window := _window(one.what)) is not None}
-        answers = list(self._readiness.windows(table, list(windows.values()))) if windows else []
-        partitions = [one.what for one in awaited if one.what not in windows]
-        answers += self._readiness.partitions(table, partitions) if partitions else ()
-        by_what = {answer.what: answer for answer in answers}
+        by_what = {answer.what: answer for answer in self._answers(table, [one.what for one in awaited])}
         failures: list[CompactionError] = []
         for one in awaited:
             answer = by_what.get(one.what)
@@ -79,6 +75,19 @@ class TellReadiness:
             self._memory.note_told(one.uuid, one.what, answer.ready)
         if failures:
             raise failures[0]
+
+    def _answers(self, table: TableIdentifier, whats: Sequence[str]) -> Sequence[Readiness]:
+        windows = {what: window for what in whats if (window := _window(what)) is not None}
+        partitions = [what for what in whats if what not in windows]
+        try:
+            of_windows = self._readiness.windows(table, list(windows.values())) if windows else ()
+            return (*of_windows, *(self._readiness.partitions(table, partitions) if partitions else ()))
+        except ConfigError as error:
+            if len(whats) > 1:
+                # What somebody awaited may mean nothing any more, after a field was dropped. It keeps nobody else waiting.
+                return [answer for what in whats for answer in self._answers(table, [what])]
+            _LOG.warning("nobody is told whether %s is ready: %s", whats[0], error)
+            return ()
 
 
 def _window(what: str) -> Window | None:

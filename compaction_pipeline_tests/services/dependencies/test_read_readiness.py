@@ -60,16 +60,18 @@ def test_each_partition_of_files_waits_for_itself_and_one_that_means_no_time_hol
         0: (SpecField("ts_hour", "hour", 1, "timestamptz"), SpecField("id_bucket", "bucket[4]", 2, "long")),
         1: (SpecField("region", "identity", 3, "string"), SpecField("ts_month", "month", 1, "timestamptz")),
         2: (),
+        3: (SpecField("region", "identity", 3, "string"),),
     }
     bucket = PartitionValue("id_bucket", "int", 1)
     first, second, no_time = ((0, (PartitionValue("ts_hour", "int", hour), bucket)) for hour in (490_895, 490_896, None))
     month = (1, (PartitionValue("region", "string", "a/b=%41"), PartitionValue("ts_month", "int", 671)))
-    everything = (2, ())
+    everything, of_any_time = (2, ()), (3, (PartitionValue("region", "string", "eu"),))
     table.mark("2026-01-01T00:00:00+00:00")
-    missing = readiness.missing(TABLE, [first, second, no_time, month, everything])
-    assert set(missing) == {second, no_time, everything}
+    missing = readiness.missing(TABLE, [first, second, no_time, month, everything, of_any_time])
+    assert set(missing) == {second, no_time, everything, of_any_time}
     assert missing[second].endswith("but the end is 2026-01-01T01:00Z: 1 h are missing")
     assert missing[no_time].startswith("whether it is ready cannot be told: ")
+    assert "region=eu has no time that a watermark could reach" in missing[of_any_time]
 
 
 def test_a_compaction_without_a_key_hides_no_watermark(readiness: ReadReadiness, table: WrittenTable) -> None:

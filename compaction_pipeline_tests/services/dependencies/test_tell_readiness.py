@@ -108,6 +108,19 @@ def test_a_value_with_signs_of_paths_is_told_and_keeps_nobody_else_from_it(tell:
     assert sorted(told.look()) == sorted((name, True) for name in names)
 
 
+def test_what_means_nothing_any_more_keeps_nobody_else_waiting(
+    tell: TellReadiness, table: WrittenTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.specs = {0: (SpecField("ts_day", "day", 1, "timestamptz"), SpecField("region", "identity", 2, "string"))}
+    table.commit()
+    tell.await_partitions(TABLE, [f"{NEW_YEAR}/region=eu", NEW_YEAR])
+    tell.await_window(TABLE, DAY)
+    table.specs = {1: (SpecField("ts_day", "day", 1, "timestamptz"),)}
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert sorted(Told(tell).look()) == [(str(DAY), True), (NEW_YEAR, True)]
+    assert f"nobody is told whether {NEW_YEAR}/region=eu is ready" in caplog.text
+
+
 def test_a_change_that_the_receiver_refuses_does_not_hold_up_the_others(tell: TellReadiness, table: WrittenTable) -> None:
     table.mark("2026-01-03T00:00:00+00:00")
     tell.await_partitions(TABLE, [NEW_YEAR, "ts_day=2026-01-02"])
