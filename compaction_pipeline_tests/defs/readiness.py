@@ -15,8 +15,8 @@ from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 
-def utc(*fields: int) -> datetime:
-    return datetime(*fields, tzinfo=timezone.utc)  # type: ignore[arg-type, misc]
+def utc(year: int, month: int, day: int, hour: int = 0, minute: int = 0) -> datetime:
+    return datetime(year, month, day, hour, minute, tzinfo=timezone.utc)
 
 
 class Tables:

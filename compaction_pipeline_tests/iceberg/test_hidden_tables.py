@@ -63,7 +63,7 @@ class _Dropping(_Faulty):
         return []
 
 
-def hive_catalog(*answers: type[_Metastore]) -> BoundedHiveCatalog:
+def hive_catalog(*answers: Callable[[], Any]) -> BoundedHiveCatalog:
     """The catalog of a metastore. Each connection is the next of `answers`, and those after them are the last."""
     catalog, left = BoundedHiveCatalog("lake", RequestLimits(), uri="thrift://localhost:1"), list(answers or (_Metastore,))
     catalog._connect = lambda: (left.pop(0) if len(left) > 1 else left[0])()  # type: ignore[assignment,return-value]

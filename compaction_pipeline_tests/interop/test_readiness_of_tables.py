@@ -6,12 +6,13 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from compaction_pipeline.core.dependencies.watermark import Watermark, WatermarkStore, watermark_of_stores, watermark_rule
+from compaction_pipeline.core.dependencies.watermark import Watermark
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.dependencies.facts_reader import IcebergFactsReader
+from compaction_pipeline_tests.iceberg.dependencies.facts import watermark_in
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
 from compaction_pipeline_tests.reference_reader import bag_difference
 
@@ -26,9 +27,7 @@ def catalogs_of(warehouse: Warehouse) -> Catalogs:
 
 
 def watermark(reader: IcebergFactsReader) -> Watermark | None:
-    facts = reader.read(T)
-    stores = [WatermarkStore(one.history, one.properties, {}) for one in facts.stores]
-    return watermark_of_stores(stores, watermark_rule(facts.stores[0].properties))
+    return watermark_in(reader.read(T))
 
 
 def append(warehouse: Warehouse, rows: str, **summary: str) -> None:

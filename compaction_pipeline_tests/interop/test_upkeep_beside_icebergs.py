@@ -1,5 +1,5 @@
 """Our upkeep beside Iceberg's `remove_orphan_files`, `rewrite_manifests` and `expire_snapshots`, on copies of the same ordinary tables,
-TABLES in all (default 5).
+TABLES in all (default 2).
 
 Each work is done four times on each table: by ours, by theirs after ours, by theirs on a copy, and by ours after theirs. No table is
 refused, every ref has its rows after each of them, and no file is deleted that theirs keeps. What theirs deletes and ours keeps is counted

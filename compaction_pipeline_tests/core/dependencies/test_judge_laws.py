@@ -255,6 +255,36 @@ def test_a_name_that_no_partition_has_is_refused_in_words(text: str, words: str)
     assert words in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("transform", "source", "value", "text", "window"),
+    [
+        ("identity", "string", None, "null", None),
+        ("identity", "string", "a/b", "a%2Fb", None),
+        ("identity", "boolean", True, "true", None),
+        ("identity", "int", 490_899, "490899", None),
+        ("year", "timestamptz", 54, "2024", "2024-01-01T00:00Z/2025-01-01T00:00Z"),
+        ("month", "timestamptz", 671, "2025-12", "2025-12-01T00:00Z/2026-01-01T00:00Z"),
+        ("month", "timestamptz", -1, "1969-12", "1969-12-01T00:00Z/1970-01-01T00:00Z"),
+        ("day", "timestamptz", "2026-01-01", "2026-01-01", "2026-01-01T00:00Z/2026-01-02T00:00Z"),
+        ("hour", "timestamptz", 490_899, "2026-01-01-03", "2026-01-01T03:00Z/2026-01-01T04:00Z"),
+    ],
+)
+def test_a_partition_of_files_is_asked_for_by_the_text_that_its_path_has(
+    transform: str, source: str, value: str | int | bool | None, text: str, window: str | None
+) -> None:
+    calendar = calendar_of({0: (SpecField("p", transform, 1, source),)}, 0, {})
+    asked = calendar.of_files(0, (PartitionValue("p", "any", value),))
+    assert (asked, asked.what) == (calendar.partition(f"p={text}"), f"p={text}")
+    assert (None if asked.window is None else str(asked.window)) == window
+
+
+@pytest.mark.parametrize("transform", ["year", "month", "day", "hour"])
+def test_a_partition_of_files_without_a_time_is_nothing_that_can_be_asked_for(transform: str) -> None:
+    calendar = calendar_of({0: (SpecField("p", transform, 1, "timestamptz"),)}, 0, {})
+    with pytest.raises(ConfigError, match="'p=null' means no time"):
+        calendar.of_files(0, (PartitionValue("p", "any", None),))
+
+
 def test_names_are_written_in_one_way() -> None:
     one = EVOLVED.partition("region=e%20u/ts_day=2026-03-27/id_bucket=3/")
     assert one == EVOLVED.partition(" ts_day=2026-03-27/region=e u ")

@@ -18,10 +18,9 @@ from compaction_pipeline.core.dependencies.watermark import (
     watermark_of_stores,
 )
 from compaction_pipeline.core.upkeep.history import MAIN, History, Ref, Snapshot
+from compaction_pipeline_tests.core.dependencies.test_watermark import EPOCH, MAX, MIN, line
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
-MIN, MAX = str(-(2**63)), str(2**63 - 1)
 KEYS = ("watermark", "flink.watermark", "kafka.connect.valid-through-ts", "eu", "us")
 _VALUES = st.one_of(st.integers(0, 9).map(lambda n: str(n * 1_800_000)), st.sampled_from(["-1", MIN, MAX, "1970-01-01T02:00Z"]))
 summaries = st.dictionaries(st.sampled_from(KEYS), _VALUES, max_size=3)
@@ -32,14 +31,7 @@ rules = st.one_of(
 )
 
 
-def line(found: list[Mapping[str, str]]) -> History:
-    snapshots = {
-        number: Snapshot(number, number - 1 or None, EPOCH + number * HOUR, summary) for number, summary in enumerate(found, start=1)
-    }
-    return History(snapshots, {MAIN: Ref(MAIN, len(found), is_branch=True)} if found else {})
-
-
-histories = st.lists(summaries, min_size=1, max_size=8).map(line)
+histories = st.lists(summaries, min_size=1, max_size=8).map(lambda found: line(*found))
 
 
 def time_of(found: Watermark | None) -> datetime | None:

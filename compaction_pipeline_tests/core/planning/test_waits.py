@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -208,14 +209,12 @@ def test_what_waits_and_what_does_not_are_told_for_every_node(files: TableFiles,
 # ---- keyed tables
 
 
-def of_keyed(
-    table: SimTable, waits: Waits, young: LiveFile | None, history: NodeHistory = NodeHistory(), **rules: object
-) -> CompactionPlan:
+def of_keyed(table: SimTable, waits: Waits, young: LiveFile | None, history: NodeHistory = NodeHistory(), **rules: Any) -> CompactionPlan:
     files = table.files()
     if young is not None:
         changes = tuple(replace(file, added_snapshot_id=5) if file.path == young.path else file for file in files.changes)
         files = replace(files, changes=changes)
-    of = Circumstances(replace(_RULES, **rules), PlanRequest(), history, NOW, waits)  # type: ignore[arg-type]
+    of = Circumstances(replace(_RULES, **rules), PlanRequest(), history, NOW, waits)
     return plan_keyed(KeyedContent(files, (), frozenset()), {"base.file-index.hash-bucket": "2"}, InWork(), of, PLENTY)
 
 

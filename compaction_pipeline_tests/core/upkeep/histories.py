@@ -16,7 +16,7 @@ DAY = timedelta(days=1)
 
 def snapshot(number: int, parent: int | None, days_old: float, absent_days_ago: float | None = None, **summary: str) -> Snapshot:
     absent = None if absent_days_ago is None else NOW - absent_days_ago * DAY
-    return Snapshot(number, parent, NOW - days_old * DAY, {"operation": "append", **summary}, absent)
+    return Snapshot(number, parent, NOW - days_old * DAY, {"operation": "append", **summary}, absent_at=absent)
 
 
 def history(*snapshots: Snapshot, **refs: Ref | int) -> History:
@@ -58,7 +58,7 @@ def histories(draw: st.DrawFn) -> History:
         parent = draw(st.one_of(st.none(), st.just(number - 1 or None), st.integers(1, count + 1)))
         made_at = NOW - draw(st.integers(-2, 14)) * DAY
         absent = draw(st.one_of(st.none(), st.integers(0, 14).map(lambda days: NOW - days * DAY)))
-        snapshots[number] = Snapshot(number, parent, made_at, draw(_SUMMARIES), absent)
+        snapshots[number] = Snapshot(number, parent, made_at, draw(_SUMMARIES), absent_at=absent)
     refs = {MAIN: Ref(MAIN, draw(st.integers(1, count)), True, draw(st.one_of(st.none(), st.integers(1, 4))), draw(_AGES), draw(_AGES))}
     for name in draw(st.lists(st.sampled_from("abcd"), unique=True)):
         is_branch = draw(st.booleans())

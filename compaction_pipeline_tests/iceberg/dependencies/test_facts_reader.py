@@ -16,12 +16,11 @@ from compaction_pipeline.core.dependencies.ready_time import SpecField
 from compaction_pipeline.core.errors import AccessDenied, CompactionError, ConfigError, NotFoundError, StorageUnavailable, TableRefused
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.history import MAIN, Ref
-from compaction_pipeline.iceberg.catalogs.hive_catalog import BoundedHiveCatalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
-from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.dependencies.facts_reader import IcebergFactsReader
 from compaction_pipeline_tests.iceberg.dependencies.raw_tables import FIRST, HEAD, KINDS, TAGGED, UUID, metadata, written
 from compaction_pipeline_tests.iceberg.lake import Lake
+from compaction_pipeline_tests.iceberg.test_hidden_tables import hive_catalog
 from compaction_pipeline_tests.rest_catalog import Call, RestServer, rest_server
 
 T = TableIdentifier("lake", ("db",), "raw")
@@ -75,9 +74,7 @@ class _Metastore:
 
 
 def hive(**parameters: str) -> Catalogs:
-    catalog = BoundedHiveCatalog("lake", RequestLimits(), uri="thrift://localhost:1")
-    catalog._connect = lambda: _Metastore(**parameters)  # type: ignore[assignment,return-value]
-    return opened(catalog)
+    return opened(hive_catalog(lambda: _Metastore(**parameters)))
 
 
 def opened(catalog: Any) -> Catalogs:

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -27,7 +28,9 @@ from compaction_pipeline.core.upkeep.history import MAIN
 from compaction_pipeline.iceberg.dependencies.facts_reader import IcebergFactsReader
 from compaction_pipeline.iceberg.dependencies.manifest_places import Handle
 from compaction_pipeline.iceberg.dependencies.raw_metadata import RawField
-from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
+from compaction_pipeline.iceberg.manifests.entries import data_file_of
+from compaction_pipeline.iceberg.manifests.partitions import partition_struct
+from compaction_pipeline.iceberg.rewrite_files import AddedFile, SnapshotChange, Transaction
 from compaction_pipeline_tests.iceberg.dependencies.raw_tables import KINDS, written
 from compaction_pipeline_tests.iceberg.dependencies.test_facts_reader import add
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
@@ -166,10 +169,7 @@ def test_manifests_that_later_snapshots_merged_hide_nothing(lake: Lake) -> None:
 
 
 def arrow(table: LakeTable, values: list[dict[str, Any]]) -> Any:
-    import pyarrow as pa
-    from pyiceberg.io.pyarrow import schema_to_pyarrow
-
-    return pa.Table.from_pylist(values, schema=schema_to_pyarrow(table.table.schema()))
+    return pa.Table.from_pylist(values, schema=table.table.schema().as_arrow())
 
 
 def test_manifests_that_upkeep_wrote_again_change_nothing(lake: Lake) -> None:
@@ -359,10 +359,6 @@ def test_changes_and_what_is_merged_of_them_count_together(lake: Lake) -> None:
 
 
 def overwrite(table: LakeTable, added: Any, removed: list[LiveFile], summary: Mapping[str, str]) -> None:
-    from compaction_pipeline.iceberg.manifests.entries import data_file_of
-    from compaction_pipeline.iceberg.manifests.partitions import partition_struct
-    from compaction_pipeline.iceberg.rewrite_files import AddedFile
-
     table.table.refresh()
     files = [AddedFile(data_file_of(added, partition_struct(table.table.metadata, added.spec_id)))] if added is not None else []
     transaction = Transaction(table.table)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from compaction_pipeline.core.dependencies.watermark import Watermark, WatermarkStore, watermark_of_stores, watermark_rule
+from compaction_pipeline.core.dependencies.watermark import Watermark
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.dependencies.facts_reader import IcebergFactsReader
+from compaction_pipeline_tests.iceberg.dependencies.facts import watermark_in
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 from compaction_pipeline_tests.keyed.written import Keyed, row
 from compaction_pipeline_tests.scenarios.examples.unpacking import catalog_properties, unpack
@@ -29,16 +28,12 @@ FIVE = datetime(2026, 1, 1, 5, tzinfo=timezone.utc)
 
 def watermark(catalogs: Catalogs) -> Watermark | None:
     """The watermark of the table T, from what its catalog names."""
-    facts = IcebergFactsReader(catalogs).read(T)
-    stores = [WatermarkStore(one.history, one.properties, {}) for one in facts.stores]
-    return watermark_of_stores(stores, watermark_rule(facts.stores[0].properties))
+    return watermark_in(IcebergFactsReader(catalogs).read(T))
 
 
 def write(table: LakeTable, number: int, summary: Mapping[str, str]) -> int:
     """Append a row with these keys in the summary. The result is the snapshot's id."""
-    table.table.refresh()
-    rows: Any = pa.Table.from_pylist([{"id": number, "name": "n"}], schema=schema_to_pyarrow(table.table.schema()))
-    table.table.append(rows, snapshot_properties=dict(summary))
+    row_delta(table.table, [table.data_file([{"id": number, "name": "n"}])], properties=summary)
     head = table.head().snapshot_id
     assert head is not None
     return head

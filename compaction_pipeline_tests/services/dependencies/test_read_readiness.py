@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from compaction_pipeline.core.dependencies.ports import Report
 from compaction_pipeline.core.dependencies.readiness import ChangedSince, Readiness
 from compaction_pipeline.core.dependencies.ready_time import SpecField, Window
 from compaction_pipeline.core.errors import ConfigError, TableRefused
@@ -251,6 +252,21 @@ def test_reports_count_until_they_are_taken_back(readiness: ReadReadiness, table
 def test_a_report_under_another_rule_says_which_rule_counts(readiness: ReadReadiness, table: WrittenTable) -> None:
     answer = readiness.report(TABLE, NEW_YEAR)
     assert (answer.ready, answer.rule) == (False, "watermark")
+
+
+def test_one_bucket_that_is_flagged_or_reported_calls_no_partition_ready(
+    readiness: ReadReadiness, table: WrittenTable, stores: Stores
+) -> None:
+    bucket = f"{NEW_YEAR}/id_bucket=1"
+    table.properties["compaction.ready-when"] = "flag:done"
+    table.commit({"done": bucket})
+    assert [one.ready for one in readiness.partitions(TABLE, [NEW_YEAR, bucket])] == [False, False]
+    table.properties["compaction.ready-when"] = "reported"
+    with pytest.raises(ConfigError, match="'id_bucket', a field by bucket or truncate"):
+        readiness.report(TABLE, bucket)
+    # A report from before the field was one by bucket.
+    stores.dependencies.report(table.uuid, Report(bucket, table.now))
+    assert [one.ready for one in readiness.partitions(TABLE, [NEW_YEAR, bucket])] == [False, False]
 
 
 def test_a_report_that_may_be_forgotten_is_unknown(readiness: ReadReadiness, table: WrittenTable) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.services.planning.find_waits import FindWaits
 from compaction_pipeline_tests.builders import NOW, TABLE, node, properties
+from compaction_pipeline_tests.keyed import program
+from compaction_pipeline_tests.keyed.change_logs import row
 from compaction_pipeline_tests.services.house import House
 
 DAYS = timedelta(days=1).total_seconds()
@@ -29,7 +32,7 @@ BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "ts_day"), spec_i
 
 
 class Scan:
-    """It answers nothing about commits."""
+    """Every table has a commit of the first moment that is asked for."""
 
     def commits_since(self, table: TableIdentifier, since: Any) -> Mapping[int, Any]:
         return {7: since}
@@ -54,8 +57,8 @@ def test_what_cannot_be_told_waits_and_says_why() -> None:
     assert found.commits == {7: NOW - timedelta(hours=1)}
 
 
-@pytest.mark.parametrize("asks", [False, True])
-def test_a_full_of_a_day_waits_for_the_watermark_and_a_person_does_not(house: House, asks: bool) -> None:
+@pytest.mark.parametrize(("asks", "by_person"), [(False, False), (True, False), (True, True)])
+def test_a_full_of_a_day_waits_for_the_watermark_and_a_person_does_not(house: House, asks: bool, by_person: bool) -> None:
     rules = {"self-optimizing.full.trigger.interval": "86400000", "self-optimizing.minor.trigger.interval": "9000000000"}
     table = house.lake.table("t", SCHEMA, BY_DAY, properties={**rules, **({"compaction.full.when-ready": "true"} if asks else {})})
     services, day = house.services, 20_454  # 2026-01-01
@@ -64,8 +67,8 @@ def test_a_full_of_a_day_waits_for_the_watermark_and_a_person_does_not(house: Ho
     services.explore_catalogs.explore()
     services.refresh_files.refresh(table.identifier)
     house.pass_time(2 * DAYS)
-    first = services.plan_tables.plan(table.identifier)
-    if not asks:
+    first = services.plan_tables.plan(table.identifier, unlimited=by_person)
+    if by_person or not asks:
         assert [task.work.type for task in first.tasks] == [CompactionType.FULL]
         return
     assert (first.tasks, first.plan.reason.code) == ((), PlanReasonCode.NOT_READY)
@@ -74,3 +77,24 @@ def test_a_full_of_a_day_waits_for_the_watermark_and_a_person_does_not(house: Ho
     services.refresh_files.refresh(table.identifier)
     house.pass_time(120)
     assert [task.work.type for task in services.plan_tables.plan(table.identifier).tasks] == [CompactionType.FULL]
+
+
+def test_a_major_of_a_keyed_table_waits_until_nobody_has_written_changes_for_some_time(tmp_path: Path) -> None:
+    """Writers of a keyed table write to its change store, and its base store says how long to wait for them."""
+    written = program.Program(tmp_path, delta_rewrite=True)
+    services, (base, _) = written.services, written.keyed.stores()
+    # No change file is small, and two of a node make a MAJOR due.
+    sizes = {"self-optimizing.target-size": "8192", "self-optimizing.fragment-ratio": "16", "self-optimizing.minor.trigger.file-count": "2"}
+    with base.transaction() as transaction:
+        transaction.set_properties({**sizes, "compaction.major.cold-after": "1h"})
+    for _ in range(2):
+        written.upsert(row(1))
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(program.TABLE)
+    first = services.plan_tables.plan(program.TABLE)
+    assert (first.tasks, first.plan.reason.code) == ((), PlanReasonCode.NOT_READY)
+    assert "it waits until no file was added for 1 h" in first.plan.reason.text
+    # The writers' commits have the clock of the machine, which went on since the program's was set.
+    written.pass_time(2 * 3600)
+    assert {task.work.type for task in services.plan_tables.plan(program.TABLE).tasks} == {CompactionType.MAJOR}
+    services.close()

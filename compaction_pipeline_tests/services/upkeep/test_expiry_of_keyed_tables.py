@@ -9,11 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.keyed.transactions import begun_transactions
+from compaction_pipeline.iceberg.rewrite_files import SnapshotChange, Transaction
 from compaction_pipeline.services.upkeep.expire_snapshots import Expired
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
@@ -140,6 +142,40 @@ def test_a_change_store_that_is_named_itself_is_refused(keyed: Expiring) -> None
     (of_change,) = keyed.services.expire_snapshots.expire(CHANGE_STORE).stores
     assert (of_change.expiry, of_change.record) == (None, None)
     assert "name the base store instead" in (of_change.refusal or "")
+
+
+# ---- programs that take a change store for a plain table --------------------------------------------------------------
+
+_MANIFESTS = {"manifests-created": "1", "manifests-kept": "0", "manifests-replaced": "2"}
+"""What Iceberg's rewrite of manifests says in the summary of its snapshot."""
+
+
+@pytest.mark.parametrize(
+    ("said", "is_refused"),
+    [
+        (_MANIFESTS, False),
+        ({"compaction-pipeline.record-id": "r", "added-data-files": "1", "deleted-data-files": "2"}, False),
+        ({"added-data-files": "1", "deleted-data-files": "2"}, True),
+        *(
+            ({**_MANIFESTS, key: "1"}, True)
+            for key in ("added-data-files", "added-delete-files", "deleted-data-files", "removed-delete-files")
+        ),
+        ({}, True),
+    ],
+)
+def test_a_change_store_is_refused_when_another_program_merged_its_files_and_not_for_its_manifests(
+    keyed: Expiring, said: dict[str, str], is_refused: bool
+) -> None:
+    keyed.insert(row(1))
+    transaction = Transaction(keyed.change.refresh())
+    transaction.stage(SnapshotChange(Operation.REPLACE, properties=said))
+    transaction.commit()
+    assert keyed.change.refresh().metadata.snapshots[-1].summary.items() >= said.items()
+    keyed.insert(row(2))
+    keyed.pass_time(9 * DAY)
+    of_change = next(store for store in keyed.expire().stores if store.store == CHANGE_STORE)
+    assert ("compacted the change store as a plain table" in (of_change.refusal or "")) == is_refused
+    assert (of_change.record is None) == is_refused
 
 
 # ---- files that others need ------------------------------------------------------------------------------------------
