@@ -28,7 +28,9 @@ PLACES: Mapping[str, tuple[str, ...]] = {
 GROUPS: Mapping[str, tuple[str, ...]] = {
     # The nodes that a test of pages or of the UI leaves are those that the next one expects. Tests of links expect others.
     "pages": ("browser/test_pages.py", "browser/test_ui.py"),
-    "links": ("browser/test_deployment.py", "browser/test_terminated.py", "browser/test_two_locations.py", "browser/test_ui_links.py"),
+    # It has a deployment of its own, in which one run waits for the other.
+    "terminated": ("browser/test_terminated.py",),
+    "links": ("browser/test_deployment.py", "browser/test_two_locations.py", "browser/test_ui_links.py"),
     "demo goes on": ("scenarios/test_demo_again.py",),
     "demo was cut off": ("scenarios/test_demo_again.py::test_a_demo_that_was_cut_off",),
     "demo": ("scenarios/test_demo.py",),

@@ -60,7 +60,7 @@ def run_once(options: DemoOptions) -> int:
                 lambda: work_left(services, options),
                 tick=lambda: _tick(processes, options),
                 show=lambda left: watch.show(f"after {_seconds(started)}, to do: {left.short}"),
-                limit=options.once_limit_seconds - (time.monotonic() - started),
+                patience=options.patience_seconds,
             )
             _let_runs_end(options)
         after = watch.census()
@@ -117,7 +117,7 @@ def _judge(
 ) -> int:
     failures = []
     if not left.nothing:
-        failures.append(f"work was left after {options.once_limit_seconds} s: {left}")
+        failures.append(f"work was left, and nothing changed for {options.patience_seconds} s: {left}")
     for comparison in (*(compare(options, table) for table in TABLES.values()), compare_payments(options)):
         watch.say(str(comparison))
         if not comparison.equal:

@@ -20,7 +20,8 @@ _SWITCHES = {"": False, "0": False, "no": False, "false": False, "1": True, "yes
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The options of one demo. With `once`, it writes a backlog, lets the sensors work it off, compares, and ends. Paths are absolute.
+    """The options of one demo. With `once`, it writes a backlog, lets the sensors work it off, compares, and ends. It gives up when nothing
+    has changed for `patience_seconds`. Paths are absolute.
 
     With `optimizers`, so many optimizers merge, and a server on `server_port` gives them their tasks.
     """
@@ -32,7 +33,7 @@ class DemoOptions:
     server_port: int = 8787
     backlog_files: int = 2_000
     sensor_interval_seconds: int = 5
-    once_limit_seconds: int = 540
+    patience_seconds: int = 540
 
     @property
     def catalog_url(self) -> str:

@@ -38,16 +38,22 @@ def wait_until_quiet(
     left: Callable[[], WorkLeft],
     tick: Callable[[], None],
     show: Callable[[WorkLeft], None],
-    limit: float,
+    patience: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> WorkLeft:
-    """Wait until two looks, a tick apart, find no work left, or until `limit` seconds are over. Answer the work that is left."""
-    deadline = clock() + limit
-    quiet, shown = 0, clock()
+    """Wait until two looks, a tick apart, find no work left, or until nothing has changed for `patience` seconds. Answer the work that is
+    left.
+
+    A slow or busy machine takes its time, so how long all of it takes says nothing.
+    """
+    quiet, shown, changed = 0, clock(), clock()
+    before = ""
     while True:
         found = left()
         quiet = quiet + 1 if found.nothing else 0
-        if quiet > _QUIET_TICKS or clock() > deadline:
+        if found.short != before:
+            before, changed = found.short, clock()
+        if quiet > _QUIET_TICKS or clock() - changed > patience:
             return found
         if clock() - shown >= _SHOW_SECONDS:
             show(found)
