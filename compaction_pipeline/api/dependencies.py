@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
@@ -17,7 +16,7 @@ from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.dependencies.readiness import Readiness, TableWatermark
-from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
+from compaction_pipeline.core.dependencies.ready_time import question
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -80,12 +79,8 @@ def dependency_routes(readiness: ReadReadiness, tell: TellReadiness | None, guar
 
         The table's metadata is loaded once, however many are asked for.
         """
-        identifier, window = TableIdentifier.parse(table), _window(start, end)
-        if bool(partition) == (window is not None):
-            raise ConfigError("name partitions (partition=day=2026-01-01), or give a window by from and to; one of the two, not both")
-        verb = partial(readiness.partitions, identifier, partition) if window is None else partial(readiness.windows, identifier, [window])
-        answers = await to_thread.run_sync(verb, limiter=limiter)
-        return ReadyAnswer(ready=all(one.ready for one in answers), table=str(identifier), answers=[plain(one) for one in answers])
+        identifier, asked = TableIdentifier.parse(table), question(partition, start, end)
+        return _answer(identifier, await to_thread.run_sync(readiness.answers, identifier, asked, limiter=limiter))
 
     @routes.get("/tables/{table}/watermark", dependencies=reader, response_model=None, responses=plain_answer(TableWatermark))
     async def watermark(table: _Table) -> Any:
@@ -109,20 +104,11 @@ def dependency_routes(readiness: ReadReadiness, tell: TellReadiness | None, guar
         """Let the receiver of callbacks be told for 7 days when these become ready, and when not any more. The answer is as of now."""
         if tell is None:
             raise ConfigError("this server tells nobody what is ready: set COMPACTION_READY_CALLBACK_URL, or ask by GET again and again")
-        identifier, window = TableIdentifier.parse(table), _window(body.start, body.end)
-        if bool(body.partitions) == (window is not None):
-            raise ConfigError("name partitions (day=2026-01-01), or give a window by from and to; one of the two, not both")
-        verb = partial(tell.await_partitions, identifier, body.partitions)
-        if window is not None:
-            verb = partial(tell.await_window, identifier, window)
-        answers = await to_thread.run_sync(verb, limiter=limiter)
-        return ReadyAnswer(ready=all(one.ready for one in answers), table=str(identifier), answers=[plain(one) for one in answers])
+        identifier, asked = TableIdentifier.parse(table), question(body.partitions, body.start, body.end)
+        return _answer(identifier, await to_thread.run_sync(tell.await_answers, identifier, asked, limiter=limiter))
 
     return routes
 
 
-def _window(start: str | None, end: str | None) -> Window | None:
-    if (start is None) != (end is None):
-        raise ConfigError("from and to belong together: give both, or name partitions instead")
-    times: list[datetime] = [instant_of(text) for text in (start, end) if text is not None]
-    return Window(*times) if times else None
+def _answer(table: TableIdentifier, answers: Sequence[Readiness]) -> ReadyAnswer:
+    return ReadyAnswer(ready=all(one.ready for one in answers), table=str(table), answers=[plain(one) for one in answers])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 
 import typer
 
@@ -11,8 +11,7 @@ from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.dependencies.readiness import Readiness
-from compaction_pipeline.core.dependencies.ready_time import Window, instant_of, instant_text
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.dependencies.ready_time import instant_of, instant_text, question
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.tables.expiry_properties import duration_in_unit
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -44,16 +43,10 @@ def ready(
       compaction-pipeline ready lake.shop.orders day=2026-01-01 && run-the-report
       compaction-pipeline ready lake.shop.orders --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z --json
     """
-    window = _window(start, end)
-    if bool(partitions) == (window is not None):
-        raise ConfigError("name partitions, such as day=2026-01-01, or give a window by --from and --to; one of the two, not both")
+    asked = question(list(dict.fromkeys(partitions or ())), start, end, before_names="--")
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
-        readiness = session.services.read_readiness
-        if window is not None:
-            answers: Sequence[Readiness] = readiness.windows(identifier, [window])
-        else:
-            answers = readiness.partitions(identifier, list(dict.fromkeys(partitions or ())))
+        answers = session.services.read_readiness.answers(identifier, asked)
         is_ready = all(answer.ready for answer in answers)
         code = ExitCode.DONE if is_ready else ExitCode.NOT_READY
         value = {"ready": is_ready, "exit_code": int(code), "table": str(identifier), "answers": plain(answers)}
@@ -98,13 +91,6 @@ def watermark(
 def _dict(value: object) -> dict[str, object]:
     assert isinstance(value, dict)
     return value
-
-
-def _window(start: str | None, end: str | None) -> Window | None:
-    if (start is None) != (end is None):
-        raise ConfigError("--from and --to belong together: give both, or name partitions instead")
-    times: list[datetime] = [instant_of(text) for text in (start, end) if text is not None]
-    return Window(*times) if times else None
 
 
 def _lines(answer: Readiness) -> Iterator[str]:

@@ -126,6 +126,28 @@ class TimeField:
             return None
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What somebody asks of a table: partitions, named as in the paths of files, or a window. One of the two is there."""
+
+    partitions: tuple[str, ...] = ()
+    window: Window | None = None
+
+
+def question(partitions: Sequence[str], start: str | None, end: str | None, before_names: str = "") -> Question:
+    """The question that somebody writes: names of partitions, or the two times of a window.
+
+    `before_names` stands before the words `from` and `to` in errors. Raises ConfigError for both, for neither, and for half a window.
+    """
+    first, last = f"{before_names}from", f"{before_names}to"
+    if (start is None) != (end is None):
+        raise ConfigError(f"{first} and {last} belong together: give both, or name partitions instead")
+    window = Window(instant_of(start), instant_of(end)) if start is not None and end is not None else None
+    if bool(partitions) == (window is not None):
+        raise ConfigError(f"name partitions, such as day=2026-01-01, or give a window by {first} and {last}; one of the two, not both")
+    return Question(tuple(partitions), window)
+
+
 def instant_text(at: datetime) -> str:
     """An instant in UTC, e.g. `2026-01-01T03:00Z`; with seconds only where it has some."""
     utc = at.astimezone(timezone.utc)

@@ -32,7 +32,7 @@ from compaction_pipeline.core.dependencies.ports import (
     TableFacts,
 )
 from compaction_pipeline.core.dependencies.readiness import FLAPPING, ChangedSince, Readiness, TableWatermark
-from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
+from compaction_pipeline.core.dependencies.ready_time import Question, Window, instant_of
 from compaction_pipeline.core.dependencies.ready_when import (
     ByWatermark,
     Exists,
@@ -123,6 +123,10 @@ class ReadReadiness:
             known.heads,
             next((warning for warning in warnings if warning is not None), None),
         )
+
+    def answers(self, table: TableIdentifier, asked: Question) -> tuple[Readiness, ...]:
+        """Return the answer to a question: one for each partition, or one for the window."""
+        return self.partitions(table, asked.partitions) if asked.window is None else self.windows(table, [asked.window])
 
     def partition(self, table: TableIdentifier, text: str) -> Readiness:
         """Return whether a partition is ready. It is named as in the paths of files: `day=2026-01-01`."""

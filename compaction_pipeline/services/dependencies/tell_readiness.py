@@ -9,7 +9,7 @@ from itertools import groupby
 
 from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, DependencyStore
 from compaction_pipeline.core.dependencies.readiness import Readiness
-from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
+from compaction_pipeline.core.dependencies.ready_time import Question, Window, instant_of
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -27,24 +27,18 @@ Send = Callable[[str, Readiness], None]
 
 
 class TellReadiness:
-    """The verbs await_partitions, await_window and tell."""
+    """The verbs await_answers and tell."""
 
     def __init__(self, readiness: ReadReadiness, memory: DependencyStore, clock: Clock) -> None:
         self._readiness = readiness
         self._memory = memory
         self._clock = clock
 
-    def await_partitions(self, table: TableIdentifier, texts: Sequence[str]) -> tuple[Readiness, ...]:
-        """Let the receiver be told of each change of these partitions for 7 days. Return how they are now. Raises as `ReadReadiness`."""
-        return self._awaited(self._readiness.partitions(table, texts))
-
-    def await_window(self, table: TableIdentifier, window: Window) -> tuple[Readiness, ...]:
-        """Do the same for a window."""
-        return self._awaited(self._readiness.windows(table, [window]))
-
-    def _awaited(self, answers: tuple[Readiness, ...]) -> tuple[Readiness, ...]:
-        for answer in answers:
-            self._memory.await_answers(answer.table_uuid, [answer.what], self._clock() + AWAITED)
+    def await_answers(self, table: TableIdentifier, asked: Question) -> tuple[Readiness, ...]:
+        """Let the receiver be told for 7 days of each change of the answers. Return how they are now. Raises as `ReadReadiness`."""
+        answers = self._readiness.answers(table, asked)
+        for uuid, some in groupby(answers, key=lambda one: one.table_uuid):
+            self._memory.await_answers(uuid, [one.what for one in some], self._clock() + AWAITED)
         return answers
 
     def tell(self, send: Send) -> None:

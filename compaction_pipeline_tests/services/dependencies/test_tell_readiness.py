@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.dependencies.readiness import Readiness
-from compaction_pipeline.core.dependencies.ready_time import SpecField, Window
+from compaction_pipeline.core.dependencies.ready_time import Question, SpecField, Window, question
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
@@ -56,8 +56,8 @@ def tell(tmp_path: Path, table: WrittenTable) -> TellReadiness:
 def test_each_change_is_told_once(tell: TellReadiness, table: WrittenTable) -> None:
     first = table.mark("2026-01-01T12:00:00+00:00")
     told = Told(tell)
-    assert [one.ready for one in tell.await_partitions(TABLE, [NEW_YEAR])] == [False]
-    tell.await_window(TABLE, DAY)
+    assert [one.ready for one in tell.await_answers(TABLE, question([NEW_YEAR], None, None))] == [False]
+    tell.await_answers(TABLE, Question(window=DAY))
     assert told.look() == []
     table.mark("2026-01-02T00:00:00+00:00")
     assert sorted(told.look()) == [("2026-01-01T00:00Z/2026-01-02T00:00Z", True), (NEW_YEAR, True)]
@@ -72,7 +72,7 @@ def test_each_change_is_told_once(tell: TellReadiness, table: WrittenTable) -> N
 def test_a_receiver_that_is_down_is_told_again_under_the_same_id(tell: TellReadiness, table: WrittenTable) -> None:
     table.mark("2026-01-02T00:00:00+00:00")
     told = Told(tell)
-    tell.await_partitions(TABLE, [NEW_YEAR])
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
     told.is_down = True
     assert (told.look(), told.look()) == ([], [])
     told.is_down = False
@@ -83,7 +83,7 @@ def test_a_receiver_that_is_down_is_told_again_under_the_same_id(tell: TellReadi
 def test_after_seven_days_nobody_is_told(tell: TellReadiness, table: WrittenTable) -> None:
     table.commit()
     told = Told(tell)
-    tell.await_partitions(TABLE, [NEW_YEAR])
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
     table.pass_time(days=7, seconds=1)
     table.mark("2026-01-02T00:00:00+00:00")
     assert told.look() == []
@@ -92,7 +92,7 @@ def test_after_seven_days_nobody_is_told(tell: TellReadiness, table: WrittenTabl
 def test_a_table_that_was_made_anew_is_another_one(tell: TellReadiness, table: WrittenTable) -> None:
     table.commit()
     told = Told(tell)
-    tell.await_partitions(TABLE, [NEW_YEAR])
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
     table.uuid = "uuid-2"
     table.mark("2026-01-02T00:00:00+00:00")
     assert told.look() == []
@@ -103,7 +103,7 @@ def test_a_value_with_signs_of_paths_is_told_and_keeps_nobody_else_from_it(tell:
     table.commit()
     told = Told(tell)
     names = [NEW_YEAR, *(f"{NEW_YEAR}/region={value}" for value in ("a%2Fb", "50%2525", "x%3Dy", "%252F"))]
-    assert [one.what for one in tell.await_partitions(TABLE, names)] == names
+    assert [one.what for one in tell.await_answers(TABLE, question(names, None, None))] == names
     table.mark("2026-01-02T00:00:00+00:00")
     assert sorted(told.look()) == sorted((name, True) for name in names)
 
@@ -113,8 +113,8 @@ def test_what_means_nothing_any_more_keeps_nobody_else_waiting(
 ) -> None:
     table.specs = {0: (SpecField("ts_day", "day", 1, "timestamptz"), SpecField("region", "identity", 2, "string"))}
     table.commit()
-    tell.await_partitions(TABLE, [f"{NEW_YEAR}/region=eu", NEW_YEAR])
-    tell.await_window(TABLE, DAY)
+    tell.await_answers(TABLE, question([f"{NEW_YEAR}/region=eu", NEW_YEAR], None, None))
+    tell.await_answers(TABLE, Question(window=DAY))
     table.specs = {1: (SpecField("ts_day", "day", 1, "timestamptz"),)}
     table.mark("2026-01-02T00:00:00+00:00")
     assert sorted(Told(tell).look()) == [(str(DAY), True), (NEW_YEAR, True)]
@@ -123,7 +123,7 @@ def test_what_means_nothing_any_more_keeps_nobody_else_waiting(
 
 def test_a_change_that_the_receiver_refuses_does_not_hold_up_the_others(tell: TellReadiness, table: WrittenTable) -> None:
     table.mark("2026-01-03T00:00:00+00:00")
-    tell.await_partitions(TABLE, [NEW_YEAR, "ts_day=2026-01-02"])
+    tell.await_answers(TABLE, question([NEW_YEAR, "ts_day=2026-01-02"], None, None))
     taken: list[str] = []
 
     def refuse_the_first(change: str, answer: Readiness) -> None:
@@ -140,7 +140,7 @@ def test_a_change_that_the_receiver_refuses_does_not_hold_up_the_others(tell: Te
 def test_what_becomes_ready_again_after_its_rule_changed_is_told_under_another_id(tell: TellReadiness, table: WrittenTable) -> None:
     table.mark("2026-01-02T00:00:00+00:00")
     told = Told(tell)
-    tell.await_partitions(TABLE, [NEW_YEAR])
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
     assert told.look() == [(NEW_YEAR, True)]
     table.properties["compaction.ready-when"] = "flag:done"
     table.pass_time(seconds=10)
