@@ -69,7 +69,7 @@ def report_routes(take_reports: TakeReports, readiness: ReadReadiness, guard: Gu
         report = CommitReport(TableIdentifier.parse(table), body.snapshot_id, body.sequence_number, dict(added))
         taken = await to_thread.run_sync(take_reports.take, report, limiter=limiter)
         if body.watermark is not None:
-            await to_thread.run_sync(readiness.claim, taken.table, body.snapshot_id, body.watermark, limiter=limiter)
+            await to_thread.run_sync(readiness.report_watermark, taken.table, body.snapshot_id, body.watermark, limiter=limiter)
         return CommitAnswer(accepted=taken.accepted, why=taken.why)
 
     return routes

@@ -30,17 +30,20 @@ class SqlDependencyStore(SqlStore):
         rows = self._rows(select(_head.snapshot_id, _head.value).where(_head.table_uuid == uuid, _head.store == store))
         return {row.snapshot_id: row.value for row in rows}
 
-    def remember(self, uuid: str, store: int, snapshot_id: int, found: Remembered, now: datetime) -> None:
-        values = {"at": now, "value": found}
+    def remember(self, uuid: str, store: int, snapshot_id: int, before: Remembered | None, after: Remembered, now: datetime) -> bool:
+        values = {"at": now, "value": after}
+        of_store = (_head.table_uuid == uuid, _head.store == store)
         with writing(self._engine) as connection:
             lock(connection, f"readiness of {uuid}")
+            if connection.execute(select(_head.value).where(*of_store, _head.snapshot_id == snapshot_id)).scalar() != before:
+                return False
             row = upsert(connection, schema.ready_head).values(table_uuid=uuid, store=store, snapshot_id=snapshot_id, **values)
             connection.execute(row.on_conflict_do_update(index_elements=["table_uuid", "store", "snapshot_id"], set_=values))
-            of_store = (_head.table_uuid == uuid, _head.store == store)
             newest_first = select(_head.snapshot_id).where(*of_store).order_by(_head.at.desc(), _head.snapshot_id)
             old = connection.execute(newest_first.offset(MOST_HEADS)).scalars().all()
             if old:
                 connection.execute(delete(schema.ready_head).where(*of_store, _head.snapshot_id.in_(old)))
+            return True
 
     def read_to(self, uuid: str) -> ReadTo | None:
         row = self._first(select(_reading.value).where(_reading.table_uuid == uuid))

@@ -21,20 +21,30 @@ ANSWER = Answer("day=2026-01-01", "quiet:2h", True, NOW, NOW, (2**62, None), NOW
 
 def test_what_heads_said_is_kept_by_store_and_uuid(stores: Stores) -> None:
     memory = stores.dependencies
-    memory.remember("u", 0, 2**62, SAID, NOW)
-    memory.remember("u", 1, 7, Remembered(), NOW)
+    assert memory.remember("u", 0, 2**62, None, SAID, NOW)
+    assert memory.remember("u", 1, 7, None, Remembered(), NOW)
     assert memory.remembered("u", 0) == {2**62: SAID}
     assert memory.remembered("u", 1) == {7: Remembered()}
     assert memory.remembered("v", 0) == {}
-    memory.remember("u", 0, 2**62, Remembered(), NOW + HOUR)
+    assert memory.remember("u", 0, 2**62, SAID, Remembered(), NOW + HOUR)
     assert memory.remembered("u", 0) == {2**62: Remembered()}
+
+
+def test_what_a_head_said_is_changed_only_by_who_knows_what_is_remembered(stores: Stores) -> None:
+    memory = stores.dependencies
+    assert not memory.remember("u", 0, 1, SAID, Remembered(), NOW)
+    assert memory.remembered("u", 0) == {}
+    assert memory.remember("u", 0, 1, None, SAID, NOW)
+    for known in (None, Remembered()):
+        assert not memory.remember("u", 0, 1, known, Remembered(), NOW)
+    assert memory.remembered("u", 0) == {1: SAID}
 
 
 def test_only_the_newest_heads_of_a_store_are_kept(stores: Stores) -> None:
     memory = stores.dependencies
-    memory.remember("u", 1, 1, SAID, NOW)
+    memory.remember("u", 1, 1, None, SAID, NOW)
     for number in range(MOST_HEADS + 3):
-        memory.remember("u", 0, number, SAID, NOW + number * HOUR)
+        memory.remember("u", 0, number, None, SAID, NOW + number * HOUR)
     assert set(memory.remembered("u", 0)) == set(range(3, MOST_HEADS + 3))
     assert set(memory.remembered("u", 1)) == {1}
 
@@ -119,7 +129,7 @@ def test_reports_are_kept_until_they_are_withdrawn(stores: Stores) -> None:
 def test_what_nobody_asked_for_expires(stores: Stores) -> None:
     memory = stores.dependencies
     for uuid, at in (("old", NOW), ("new", NOW + 2 * HOUR)):
-        memory.remember(uuid, 0, 1, SAID, at)
+        memory.remember(uuid, 0, 1, None, SAID, at)
         memory.note_reading(uuid, None, ReadTo((1,), True), PartitionReading((1,), True, (PartitionCommits(0, DAY1, 1, NOW, 1),)), at)
         memory.save_answers(TABLE, uuid, [Answer("day=2026-01-01", "watermark", True, NOW, at)])
         memory.report(uuid, Report("day=2026-01-01", at))

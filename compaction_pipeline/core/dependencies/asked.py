@@ -87,7 +87,7 @@ class Calendar:
         fields = {field.name: field for field in self.specs.get(spec_id, ())}
         return self.partition("/".join(f"{_quoted(one.name)}={_quoted(path_text(fields.get(one.name), one))}" for one in partition))
 
-    def claim(self, text: str) -> Asked:
+    def called_ready(self, text: str) -> Asked:
         """What a name that somebody calls ready means. Raises ConfigError as `partition`, and for a part of a partition."""
         part = next((name for name in self._equalities(text) if self._is_ignored(name) and not self._is(name, _VOID)), None)
         if part is not None:

@@ -142,8 +142,11 @@ class DependencyStore(Protocol):
     def remembered(self, uuid: str, store: int) -> Mapping[int, Remembered]:
         """Return what is remembered of a store (0, or 1 for the change store of a keyed table), by the id of what was its head."""
 
-    def remember(self, uuid: str, store: int, snapshot_id: int, found: Remembered, now: datetime) -> None:
-        """Store what was said at a head. Only the newest 20 heads of a store are kept."""
+    def remember(self, uuid: str, store: int, snapshot_id: int, before: Remembered | None, after: Remembered, now: datetime) -> bool:
+        """Store what was said at a head. Only the newest 20 heads of a store are kept.
+
+        Return False, and change nothing, when something else than `before` is remembered of this head; None stands for nothing.
+        """
 
     def read_to(self, uuid: str) -> ReadTo | None:
         """Return up to which heads the manifests of a table were read; None when they never were."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from compaction_pipeline.core.dependencies.answers import Answer, answered
 from compaction_pipeline.core.dependencies.asked import Asked, Calendar, calendar_of
@@ -58,7 +59,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.core.upkeep.history import MAIN
+from compaction_pipeline.core.upkeep.history import MAIN, History
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class _Table(_Marked):
 
 
 class ReadReadiness:
-    """The verbs watermark, partition, partitions, missing, windows, report, claim and withdraw.
+    """The verbs watermark, answers, partition, partitions, missing, windows, report, report_watermark and withdraw.
 
     Each loads the newest metadata of the table once. Each may raise NotFoundError, ConfigError for properties and questions that break
     their rules, TableRefused when the rule needs manifests that cannot be read, and StorageUnavailable.
@@ -168,12 +169,12 @@ class ReadReadiness:
         """Take a report that a partition is ready, for the rule `reported`. Return what the table's own rule says of it now."""
         known = self._load(table)
         with _named(table):
-            asked = known.calendar.claim(text)
+            asked = known.calendar.called_ready(text)
         self._memory.report(known.uuid, Report(asked.what, self._clock()))
         _LOG.info("table=%s %s was reported ready", table, asked.what)
         return self._answers(known, [asked])[0]
 
-    def claim(self, table: TableIdentifier, snapshot_id: int, watermark: datetime) -> None:
+    def report_watermark(self, table: TableIdentifier, snapshot_id: int, watermark: datetime) -> None:
         """Take a writer's word for the watermark of a snapshot, as if its summary said so. It counts for this table only, and as long as
         main has the snapshot.
 
@@ -184,10 +185,8 @@ class ReadReadiness:
         for number, store in enumerate(known.facts.stores):
             snapshot = store.history.snapshots.get(snapshot_id)
             if snapshot is not None:
-                before = self._memory.remembered(known.uuid, number).get(snapshot_id, Remembered())
-                claimed = Said(REPORTED, at.isoformat(), snapshot_id, snapshot.made_at)
-                others = (each for each in before.said if each.key != REPORTED)
-                self._memory.remember(known.uuid, number, snapshot_id, replace(before, said=(claimed, *others)), self._clock())
+                reported = Said(REPORTED, at.isoformat(), snapshot_id, snapshot.made_at)
+                self._remember_at(known, number, snapshot_id, partial(_with_report, reported))
                 return
         raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: report a commit after it has landed, and name its table")
 
@@ -286,23 +285,23 @@ class ReadReadiness:
     def _remember(self, known: _Marked, key: str | None) -> Sequence[Mapping[int, Remembered]]:
         """Remember what the heads of the table's stores say now. Return what was remembered before, by store."""
         found = []
-        for number, store in enumerate(known.facts.stores):
-            before = self._memory.remembered(known.uuid, number)
-            found.append(before)
-            head = _head(store)
-            if head is None:
-                continue
-            own = before.get(head, Remembered())
-            now_said = said(store.history, known.watermark_rule, {at: one.said for at, one in before.items()})
-            # A rule that was changed may look elsewhere. What was said under other keys may be asked for again.
-            others = tuple(one for one in own.said if one.key not in {each.key for each in now_said})
-            flags = dict(own.flags)
-            if key is not None:
-                flags[key] = dict(flagged(store.history, {}, key, {at: one.flags.get(key, {}) for at, one in before.items()}))
-            after = Remembered((*now_said, *others), flags)
-            if after != own:
-                self._memory.remember(known.uuid, number, head, after, self._clock())
+        for number, (store, head) in enumerate(zip(known.facts.stores, known.heads, strict=True)):
+            says = partial(_said_now, store.history, known.watermark_rule, key)
+            found.append(self._memory.remembered(known.uuid, number) if head is None else self._remember_at(known, number, head, says))
         return found
+
+    def _remember_at(self, known: _Marked, store: int, snapshot_id: int, says: _Says) -> Mapping[int, Remembered]:
+        """Remember what a snapshot says beside what is remembered of it. Return all that was remembered of the store before.
+
+        A question and a report of the same snapshot may come at once. Neither overwrites the other.
+        """
+        for _ in range(_TRIES):
+            before = self._memory.remembered(known.uuid, store)
+            own = before.get(snapshot_id)
+            after = says(own or Remembered(), before)
+            if after == (own or Remembered()) or self._memory.remember(known.uuid, store, snapshot_id, own, after, self._clock()):
+                return before
+        raise StorageUnavailable(f"{known.facts.table}: other processes note its watermark at the same time; ask again in some seconds")
 
     def _partitions(self, known: _Table, *, whole: bool) -> Sequence[KnownPartition]:
         """Read what is new in the manifests, and return what is known of the partitions then."""
@@ -355,6 +354,24 @@ class ReadReadiness:
             return None
 
 
+_Says = Callable[[Remembered, Mapping[int, Remembered]], Remembered]
+"""Adds what a snapshot says to what is remembered of it. It gets all that is remembered of the store, too."""
+
+
+def _with_report(reported: Said, own: Remembered, before: Mapping[int, Remembered]) -> Remembered:
+    return replace(own, said=(reported, *(each for each in own.said if each.key != REPORTED)))
+
+
+def _said_now(history: History, rule: WatermarkRule, key: str | None, own: Remembered, before: Mapping[int, Remembered]) -> Remembered:
+    now_said = said(history, rule, {at: one.said for at, one in before.items()})
+    # A rule that was changed may look elsewhere. What was said under other keys may be asked for again.
+    others = tuple(one for one in own.said if one.key not in {each.key for each in now_said})
+    flags = dict(own.flags)
+    if key is not None:
+        flags[key] = dict(flagged(history, {}, key, {at: one.flags.get(key, {}) for at, one in before.items()}))
+    return Remembered((*now_said, *others), flags)
+
+
 @contextmanager
 def _named(table: TableIdentifier) -> Iterator[None]:
     """Let errors about properties and questions name the table."""
@@ -374,7 +391,7 @@ def _asked_for(calendar: Calendar, paths: Sequence[str]) -> Sequence[Asked]:
     found = []
     for path in paths:
         try:
-            found.append(calendar.claim(path))
+            found.append(calendar.called_ready(path))
         except ConfigError as error:
             _LOG.debug("%r is no partition: %s", path, error)
     return found

@@ -195,10 +195,10 @@ def test_files_of_a_spec_without_a_named_field_must_be_quiet_too_and_fill_nothin
 def test_one_bucket_or_one_truncated_value_calls_nothing_ready() -> None:
     calendar = calendar_of({0: (*SPECS[1], SpecField("name", "truncate[2]", 4, "string"), SpecField("old", "void", 5, "string"))}, 0, {})
     with pytest.raises(ConfigError, match="'name', a field by bucket or truncate"):
-        calendar.claim("ts_day=2026-03-27/name=ab")
+        calendar.called_ready("ts_day=2026-03-27/name=ab")
     with pytest.raises(ConfigError, match="'id_bucket', a field by bucket or truncate"):
-        EVOLVED.claim("ts_day=2026-03-27/id_bucket=3")
-    assert calendar.claim("ts_day=2026-03-27/old=null") == calendar.partition("ts_day=2026-03-27")
+        EVOLVED.called_ready("ts_day=2026-03-27/id_bucket=3")
+    assert calendar.called_ready("ts_day=2026-03-27/old=null") == calendar.partition("ts_day=2026-03-27")
 
 
 def test_specs_by_times_of_two_columns_need_the_name_of_the_one_that_counts() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.dependencies.ports import Report
+from compaction_pipeline.core.dependencies.ports import Remembered, Report
 from compaction_pipeline.core.dependencies.readiness import ChangedSince, Readiness
 from compaction_pipeline.core.dependencies.ready_time import SpecField, Window
 from compaction_pipeline.core.errors import ConfigError, TableRefused
@@ -356,7 +357,7 @@ def test_a_report_of_a_value_with_signs_of_paths_counts(readiness: ReadReadiness
 def test_a_bad_rule_of_partitions_stops_no_word_about_the_watermark(readiness: ReadReadiness, table: WrittenTable) -> None:
     table.properties["compaction.ready-when"] = "later"
     snapshot = table.commit()
-    readiness.claim(TABLE, snapshot, datetime(2026, 1, 2, tzinfo=timezone.utc))
+    readiness.report_watermark(TABLE, snapshot, datetime(2026, 1, 2, tzinfo=timezone.utc))
     found = readiness.watermark(TABLE).watermark
     assert found is not None
     assert found.at == datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -364,8 +365,45 @@ def test_a_bad_rule_of_partitions_stops_no_word_about_the_watermark(readiness: R
         readiness.partition(TABLE, "ts_day=2026-01-01")
 
 
-def test_a_claim_that_could_not_be_read_again_is_refused(readiness: ReadReadiness, table: WrittenTable) -> None:
+def test_a_report_that_comes_while_somebody_asks_is_not_overwritten(table: WrittenTable, stores: Stores) -> None:
+    """The question is about to remember what the head says when the report of the same head arrives, and the other way round."""
+
+    class Interrupted:
+        """The store, in which something happens once between a look at what is remembered and the next word of it."""
+
+        def __init__(self) -> None:
+            self.then: list[Callable[[], object]] = []
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(stores.dependencies, name)
+
+        def remembered(self, uuid: str, store: int) -> Mapping[int, Remembered]:
+            found = stores.dependencies.remembered(uuid, store)
+            if self.then:
+                self.then.pop()()
+            return found
+
+    memory = Interrupted()
+    interrupted = ReadReadiness(stores.catalogs, table, memory, table.clock)  # type: ignore[arg-type]
+    other = ReadReadiness(stores.catalogs, table, stores.dependencies, table.clock)
+    told, late = datetime(2026, 1, 2, tzinfo=timezone.utc), datetime(2026, 1, 3, tzinfo=timezone.utc)
+    snapshot = table.mark("2026-01-04T00:00:00+00:00")
+    memory.then.append(lambda: other.report_watermark(TABLE, snapshot, told))
+    interrupted.watermark(TABLE)
+    found = other.watermark(TABLE).watermark
+    assert found is not None
+    assert found.at == told, "the lowest of what one snapshot says counts"
+    snapshot = table.mark("2026-01-04T00:00:00+00:00")
+    memory.then.append(lambda: other.watermark(TABLE))
+    interrupted.report_watermark(TABLE, snapshot, late)
+    assert {one.key: one.value for one in stores.dependencies.remembered("uuid-1", 0)[snapshot].said} == {
+        "watermark": "1767484800000",
+        "reported": late.isoformat(),
+    }
+
+
+def test_a_report_that_could_not_be_read_again_is_refused(readiness: ReadReadiness, table: WrittenTable) -> None:
     snapshot = table.commit()
     with pytest.raises(ConfigError, match="year 1"):
-        readiness.claim(TABLE, snapshot, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))))
+        readiness.report_watermark(TABLE, snapshot, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))))
     assert readiness.watermark(TABLE).watermark is None
