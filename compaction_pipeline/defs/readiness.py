@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.choices import Choices
-from compaction_pipeline.defs.ready_ticks import CHECK, MOST_RUNS, Source, answering, check_now, job_tick, ready_tick
+from compaction_pipeline.defs.ready_ticks import CHECK, MOST_RUNS, Source, check_now, job_tick, ready_tick
 from compaction_pipeline.defs.ready_windows import by_time
 from compaction_pipeline.defs.resources import opened_services
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
@@ -129,7 +130,7 @@ def when_ready(
     )
     @abandoned_when_dagster_ends
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        with answering(lambda: opened_services(choices)) as services:
+        with closing(opened_services(choices)) as services:
             if not services.explore_catalogs.entries():
                 return dg.SensorResult(skip_reason=NO_CATALOG, cursor=context.cursor)
             return job_tick(services, source, context.cursor)
@@ -150,7 +151,7 @@ def _sensor(sources: Sequence[Source], choices: Choices, name: str, interval_sec
     )
     @abandoned_when_dagster_ends
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        with answering(lambda: opened_services(choices)) as services:
+        with closing(opened_services(choices)) as services:
             if not services.explore_catalogs.entries():
                 return dg.SensorResult(skip_reason=NO_CATALOG, cursor=context.cursor)
             return ready_tick(services, context.instance, sources, context.cursor, every)
@@ -177,7 +178,7 @@ def _check(source: Source, choices: Choices) -> dg.AssetChecksDefinition:
         "rollback, a stream that was restarted, or files that came late. It names them.",
     )
     def judged() -> dg.AssetCheckResult:
-        with answering(lambda: opened_services(choices)) as services:
+        with closing(opened_services(choices)) as services:
             event = check_now(services, dg.OpExecutionContext.get().instance, source)
         return dg.AssetCheckResult(passed=event.passed, severity=event.severity, description=event.description, metadata=event.metadata)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 CHECK = "still_ready"
 BUDGET_SECONDS = 20.0
-"""The time of one tick. Dagster allows 60 s, but all sensors share the daemon's threads."""
+"""The time of one tick, of which one table among several gets half. Dagster allows 60 s, but all sensors share the daemon's threads."""
 MOST_EVENTS = 500
 """A tick stores at most so many events. The event log takes about 100 a second."""
 MOST_RUNS = 20
@@ -63,16 +62,6 @@ class Source:
 
     def window(self, key: str) -> Window:
         return window_of(self.partitions_def, key)
-
-
-@contextmanager
-def answering(open_services: Callable[[], Services]) -> Iterator[Services]:
-    """Services that are closed at the end of the tick."""
-    services = open_services()
-    try:
-        yield services
-    finally:
-        services.close()
 
 
 @dataclass(slots=True)
@@ -117,8 +106,12 @@ class _Look:
 def ready_tick(
     services: Services, instance: dg.DagsterInstance, sources: Sequence[Source], cursor: str | None, every: int
 ) -> dg.SensorResult:
-    """Materialize what became ready, and judge the checks. The next tick goes on with the table at which this one had no time left."""
-    deadline = time.monotonic() + BUDGET_SECONDS
+    """Materialize what became ready, and judge the checks.
+
+    A table is asked only when half of the budget is left, and has so much time to answer. The next tick goes on with the first table that
+    was not asked. So neither a slow table nor one that does not answer keeps another from its turn.
+    """
+    deadline, share = time.monotonic() + BUDGET_SECONDS, BUDGET_SECONDS / 2
     state = json.loads(cursor or "{}")
     places = {short: _Place(*values) for short, values in state.get("tables", {}).items()}
     first = next((i for i, source in enumerate(sources) if _short(source.key) == state.get("next")), 0)
@@ -127,15 +120,14 @@ def ready_tick(
     texts: list[str] = []
     following = None
     for number, source in enumerate(order):
-        left = deadline - time.monotonic()
-        if number and (left <= 0 or len(events) >= MOST_EVENTS):
+        if number and (deadline - time.monotonic() < share or len(events) >= MOST_EVENTS):
             following = _short(source.key)
             break
         place = places.setdefault(_short(source.key), _Place())
         try:
-            look = within(left, lambda source=source, place=place: _look(services, instance, source, place.walk))  # type: ignore[misc]
+            look = within(share, lambda source=source, place=place: _look(services, instance, source, place.walk))  # type: ignore[misc]
         except Abandoned:
-            texts.append(f"{source.table} did not answer in {BUDGET_SECONDS:.0f} s")
+            texts.append(f"{source.table} did not answer in {share:.0f} s")
             continue
         except CompactionError as error:
             texts.append(str(error))
@@ -169,7 +161,7 @@ def job_tick(services: Services, source: Source, cursor: str | None) -> dg.Senso
     pending = [key for key in source.keys(now) if not done.has(source.window(key))]
     asked, walk = page(pending, state.get("walk"))
     if not asked:
-        return dg.SensorResult(skip_reason=f"every partition so far was asked for; {source.table}", cursor=cursor)
+        return dg.SensorResult(skip_reason=f"{source.table}: a run was asked for of every partition so far", cursor=cursor)
     try:
         answers = within(BUDGET_SECONDS, lambda: _answers(services, source, asked))
     except Abandoned:

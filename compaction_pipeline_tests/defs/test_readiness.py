@@ -235,6 +235,20 @@ def test_a_table_that_does_not_answer_and_one_that_is_broken_hold_back_no_other(
     assert [materialized(second, made[number].source.key) for number in (2, 3)] == [days(1), days(1)]
 
 
+def test_slow_tables_have_their_turn_in_the_next_tick(tables: Tables, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready_ticks, "BUDGET_SECONDS", 3.0)
+    made, defs = _many(3)
+    tables.watermark = utc(2026, 1, 2)
+    tables.slow = dict.fromkeys(("t0", "t1", "t2"), 0.9)
+    told, cursor = [], None
+    for _ in range(2):
+        result = tick(SENSOR, cursor, defs)
+        told.append([number for number, each in enumerate(made) if materialized(result, each.source.key)])
+        assert "did not answer" not in reason(result)
+        cursor = result.cursor
+    assert told == [[0, 1], [2]]
+
+
 def test_a_tick_stores_a_limited_number_of_events_and_the_next_one_the_rest(
     tables: Tables, tick: Tick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
