@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from binascii import Error
 from hashlib import sha256
 from hmac import digest
 
 import requests
 
 from compaction_pipeline.core.dependencies.readiness import Readiness
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.insight.plain import plain
 
 _SECONDS = 10
@@ -18,10 +19,23 @@ _PREFIX = "whsec_"
 """So begins a secret in base64, as libraries of Standard Webhooks make it."""
 
 
-def signed(message_id: str, timestamp: int, body: bytes, secret: str) -> str:
+def key_of(secret: str) -> bytes:
+    """The key that a secret stands for. Raises ConfigError, without the secret, for one that is empty or no base64 behind its prefix."""
+    try:
+        key = b64decode(secret.removeprefix(_PREFIX), validate=True) if secret.startswith(_PREFIX) else secret.encode()
+    except Error:
+        raise ConfigError(
+            f"COMPACTION_READY_CALLBACK_SECRET begins with {_PREFIX}, so base64 must follow, but what follows is none: copy the whole "
+            "secret of the receiver, or take one without this beginning"
+        ) from None
+    if not key:
+        raise ConfigError("COMPACTION_READY_CALLBACK_SECRET is empty, so anybody could sign: set it to the secret of the receiver")
+    return key
+
+
+def signed(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
     """The value of `webhook-signature`: version 1, the HMAC-SHA256 of the id, the time and the body, in base64."""
     content = f"{message_id}.{timestamp}.".encode() + body
-    key = b64decode(secret.removeprefix(_PREFIX)) if secret.startswith(_PREFIX) else secret.encode()
     return f"v1,{b64encode(digest(key, content, sha256)).decode()}"
 
 
@@ -29,8 +43,9 @@ class Receiver:
     """The receiver of callbacks. It is asked again until it answers 2xx, so it must know a `webhook-id` that it has seen."""
 
     def __init__(self, url: str, secret: str) -> None:
+        """Raises ConfigError for a secret that breaks its rule."""
         self._url = url
-        self._secret = secret
+        self._key = key_of(secret)
 
     def send(self, change: str, answer: Readiness) -> None:
         """Post one answer. Raises StorageUnavailable when the receiver does not answer 2xx."""
@@ -41,11 +56,11 @@ class Receiver:
             "content-type": "application/json",
             "webhook-id": message_id,
             "webhook-timestamp": str(timestamp),
-            "webhook-signature": signed(message_id, timestamp, body, self._secret),
+            "webhook-signature": signed(message_id, timestamp, body, self._key),
         }
         try:
             got = requests.post(self._url, data=body, headers=headers, timeout=_SECONDS, allow_redirects=False)
         except requests.RequestException as error:
             raise StorageUnavailable(f"COMPACTION_READY_CALLBACK_URL did not answer: {type(error).__name__}; it is asked again") from error
-        if not got.ok or got.is_redirect:
+        if not 200 <= got.status_code < 300:
             raise StorageUnavailable(f"COMPACTION_READY_CALLBACK_URL answered HTTP {got.status_code}, not 2xx; it is asked again")

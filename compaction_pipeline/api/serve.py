@@ -131,12 +131,14 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
 
 
 def _tell(services: Services) -> Callable[[], None] | None:
-    """What tells the receiver of callbacks; None when the settings name none. Raises ConfigError when the secret is missing."""
+    """What tells the receiver of callbacks; None when the settings name none. Raises ConfigError when the secret is missing or wrong."""
     url, secret = services.settings.ready_callback_url, services.settings.ready_callback_secret
     if url is None:
         return None
     if secret is None:
-        raise ConfigError("COMPACTION_READY_CALLBACK_URL is set, but COMPACTION_READY_CALLBACK_SECRET is not: the receiver needs both")
+        raise ConfigError(
+            "COMPACTION_READY_CALLBACK_URL is set, but COMPACTION_READY_CALLBACK_SECRET is not: set the receiver's secret, too"
+        )
     receiver = Receiver(url, secret.get_secret_value())
     return partial(services.tell_readiness.tell, receiver.send)
 

@@ -29,7 +29,7 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
-    parts = tuple(Part) if tables else (Part.KEEPER,)
+    parts = (Part.KEEPER, *((Part.TICK,) if tables else ()), *((Part.CALLBACKS,) if tell is not None else ()))
     stopped, ticked, leads = threading.Event(), threading.Event(), {part: threading.Event() for part in parts}
 
     def lead() -> None:
@@ -57,8 +57,8 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
             ("upkeep", of(Part.TICK, lambda: _upkeep(upkeep_tables, ticked, stopped)), UPKEEP_EVERY),
         ]
     if tell is not None:
-        # Of all servers one has this lease, so nobody is told twice at a time.
-        works.append(("callbacks", of(Part.KEEPER, tell), TELL_EVERY))
+        # Of the servers that know the receiver one has this lease, so nobody is told twice at a time.
+        works.append(("callbacks", of(Part.CALLBACKS, tell), TELL_EVERY))
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
     ]

@@ -1,9 +1,9 @@
 """Does the work of the sensors where no Dagster runs.
 
 It keeps the queue going, lists catalogs, refreshes, plans and commits tables, and cleans up. Several servers may run on one state database.
-The work has two parts with a lease each, because a server may leave the tables to Dagster and keep only the queue. The holder of a lease
-does its part; another server takes over when it is silent. Sensors of Dagster may work beside them, because each table has leases of its
-own.
+The work has parts with a lease each, because a server may leave the tables to Dagster and keep only the queue, and one without a receiver
+tells nobody what is ready. The holder of a lease does its part; another server takes over when it is silent. Sensors of Dagster may work
+beside them, because each table has leases of its own.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Part(str, Enum):
 
     KEEPER = "keeper"
     TICK = "tick"
+    CALLBACKS = "callbacks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class RunTicks:
         return self._leases.lead(part.value, self._owner, LEASE)
 
     def resign(self) -> None:
-        """Let another server do both parts at once."""
+        """Let another server do all parts at once."""
         for part in Part:
             self._leases.release(part.value, self._owner)
 

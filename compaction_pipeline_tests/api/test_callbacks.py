@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import pytest
 
-from compaction_pipeline.api.callbacks import Receiver, signed
+from compaction_pipeline.api.callbacks import Receiver, key_of, signed
 from compaction_pipeline.core.dependencies.readiness import Readiness
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 AT = datetime(2026, 1, 2, tzinfo=timezone.utc)
@@ -50,7 +50,7 @@ def test_the_signature_is_that_of_the_specification() -> None:
     """The example of the specification of Standard Webhooks, which its libraries test too."""
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     body = b'{"test": 2432232314}'
-    assert signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, secret) == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, key_of(secret)) == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
 def test_an_answer_is_posted_signed_and_with_an_id_of_its_change(url: str) -> None:
@@ -60,12 +60,22 @@ def test_an_answer_is_posted_signed_and_with_an_id_of_its_change(url: str) -> No
     receiver.send("a change", ANSWER)
     (headers, body), (again, _) = _Handler.got
     assert headers["webhook-id"] == again["webhook-id"]
-    assert headers["webhook-signature"] == signed(headers["webhook-id"], int(AT.timestamp()), body, "secret")
+    assert headers["webhook-signature"] == signed(headers["webhook-id"], int(AT.timestamp()), body, b"secret")
     value = json.loads(body)
     assert (value["type"], value["data"]["what"], value["data"]["ready"]) == ("partition.ready", "day=2026-01-01", True)
 
 
-@pytest.mark.parametrize("status", [302, 400, 500])
+@pytest.mark.parametrize(
+    ("secret", "words"),
+    [("", "is empty"), ("whsec_", "is empty"), ("whsec_hunter2", "base64 must follow"), ("whsec_hunter2!", "base64 must follow")],
+)
+def test_a_secret_that_cannot_sign_is_refused_before_anything_is_posted(secret: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"COMPACTION_READY_CALLBACK_SECRET.*{words}") as refused:
+        Receiver("http://127.0.0.1:9/hook", secret)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("status", [300, 302, 304, 400, 500])
 def test_any_other_answer_means_that_nobody_took_it(url: str, status: int) -> None:
     _Handler.answers = [status]
     with pytest.raises(StorageUnavailable, match=f"answered HTTP {status}"):

@@ -14,6 +14,7 @@ from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Registration
 from compaction_pipeline.core.queue.watchers import WatcherKind
 from compaction_pipeline.services.run_ticks import Part
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.services.house import House
 
 PATIENCE_SECONDS = 60
@@ -46,6 +47,21 @@ def test_a_server_marks_silent_optimizers_as_lost_also_when_it_leaves_the_tables
     assert services.read_tasks.queue_counts().pending == (1 if tables else 0)
     for part in Part:
         assert services.stores.leases.holder(part.value, house.now) is None
+
+
+def test_one_of_the_servers_that_know_the_receiver_tells_whichever_of_them_keeps_the_queue(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    told: list[str] = []
+    keeper = house.services
+    first, second = (OpenedServices(keeper.settings, clock=lambda: house.now) for _ in range(2))
+    with (
+        ticking(keeper.run_ticks, keeper.upkeep_tables, tables=False),
+        ticking(first.run_ticks, first.upkeep_tables, tables=False, tell=lambda: told.append("first")),
+        ticking(second.run_ticks, second.upkeep_tables, tables=False, tell=lambda: told.append("second")),
+    ):
+        wait_until(lambda: bool(told), "somebody tells")
+        time.sleep(0.5)
+    assert told == ["first"]
 
 
 def test_the_first_round_of_upkeep_comes_after_the_first_tick(tmp_path: Path) -> None:
