@@ -43,7 +43,8 @@ EXIT_CODES: Mapping[ExitCode, tuple[str, str]] = {
         "Run the command again, or wait for a tick: the program reads the table and finds out whether the commit is there. Delete nothing.",
     ),
     ExitCode.NOT_READY: (
-        "`ready` found that a partition or window that was asked for is not ready.",
+        "`ready` found that a partition or window that was asked for is not ready, or `watermark --reached` that the watermark is before "
+        "that time.",
         "Wait, and ask again; the sentence says what is missing.",
     ),
     ExitCode.INTERRUPTED: (
