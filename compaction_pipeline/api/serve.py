@@ -130,7 +130,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
         raise ConfigError("the server did not start; its log says why")
 
 
-def _tell(services: Services) -> Callable[[], None] | None:
+def _tell(services: Services) -> Callable[[Callable[[], bool]], None] | None:
     """What tells the receiver of callbacks; None when the settings name none. Raises ConfigError when the secret is missing or wrong."""
     url, secret = services.settings.ready_callback_url, services.settings.ready_callback_secret
     if url is None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, WATCH_EVERY, Part, RunTicks
 from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
@@ -23,9 +24,11 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, tell: Callable[[], None] | None = None) -> Iterator[None]:
+def ticking(
+    run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, tell: Callable[[Callable[[], bool]], None] | None = None
+) -> Iterator[None]:
     """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, clean up and do works
-    of upkeep. `tell` tells the receiver of callbacks what is ready; None when there is none.
+    of upkeep. `tell` tells the receiver of callbacks what is ready, until its argument says that it is over; None when there is none.
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
@@ -57,8 +60,12 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
             ("upkeep", of(Part.TICK, lambda: _upkeep(upkeep_tables, ticked, stopped)), UPKEEP_EVERY),
         ]
     if tell is not None:
+
+        def telling_is_over() -> bool:
+            return stopped.is_set() or not leads[Part.CALLBACKS].is_set()
+
         # Of the servers that know the receiver one has this lease, so nobody is told twice at a time.
-        works.append(("callbacks", of(Part.CALLBACKS, tell), TELL_EVERY))
+        works.append(("callbacks", of(Part.CALLBACKS, partial(tell, telling_is_over)), TELL_EVERY))
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
     ]

@@ -82,19 +82,21 @@ class SqlDependencyStore(SqlStore):
                 row = upsert(connection, schema.ready_answer).values(table_uuid=uuid, what=answer.what, **values)
                 connection.execute(row.on_conflict_do_update(index_elements=["table_uuid", "what"], set_=values))
 
-    def await_answers(self, uuid: str, whats: Collection[str], until: datetime) -> None:
+    def await_answers(self, uuid: str, whats: Collection[str], until: datetime, *, anew: bool) -> None:
+        values = {"awaited_until": until, **({"told": None} if anew else {})}
         with writing(self._engine) as connection:
             for some in batches(list(whats)):
                 rows = update(schema.ready_answer).where(_answer.table_uuid == uuid, _answer.what.in_(some))
-                connection.execute(rows.values(awaited_until=until))
+                connection.execute(rows.values(values))
 
     def awaited(self, now: datetime) -> Sequence[AwaitedAnswer]:
-        query = select(_answer.identifier, _answer.table_uuid, _answer.what, _answer.told)
+        query = select(_answer.identifier, _answer.table_uuid, _answer.what, _answer.awaited_until, _answer.told)
         rows = self._rows(query.where(_answer.awaited_until >= now).order_by(_answer.identifier, _answer.table_uuid, _answer.what))
-        return [AwaitedAnswer(identifier_of(row.identifier), row.table_uuid, row.what, row.told) for row in rows]
+        return [AwaitedAnswer(identifier_of(row.identifier), row.table_uuid, row.what, row.awaited_until, row.told) for row in rows]
 
-    def note_told(self, uuid: str, what: str, ready: bool) -> None:
-        self._write(update(schema.ready_answer).where(_answer.table_uuid == uuid, _answer.what == what).values(told=ready))
+    def note_told(self, awaited: AwaitedAnswer, change: str) -> None:
+        same = (_answer.table_uuid == awaited.uuid, _answer.what == awaited.what, _answer.awaited_until == awaited.until)
+        self._write(update(schema.ready_answer).where(*same).values(told=change))
 
     def reports(self, uuid: str) -> Sequence[Report]:
         rows = self._rows(select(_report.what, _report.at).where(_report.table_uuid == uuid).order_by(_report.what))

@@ -564,9 +564,9 @@ ready_answer = _table(
     Column("what", Text, primary_key=True),
     Column("identifier", String, nullable=False),
     Column("asked_at", Moment, nullable=False),
-    # Until when the receiver of callbacks is told of each change, and what it was told last.
+    # Until when the receiver of callbacks is told of each change, and the id of the one that it was told last.
     Column("awaited_until", Moment),
-    Column("told", Boolean),
+    Column("told", Text),
     Column("value", Json(Answer), nullable=False),
     Index("compaction_ready_answer_awaited", "awaited_until"),
 )

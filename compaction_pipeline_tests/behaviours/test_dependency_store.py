@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from compaction_pipeline.core.dependencies.answers import Answer
@@ -105,12 +106,19 @@ def test_answers_and_who_awaits_them_are_kept(stores: Stores) -> None:
     assert memory.answers("u", [ANSWER.what, other.what, "day=2026-01-03"]) == {ANSWER.what: ANSWER, other.what: other}
     assert memory.answers("v", [ANSWER.what]) == {}
     assert memory.awaited(NOW) == []
-    memory.await_answers("u", [other.what], NOW + HOUR)
-    assert memory.awaited(NOW + HOUR) == [AwaitedAnswer(TABLE, "u", other.what, None)]
+    memory.await_answers("u", [other.what], NOW + HOUR, anew=True)
+    first = AwaitedAnswer(TABLE, "u", other.what, NOW + HOUR, None)
+    assert memory.awaited(NOW + HOUR) == [first]
     assert memory.awaited(NOW + 2 * HOUR) == []
-    memory.note_told("u", other.what, True)
+    memory.note_told(first, "a change")
     memory.save_answers(TABLE, "u", [other])
-    assert memory.awaited(NOW) == [AwaitedAnswer(TABLE, "u", other.what, True)]
+    assert memory.awaited(NOW) == [replace(first, told="a change")]
+    memory.await_answers("u", [other.what], NOW + 2 * HOUR, anew=False)
+    assert memory.awaited(NOW) == [replace(first, until=NOW + 2 * HOUR, told="a change")]
+    # What was being told when somebody awaited it anew is told to them, too.
+    memory.await_answers("u", [other.what], NOW + 3 * HOUR, anew=True)
+    memory.note_told(first, "another change")
+    assert memory.awaited(NOW) == [replace(first, until=NOW + 3 * HOUR)]
 
 
 def test_reports_are_kept_until_they_are_withdrawn(stores: Stores) -> None:

@@ -32,7 +32,10 @@ class Answer:
 
 
 def answered(before: Answer | None, what: str, rule: str, verdict: Verdict, heads: tuple[int | None, ...], now: datetime) -> Answer:
-    """The answer that this verdict makes of the one before. Another rule begins anew: what changed is the question."""
+    """The answer that this verdict makes of the one before. Another rule begins anew: what changed is the question. But what was ready and
+    is ready has stayed so."""
+    if before is not None and before.rule != rule and before.ready and verdict.ready:
+        return replace(before, rule=rule, asked_at=now, added_at=verdict.added_at, withdrawals=0, gap=None)
     if before is None or before.rule != rule:
         return Answer(what, rule, verdict.ready, now, now, heads, verdict.added_at)
     if before.ready == verdict.ready:

@@ -128,12 +128,14 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedAnswer:
-    """An answer whose changes the receiver of callbacks is told. `told` is what it was told last; None when it was told nothing yet."""
+    """An answer whose changes the receiver of callbacks is told until then. `told` is the change that it was told last; None when it was
+    told nothing yet, or is to be told again."""
 
     table: TableIdentifier
     uuid: str
     what: str
-    told: bool | None
+    until: datetime
+    told: str | None
 
 
 class DependencyStore(Protocol):
@@ -166,14 +168,15 @@ class DependencyStore(Protocol):
     def save_answers(self, table: TableIdentifier, uuid: str, answers: Sequence[Answer]) -> None:
         """Insert or replace answers. Who awaits them, and what was told, stays."""
 
-    def await_answers(self, uuid: str, whats: Collection[str], until: datetime) -> None:
-        """Note that the receiver of callbacks is told of each change of these answers until then."""
+    def await_answers(self, uuid: str, whats: Collection[str], until: datetime, *, anew: bool) -> None:
+        """Note that the receiver of callbacks is told of each change of these answers until then; with `anew`, also of what it was told
+        before."""
 
     def awaited(self, now: datetime) -> Sequence[AwaitedAnswer]:
         """Return the answers that are awaited now, by table."""
 
-    def note_told(self, uuid: str, what: str, ready: bool) -> None:
-        """Note what the receiver of callbacks was told last of an answer."""
+    def note_told(self, awaited: AwaitedAnswer, change: str) -> None:
+        """Note the change that the receiver of callbacks was told last of an answer, unless it is awaited anew meanwhile."""
 
     def reports(self, uuid: str) -> Sequence[Report]:
         """Return the reports about a table, by what they name."""

@@ -80,6 +80,64 @@ def test_a_receiver_that_is_down_is_told_again_under_the_same_id(tell: TellReadi
     assert (len(told.tried), len(set(told.tried))) == (3, 1)
 
 
+def test_what_was_taken_back_and_is_ready_again_while_nobody_could_be_told_is_told_anew(tell: TellReadiness, table: WrittenTable) -> None:
+    first = table.mark("2026-01-01T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert told.look() == [(NEW_YEAR, True)]
+    told.is_down = True
+    table.head = first
+    assert told.look() == []
+    table.pass_time(minutes=1)
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert told.look() == []
+    told.is_down = False
+    assert (told.look(), told.look()) == ([(NEW_YEAR, True)], [])
+    assert len({change for change, _, _ in told.taken}) == 2
+
+
+def test_who_awaits_what_was_told_already_gets_it_under_the_same_id(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00")
+    told = Told(tell)
+    for _ in range(2):
+        tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+        assert (told.look(), told.look()) == ([(NEW_YEAR, True)], [])
+    assert len({change for change, _, _ in told.taken}) == 1
+
+
+def test_who_awaits_what_was_just_taken_back_keeps_nobody_from_being_told(tell: TellReadiness, table: WrittenTable) -> None:
+    first = table.mark("2026-01-01T00:00:00+00:00")
+    table.mark("2026-01-02T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == [(NEW_YEAR, True)]
+    table.head = first
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert (told.look(), told.look()) == ([(NEW_YEAR, False)], [])
+
+
+def test_a_receiver_that_is_down_ends_a_look_and_the_next_one_goes_on_behind(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-31T00:00:00+00:00")
+    names = [f"ts_day=2026-01-{day:02}" for day in range(1, 13)]
+    tell.await_answers(TABLE, question(names, None, None))
+    told = Told(tell)
+    told.is_down = True
+    told.look()
+    told.look()
+    assert [change.split("/")[1] for change in told.tried] == names[:10]
+    told.is_down = False
+    assert [what for what, _ in told.look()] == [*names[10:], *names[:10]]
+
+
+def test_a_server_that_ends_sends_nothing_more(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-31T00:00:00+00:00")
+    tell.await_answers(TABLE, question([NEW_YEAR, "ts_day=2026-01-02"], None, None))
+    taken: list[str] = []
+    tell.tell(lambda _, answer: taken.append(answer.what), lambda: bool(taken))
+    assert taken == [NEW_YEAR]
+
+
 def test_after_seven_days_nobody_is_told(tell: TellReadiness, table: WrittenTable) -> None:
     table.commit()
     told = Told(tell)
@@ -149,3 +207,13 @@ def test_what_becomes_ready_again_after_its_rule_changed_is_told_under_another_i
     table.pass_time(seconds=10)
     assert told.look() == [(NEW_YEAR, True)]
     assert len({change for change, _, _ in told.taken}) == 3
+
+
+def test_what_stays_ready_when_its_rule_changes_is_not_told_again(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=1)
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == [(NEW_YEAR, True)]
+    table.pass_time(minutes=1)
+    table.properties["compaction.ready-when"] = "exists"
+    assert told.look() == []
