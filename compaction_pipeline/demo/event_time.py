@@ -42,6 +42,6 @@ def watermark_ms(at: datetime) -> str:
     return str(round((at - LATENESS).timestamp() * 1000))
 
 
-def watermark_of(text: str | None) -> datetime | None:
+def watermark_at(text: str | None) -> datetime | None:
     """The time that a summary says; None when it says none."""
     return None if text is None else datetime.fromtimestamp(int(text) / 1000, timezone.utc)

@@ -22,7 +22,7 @@ from pyiceberg.typedef import Record
 
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.demo.change_log import BATCH_PROPERTY, ChangeLog
-from compaction_pipeline.demo.event_time import WATERMARK_KEY, EventTime, watermark_ms, watermark_of
+from compaction_pipeline.demo.event_time import WATERMARK_KEY, EventTime, watermark_at, watermark_ms
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.demo.tables import Change, DemoTable, Row
@@ -105,7 +105,7 @@ def newest_watermark(table: Table) -> datetime | None:
     """What the newest snapshot with a watermark says; None when none has one."""
     newest_first = sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0, reverse=True)
     summaries = (snapshot.summary.additional_properties for snapshot in newest_first if snapshot.summary is not None)
-    return watermark_of(next((summary[WATERMARK_KEY] for summary in summaries if WATERMARK_KEY in summary), None))
+    return watermark_at(next((summary[WATERMARK_KEY] for summary in summaries if WATERMARK_KEY in summary), None))
 
 
 def files_of_batch(table: Table, batch_id: str) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.table import Table
 
 from compaction_pipeline.core.commit.ports import CommitState
-from compaction_pipeline.core.dependencies.watermark import watermark_of, watermark_rule
+from compaction_pipeline.core.dependencies.watermark import watermark_rule
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.demo.row_delta import row_delta
@@ -27,6 +27,7 @@ from compaction_pipeline_tests.iceberg.upkeep.test_merged_changes import Expirin
 from compaction_pipeline_tests.keyed.base_commits import BaseCommits
 from compaction_pipeline_tests.keyed.change_logs import row
 from compaction_pipeline_tests.keyed.delta_merges import rewrite
+from compaction_pipeline_tests.one_store import watermark_of
 from compaction_pipeline_tests.rest_catalog import rest_server
 
 W1, W2, W3 = "1767225600000", "1767229200000", "1767232800000"

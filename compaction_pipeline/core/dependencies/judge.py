@@ -10,7 +10,7 @@ from compaction_pipeline.core.dependencies.asked import Asked, Calendar, Placed
 from compaction_pipeline.core.dependencies.readiness import ChangedSince
 from compaction_pipeline.core.dependencies.ready_time import Window, instant_text
 from compaction_pipeline.core.dependencies.ready_when import Exists, Quiet
-from compaction_pipeline.core.dependencies.watermark import Watermark
+from compaction_pipeline.core.dependencies.watermark import Watermark, too_early
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.ready_properties import READY_TIME_KEY, READY_WHEN_KEY
@@ -57,7 +57,8 @@ def by_watermark(asked: Asked, watermark: Watermark | None, keys: Iterable[str])
     said = f"the watermark is {instant_text(watermark.at)} ({_where(watermark)})"
     if watermark.at >= until:
         return Verdict(True, f"{said}, and {end}")
-    return Verdict(False, f"{said}, but {end}: {duration_text(until - watermark.at)} are missing")
+    warning = too_early(watermark)
+    return Verdict(False, f"{said}, but {end}, {duration_text(until - watermark.at)} later{f'; {warning}' if warning is not None else ''}")
 
 
 def end_of(asked: Asked) -> datetime:

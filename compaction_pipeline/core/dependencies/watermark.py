@@ -42,6 +42,7 @@ keys, and a named writer may have it as its own."""
 
 _OF_SINKS = "compaction.sink.*.watermark"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EARLY = datetime(1980, 1, 1, tzinfo=timezone.utc)
 _LONG_MOST = 2**63 - 1
 _JOB_KEY = "flink.job-id"
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
@@ -115,15 +116,9 @@ def rule_to_copy_by(properties: Mapping[str, str]) -> WatermarkRule:
         return WatermarkRule()
 
 
-def watermark_of(
-    history: History, properties: Mapping[str, str], rule: WatermarkRule, remembered: Mapping[int, Sequence[Said]] | None = None
-) -> Watermark | None:
-    """The watermark of a table with one store; None when nobody says one. Raises ConfigError for a value that cannot be read."""
-    return watermark_of_stores((WatermarkStore(history, properties, remembered or {}),), rule)
-
-
 def watermark_of_stores(stores: Sequence[WatermarkStore], rule: WatermarkRule) -> Watermark | None:
     """The watermark of a table with these stores: the greater of what both say, as Amoro reads it, but at most what our own sinks say.
+    None when nobody says one.
 
     Our sinks leave marks in properties, which no rollback takes back. So marks only make a watermark lower, and they say none as long as
     one of the sinks has promised nothing. Raises ConfigError for a value that cannot be read.
@@ -190,6 +185,13 @@ def alternating_jobs(history: History, rule: WatermarkRule) -> str | None:
                 )
             jobs.append(job)
     return None
+
+
+def too_early(found: Watermark | None) -> str | None:
+    """A warning when a watermark is before 1980, because seconds since 1970 read as milliseconds are; None for any other."""
+    if found is None or found.at >= _EARLY:
+        return None
+    return f"a watermark before 1980 is likely one in seconds: let the writer of {found.key!r} give milliseconds since 1970"
 
 
 def _said_at(

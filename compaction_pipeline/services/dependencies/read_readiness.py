@@ -51,6 +51,7 @@ from compaction_pipeline.core.dependencies.watermark import (
     WatermarkStore,
     alternating_jobs,
     said,
+    too_early,
     watermark_of_stores,
     watermark_rule,
 )
@@ -115,7 +116,7 @@ class ReadReadiness:
         known = self._marked(table)
         with _named(table):
             found = self._watermark(known)
-        warnings = (alternating_jobs(store.history, known.watermark_rule) for store in known.facts.stores)
+        warnings = (too_early(found), *(alternating_jobs(store.history, known.watermark_rule) for store in known.facts.stores))
         rule = known.watermark_rule
         return TableWatermark(
             table,

@@ -308,7 +308,7 @@ def test_reasons_name_the_numbers() -> None:
     asked = EVOLVED.window(START, START + HOUR)
     verdict = by_watermark(asked, _mark(START + HOUR), KEYS)
     assert verdict.why == (
-        "the watermark is 2026-03-27T01:00Z (watermark of snapshot 1), but the last partition that overlaps it ends at 2026-03-28T00:00Z: "
-        "23 h are missing"
+        "the watermark is 2026-03-27T01:00Z (watermark of snapshot 1), but the last partition that overlaps it ends at 2026-03-28T00:00Z, "
+        "23 h later"
     )
     assert instant_text(START + timedelta(seconds=1)) == "2026-03-27T00:00:01Z"

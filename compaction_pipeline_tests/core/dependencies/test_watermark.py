@@ -16,12 +16,12 @@ from compaction_pipeline.core.dependencies.watermark import (
     alternating_jobs,
     carried,
     said,
-    watermark_of,
     watermark_of_stores,
     watermark_rule,
 )
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.upkeep.history import MAIN, History, Ref, Snapshot
+from compaction_pipeline_tests.one_store import watermark_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 MIN, MAX = str(-(2**63)), str(2**63 - 1)

@@ -14,11 +14,11 @@ from compaction_pipeline.core.dependencies.watermark import (
     WatermarkStore,
     carried,
     said,
-    watermark_of,
     watermark_of_stores,
 )
 from compaction_pipeline.core.upkeep.history import MAIN, History, Ref, Snapshot
 from compaction_pipeline_tests.core.dependencies.test_watermark import EPOCH, MAX, MIN, line
+from compaction_pipeline_tests.one_store import watermark_of
 
 HOUR = timedelta(hours=1)
 KEYS = ("watermark", "flink.watermark", "kafka.connect.valid-through-ts", "eu", "us")

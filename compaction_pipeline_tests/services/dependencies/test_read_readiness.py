@@ -47,7 +47,7 @@ def test_a_partition_is_ready_when_the_watermark_has_reached_its_end(readiness: 
     table.mark("2026-01-01T23:00:00+00:00")
     before = readiness.partition(TABLE, NEW_YEAR)
     assert (before.ready, before.heads) == (False, (1,))
-    assert before.why.endswith("but the end is 2026-01-02T00:00Z: 1 h are missing")
+    assert before.why.endswith("but the end is 2026-01-02T00:00Z, 1 h later")
     table.mark("2026-01-02T00:00:00+00:00")
     after = readiness.partition(TABLE, NEW_YEAR)
     assert (after.ready, after.rule, after.ready_since, after.withdrawals) == (True, "watermark", table.now, 0)
@@ -71,7 +71,7 @@ def test_each_partition_of_files_waits_for_itself_and_one_that_means_no_time_hol
     table.mark("2026-01-01T00:00:00+00:00")
     missing = readiness.missing(TABLE, [first, second, no_time, month, everything, of_any_time])
     assert set(missing) == {second, no_time, everything, of_any_time}
-    assert missing[second].endswith("but the end is 2026-01-01T01:00Z: 1 h are missing")
+    assert missing[second].endswith("but the end is 2026-01-01T01:00Z, 1 h later")
     assert missing[no_time].startswith("whether it is ready cannot be told: ")
     assert "region=eu has no time that a watermark could reach" in missing[of_any_time]
 
@@ -335,6 +335,18 @@ def test_a_changed_rule_is_no_withdrawal(readiness: ReadReadiness, table: Writte
     assert (changed.ready, changed.withdrawals) == (False, 0)
 
 
+def test_what_is_ready_by_another_rule_too_is_ready_since_the_first(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=1)
+    first = readiness.partition(TABLE, NEW_YEAR)
+    table.pass_time(hours=3)
+    late = table.commit(d2026_01_01=1)
+    table.properties["compaction.ready-when"] = "exists"
+    changed = readiness.partition(TABLE, NEW_YEAR)
+    assert (changed.ready, changed.rule, changed.ready_since) == (True, "exists", first.at)
+    table.properties["compaction.ready-when"] = "watermark"
+    assert [one.snapshot_id for one in readiness.partition(TABLE, NEW_YEAR).changed_since or ()] == [late]
+
+
 def test_the_watermark_of_a_table_tells_where_it_comes_from(readiness: ReadReadiness, table: WrittenTable) -> None:
     assert readiness.watermark(TABLE).watermark is None
     table.mark("2026-01-02T00:00:00+00:00")
@@ -342,6 +354,20 @@ def test_the_watermark_of_a_table_tells_where_it_comes_from(readiness: ReadReadi
     assert found.watermark is not None
     assert (found.watermark.at, found.watermark.key, found.watermark.snapshot_id) == (DAY.end, "watermark", 1)
     assert found.keys == ("watermark", "flink.watermark", "kafka.connect.valid-through-ts")
+
+
+def test_a_watermark_in_seconds_is_told_as_one(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.commit({"watermark": str(round(DAY.end.timestamp()))})
+    found = readiness.watermark(TABLE)
+    assert found.watermark is not None
+    assert (found.watermark.at.year, found.warning) == (
+        1970,
+        "a watermark before 1980 is likely one in seconds: let the writer of 'watermark' give milliseconds since 1970",
+    )
+    assert readiness.partition(TABLE, NEW_YEAR).why.endswith(f"later; {found.warning}")
+    table.mark("1980-01-01T00:00:00+00:00")
+    assert readiness.watermark(TABLE).warning is None
+    assert readiness.partition(TABLE, NEW_YEAR).why.endswith("later")
 
 
 def test_a_report_of_a_value_with_signs_of_paths_counts(readiness: ReadReadiness, table: WrittenTable) -> None:

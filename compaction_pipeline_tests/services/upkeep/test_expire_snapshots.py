@@ -7,13 +7,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from compaction_pipeline.core.dependencies.watermark import WatermarkRule, watermark_of
+from compaction_pipeline.core.dependencies.watermark import WatermarkRule
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.demo.row_delta import row_delta
 from compaction_pipeline.iceberg.upkeep.history import history_of
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
+from compaction_pipeline_tests.one_store import watermark_of
 from compaction_pipeline_tests.rest_catalog import RestServer, done_but
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.upkeep.expiring import (
