@@ -15,9 +15,9 @@ from compaction_pipeline_tests.keyed.example import Example
 from compaction_pipeline_tests.reference_reader import bag_difference, reference_rows
 from compaction_pipeline_tests.scenarios.examples.unpacking import KEYED_EXAMPLES, catalog_properties
 
-TYPES = {CompactionType.MINOR: 40_000, CompactionType.MAJOR: 100_000, CompactionType.FULL: 100_000}
+TYPES = {CompactionType.MINOR: 60_000, CompactionType.MAJOR: 100_000, CompactionType.FULL: 100_000}
 """The types, and the bytes of a task. Each of the sizes cuts nodes finer than their files are, so that tasks share files. The smaller one
-makes four times as many tasks, which one type shows as well as three."""
+makes more tasks, which one type shows as well as three."""
 
 
 def compactions(example: Example) -> Compactions:
