@@ -10,7 +10,6 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +29,7 @@ from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
 from compaction_pipeline.api.ticking import ticking
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.settings import Settings
 
 _BACKLOG = 512
 _SWITCH_SECONDS = 0.001
@@ -120,7 +120,9 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     # A thread that works on a large body gives way to the event loop after this time. Python's default is 5 ms, many times a request.
     sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
-    app = http_app(services, ticking(services.run_ticks, services.upkeep_tables, tables=ticks, tell=_tell(services)))
+    receiver = receiver_of(services.settings)
+    tell = partial(services.tell_readiness.tell, receiver.send) if receiver is not None else None
+    app = http_app(services, ticking(services.run_ticks, services.upkeep_tables, tables=ticks, tell=tell))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
     # It ends the process when it cannot start.
@@ -130,17 +132,16 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
         raise ConfigError("the server did not start; its log says why")
 
 
-def _tell(services: Services) -> Callable[[Callable[[], bool]], None] | None:
-    """What tells the receiver of callbacks; None when the settings name none. Raises ConfigError when the secret is missing or wrong."""
-    url, secret = services.settings.ready_callback_url, services.settings.ready_callback_secret
+def receiver_of(settings: Settings) -> Receiver | None:
+    """The receiver of callbacks; None when the settings name none. Raises ConfigError when the secret is missing or wrong."""
+    url, secret = settings.ready_callback_url, settings.ready_callback_secret
     if url is None:
         return None
     if secret is None:
         raise ConfigError(
             "COMPACTION_READY_CALLBACK_URL is set, but COMPACTION_READY_CALLBACK_SECRET is not: set the receiver's secret, too"
         )
-    receiver = Receiver(url, secret.get_secret_value())
-    return partial(services.tell_readiness.tell, receiver.send)
+    return Receiver(url, secret.get_secret_value())
 
 
 def server_config(

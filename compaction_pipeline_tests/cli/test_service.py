@@ -237,3 +237,15 @@ def test_a_file_of_containers_that_is_wrong_is_refused_before_the_server_does_an
     told = " ".join(done.stderr.split())
     assert (done.exit_code, str(file) in told, says in told) == (2, True, True), told
     assert list(desk.folder.rglob("*.token")) == []
+
+
+@pytest.mark.parametrize("secret", [{}, {"COMPACTION_READY_CALLBACK_SECRET": "whsec_no base64"}])
+def test_a_receiver_of_callbacks_without_a_good_secret_is_refused_before_the_server_does_anything(
+    desk: Desk, secret: dict[str, str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done = desk.type("serve", "--port", str(port), COMPACTION_READY_CALLBACK_URL="http://127.0.0.1:9/hook", **secret)
+    told = " ".join(done.stderr.split())
+    assert (done.exit_code, "COMPACTION_READY_CALLBACK_SECRET" in told, "serving" in told) == (2, True, False), told
+    assert list(desk.folder.rglob("*.token")) == []

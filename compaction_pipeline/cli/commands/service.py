@@ -118,7 +118,7 @@ def serve(
     """
     _need_server_extra()
     from compaction_pipeline.api.first_tokens import write_first_tokens
-    from compaction_pipeline.api.serve import Listening, check_listening, check_port
+    from compaction_pipeline.api.serve import Listening, check_listening, check_port, receiver_of
     from compaction_pipeline.api.serve import serve as serve_until_told
 
     listening = Listening(host, port, tls_cert, tls_key, behind_proxy)
@@ -126,6 +126,7 @@ def serve(
     check_port(listening)
     with Session(context) as session:
         log_service(session.output.verbosity)
+        receiver_of(session.services.settings)
         session.services.check_containers()
         session.services.manage_catalogs.check_file()
         for sentence in session.services.manage_catalogs.apply().problems:
