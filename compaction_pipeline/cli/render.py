@@ -36,6 +36,7 @@ from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.property_rules import PROPERTIES
+from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
 from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, printable, time_text
 from compaction_pipeline.core.work.ends import EndReason
 
@@ -203,9 +204,10 @@ def properties_in_force(properties: TableProperties, not_honoured: Mapping[str, 
     table = titled_table("properties in force", "property", "value", "meaning")
     for item in PROPERTIES:
         table.add_row(item.key, escape(_value(getattr(properties, item.attribute))), escape(item.meaning))
-    for item in UPKEEP_PROPERTIES:
-        if item.key in properties.upkeep:
-            table.add_row(item.key, escape(properties.upkeep[item.key]), escape(item.meaning))
+    others = {**properties.upkeep, **properties.readiness}
+    for item in (*UPKEEP_PROPERTIES, *READY_PROPERTIES):
+        if item.key in others:
+            table.add_row(item.key, escape(others[item.key]), escape(item.meaning))
     for problem in properties.problems:
         table.add_row("", "[yellow]no effect[/]", escape(problem))
     for key, instead in properties.ignored.items():

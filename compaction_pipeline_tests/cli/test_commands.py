@@ -138,6 +138,7 @@ def test_a_table_that_was_never_read_shows_no_figures_and_how_to_get_them(desk: 
 def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
     filters = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("id", "typo")}
     settings = {"self-optimizing.fragment-ratio": "4", "self-optimizing.max-retry": "3", "compaction.typo": "1", **filters}
+    settings |= {"compaction.ready-when": "quiet:2h", "snapshot.keep.duration": "3d"}
     table = desk.table(files=2, **settings)
     desk.delete(table, 0, 0)
     desk.add_catalog()
@@ -147,12 +148,14 @@ def test_a_table_is_shown_with_nodes_files_and_properties(desk: Desk) -> None:
     assert shown["properties"]["self-optimizing.fragment-ratio"] == 4
     assert shown["properties"]["self-optimizing.commit.interval"] == 300_000
     assert shown["unknown_properties"] == ["compaction.typo"]
+    assert shown["ready_properties"] == {"compaction.ready-when": "quiet:2h"}
+    assert shown["upkeep_properties"] == {"snapshot.keep.duration": "3d"}
     [(ignored, instead)] = shown["ignored_properties"].items()
     assert (ignored, "self-optimizing.execute.num-retries" in instead) == ("self-optimizing.max-retry", True)
     assert list(shown["write_properties_not_honoured"]) == ["write.parquet.bloom-filter-enabled.column.typo"]
     assert "files" not in desk.json("table", "show", TABLE, "--no-files")
     people = desk.type("table", "show", TABLE).stdout
-    for word in ("bucket=1", "self-optimizing.max-retry", "ignored", "unknown", ".parquet"):
+    for word in ("bucket=1", "self-optimizing.max-retry", "ignored", "unknown", ".parquet", "quiet:2h"):
         assert word in people
 
 

@@ -235,6 +235,7 @@ def detail_value(detail: TableDetail, with_files: bool, rate: ChangeRate | str |
         **table_value(detail.overview),
         "properties": {item.key: plain(getattr(properties, item.attribute)) for item in PROPERTIES} if properties is not None else None,
         "upkeep_properties": dict(properties.upkeep) if properties is not None else {},
+        "ready_properties": dict(properties.readiness) if properties is not None else {},
         "property_error": detail.property_error,
         "catalog_says": plain(detail.catalog_says),
         "policies": plain(detail.policies),

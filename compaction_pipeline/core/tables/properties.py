@@ -83,6 +83,8 @@ class TableProperties:
     problems: tuple[str, ...] = ()
     upkeep: Mapping[str, str] = field(default_factory=dict)
     """The properties of upkeep that are set, as texts. The works of upkeep read them."""
+    readiness: Mapping[str, str] = field(default_factory=dict)
+    """The properties of readiness that the table itself sets, as texts. What it inherits of them depends on its namespace, too."""
 
     @property
     def enabled(self) -> bool:
@@ -191,7 +193,10 @@ def resolve_properties(table: Mapping[str, str], catalog: Mapping[str, str], of:
     ignored = {key: AMORO_KEYS_NOT_HONOURED[key] for key in ours if key in AMORO_KEYS_NOT_HONOURED} | without_effect
     unknown = tuple(sorted(key for key in ours if key not in AMORO_KEYS_NOT_HONOURED))
     upkeep = {item.key: merged[item.key] for item in UPKEEP_PROPERTIES if item.key in merged}
-    return TableProperties(**values, ignored=dict(sorted(ignored.items())), unknown=unknown, problems=problems, upkeep=upkeep)
+    readiness = {item.key: table[item.key] for item in READY_PROPERTIES if item.key in table}
+    return TableProperties(
+        **values, ignored=dict(sorted(ignored.items())), unknown=unknown, problems=problems, upkeep=upkeep, readiness=readiness
+    )
 
 
 def _problem_of(item: Property, table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier | None) -> tuple[str, ...]:
