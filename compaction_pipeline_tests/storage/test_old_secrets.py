@@ -29,7 +29,8 @@ REASON = f"401 for Bearer {SECRET} of s3://lake/a.parquet"
 def plant(url: str, secrets: Mapping[str, str] = PROPERTIES) -> None:
     """An old state with a catalog and a group that have secrets, and with errors that repeat one."""
     make_old_state(url)
-    with writing(open_state(url)) as connection:
+    engine = open_state(url)
+    with writing(engine) as connection:
         values = {"properties": json.dumps(dict(secrets)), "reason": REASON, "result": json.dumps({"error": REASON, "outputs": [SECRET]})}
         for statement in (
             # A catalog that was removed: its row is in a free page.
@@ -41,6 +42,8 @@ def plant(url: str, secrets: Mapping[str, str] = PROPERTIES) -> None:
         ):
             needed = {name: value for name, value in values.items() if f":{name}" in statement}
             connection.execute(text(statement), needed)
+    # Left to the garbage collector, it would hold the file and its log open while a test puts another file in their place.
+    engine.dispose()
 
 
 def files_with_secret(folder: Path) -> set[str]:
