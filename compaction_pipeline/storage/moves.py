@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Table, and_, delete, select, update
 
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.node_keys import MAX_KEY_BYTES, long_key, table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -161,8 +162,22 @@ def _move_records(connection: Connection, table_uuid: str, old: TableIdentifier,
         select(_record.record_id, _record.value).where(_record.identifier == str(old), _record.table_uuid == table_uuid)
     )
     for record_id, value in found.all():
-        changed = {"identifier": str(new), "value": replace(value, table=new)}
+        moved = _opened_again(replace(value, table=new))
+        changed: dict[str, Any] = {"identifier": str(new), "value": moved}
+        if moved.status is not value.status:
+            # Dagster may have been told how it ended, and is told again.
+            changed |= {"status": moved.status, "ended_at": moved.ended_at, "mirrored": False}
         connection.execute(update(schema.record).where(_record.record_id == record_id).values(changed))
+
+
+def _opened_again(record: CompactionRecord) -> CompactionRecord:
+    """The record, to be settled once more when no answer of the catalog said that its commit failed.
+
+    It was looked for under a name that its table did not have any more, so it may have landed all the same.
+    """
+    if record.status is not RecordStatus.FAILED or record.answered:
+        return record
+    return replace(record, status=RecordStatus.UNKNOWN, ended_at=None)
 
 
 def _move_consumers(connection: Connection, table_uuid: str, old: TableIdentifier, new: TableIdentifier) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from pyiceberg.table import Table
 
+from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.leases.names import commit_lease
 from compaction_pipeline.core.planning.plan import PlanRequest
@@ -257,6 +258,27 @@ def test_a_table_that_had_vanished_is_found_again_by_its_uuid_under_any_name(hou
     assert [one.record_id for one in services.stores.records.records(back)] == [record.record_id]
     assert services.stores.tables.state(back).paused
     assert services.stores.records.records(table.identifier) == ()
+
+
+def test_a_commit_that_landed_is_found_when_its_table_is_though_another_has_the_name(house: House) -> None:
+    table = house.fragmented("orders")
+    services = house.services
+    records = services.stores.records
+    (record,) = services.compact_tables.compact(table.identifier, FORCED).records
+    # Its answer was lost, and before anybody looked, the table was renamed and another one made.
+    records.save(replace(record, status=RecordStatus.UNKNOWN, answered=False, ended_at=None, committed_task_ids=()))
+    rename(house, "orders", "sales")
+    house.fragmented("orders", 2)
+    assert services.refresh_files.refresh(table.identifier).complete
+    services.commit_tables.commit(table.identifier)
+    # The other table does not have it, and is not held up by it.
+    assert records.record(record.record_id).status is RecordStatus.FAILED
+    services.explore_catalogs.explore()
+    sales = named(table, "sales")
+    assert services.refresh_files.refresh(sales).complete
+    services.commit_tables.commit(sales)
+    found = records.record(record.record_id)
+    assert (found.status, found.table, found.snapshot_after) == (RecordStatus.COMMITTED, sales, record.snapshot_after)
 
 
 def test_a_consumer_goes_along_with_its_table_and_not_with_the_name(house: House) -> None:
