@@ -19,6 +19,8 @@ from compaction_pipeline.core.tables.deletion_ban import why_no_deletion as _why
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
 
 _DELETES_AT_ONCE = 8
+_OF_OTHER_STORE = "_compaction_forbidden_by_other_store"
+"""The attribute of a loaded store that says why another store of its table forbids deletions."""
 
 _logger = logging.getLogger(__name__)
 
@@ -33,8 +35,20 @@ def why_no_deletion(*stores: Table) -> str | None:
     `stores` are all stores of the table: what one of them forbids is forbidden in both stores of a keyed table. Nothing is asked: what
     counts is what the catalog answered when the stores were loaded.
     """
-    reasons = (_why(store.metadata.properties, store.catalog.properties, store.io.properties) for store in stores)
+    reasons = (_of_store(store) or getattr(store, _OF_OTHER_STORE, None) for store in stores)
     return next((reason for reason in reasons if reason is not None), None)
+
+
+def share_ban(*stores: Table) -> None:
+    """Let what one store of a keyed table forbids hold in the others, also where one of them is alone at hand later: when a commit to it
+    is given up, and when PyIceberg deletes old metadata after it."""
+    for store in stores:
+        reasons = (_of_store(other) for other in stores if other is not store)
+        setattr(store, _OF_OTHER_STORE, next((reason for reason in reasons if reason is not None), None))
+
+
+def _of_store(store: Table) -> str | None:
+    return _why(store.metadata.properties, store.catalog.properties, store.io.properties)
 
 
 def failed_deletes(table: Table, paths: Sequence[str], *beside: Table) -> Mapping[str, OSError]:

@@ -207,7 +207,8 @@ def _settled(
     # If the name belongs to another table now, the commit may have landed in the original one, which was renamed.
     table = swap.transaction.table
     if fresh.metadata.table_uuid == table.metadata.table_uuid:
-        delete_quietly(table, swap.transaction.written)
+        # What was just loaded tells of a ban that came during the attempt.
+        delete_quietly(table, swap.transaction.written, fresh)
     return Refused(failure) if answer is Answer.REFUSED else LostRace(swap.policy, number)
 
 

@@ -60,6 +60,9 @@ class BaseStoreCommit(Strategy[BaseDecision]):
     def written_store(self) -> Table:
         return self.catalogs.load(self.table)
 
+    def reloaded(self) -> Table:
+        return load_known_stores(self.catalogs, self.table).base
+
     def together(self, found: Collection[TaskId]) -> tuple[TaskId, ...]:
         return with_their_groups(self.tasks, found)
 

@@ -98,7 +98,7 @@ class CompactionCommit(Generic[D]):
         return answer
 
     def reloaded(self, swap: Swap[CommitOutcome]) -> Table:
-        return self._strategy.written_store()
+        return self._strategy.reloaded()
 
     def landed(self, swap: Swap[CommitOutcome], fresh: Table) -> CommitOutcome | None:
         return swap.done if has_landed(fresh, swap.transaction) else None

@@ -130,6 +130,10 @@ class Strategy(Protocol[D]):
         """Load the Iceberg table that the snapshots go into, and nothing else. Raises as `open`."""
         ...
 
+    def reloaded(self) -> Table:
+        """The same after a failed swap. What the attempt has written may be deleted then, if no store of the table forbids it now."""
+        return self.written_store()
+
     def together(self, found: Collection[TaskId]) -> tuple[TaskId, ...]:
         """These tasks of the commit, and those that can only go in with them, in the order of the commit."""
         return tuple(task.task_id for task in self.tasks if task.task_id in found)

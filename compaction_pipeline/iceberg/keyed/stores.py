@@ -22,6 +22,7 @@ from compaction_pipeline.core.tables.kinds import base_store, is_change_store
 from compaction_pipeline.core.tables.table import ChangeHead, KeyedLayout, TableHead, TableIdentifier, TableLayout, place_of_all
 from compaction_pipeline.iceberg.catalogs import Catalog
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
+from compaction_pipeline.iceberg.deletions import share_ban
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.file_io import file_io_properties, with_change_store
 from compaction_pipeline.iceberg.keyed.sequences import flagged_snapshots, read_sequences, refuse_lost
@@ -190,6 +191,7 @@ def _loaded(name: str, identifier: Identifier, load: Callable[[Identifier], Tabl
         raise TableRefused(f"table {name} got another primary key or another change store while it was loaded; try again")
     if not is_change_store(change.properties):
         raise TableRefused(f"table {name} names {'.'.join(named.change_store)} as its change store, but that is no change store")
+    share_ban(base, change)
     return KeyedStores(name, base, change, tuple(_field_id(name, base, column) for column in named.primary_key))
 
 

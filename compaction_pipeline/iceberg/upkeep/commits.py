@@ -20,6 +20,7 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import CompactionError, TableRefused
 from compaction_pipeline.core.ids import RecordId
+from compaction_pipeline.core.tables.kinds import is_change_store, is_keyed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.commit_record import Figures, UpkeepOutcome, UpkeepPlan, UpkeepTarget
 from compaction_pipeline.core.upkeep.works import UpkeepWork
@@ -38,8 +39,10 @@ from compaction_pipeline.iceberg.commit.attempts import (
 )
 from compaction_pipeline.iceberg.commit.endings import proof_of, raise_not_committed, unknown_in_words
 from compaction_pipeline.iceberg.commit.landing import has_landed, parents_of_attempts
+from compaction_pipeline.iceberg.deletions import share_ban
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import HeadReader
+from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction
 from compaction_pipeline.iceberg.stores import open_stores
 from compaction_pipeline.iceberg.upkeep.merged_changes import ExpireMergedChanges
@@ -238,9 +241,17 @@ class _Work:
         return loaded
 
     def _watermarks_by(self, loaded: Table) -> Mapping[str, str]:
-        """The properties by which readers look for watermarks: of a keyed table those of its base store, by which the table is known."""
-        table = loaded if self._target.store == self._target.table else self._catalogs.load(self._target.table)
-        return table.metadata.properties
+        """The properties by which readers look for watermarks: of a keyed table those of its base store, by which the table is known.
+
+        The store is told what the other store of a keyed table forbids.
+        """
+        properties = loaded.metadata.properties
+        is_change = is_change_store(properties)
+        if not is_change and not is_keyed(properties):
+            return properties
+        stores = load_known_stores(self._catalogs, self._target.table, loaded if is_change else None)
+        share_ban(loaded, *stores.tables)
+        return stores.base.metadata.properties
 
     def _planned(self, loaded: Table, reader: HeadReader) -> Plan:
         with translated(f"the manifests of table {self._target.store}"):

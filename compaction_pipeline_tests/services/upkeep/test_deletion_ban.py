@@ -12,7 +12,9 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from compaction_pipeline.core.commit.ports import CommitState
+from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.errors import DeletionForbidden
+from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
@@ -21,7 +23,7 @@ from compaction_pipeline.merging.reading.file_access import FileAccess
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.keyed.change_logs import row
-from compaction_pipeline_tests.keyed.program import TABLE
+from compaction_pipeline_tests.keyed.program import MAJOR, MINOR, TABLE, Program
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.upkeep.cleaning import delete, deleted, local, looked_at, roomy, stray
 from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, compacted, expire, expired, gone_on, set_properties
@@ -164,15 +166,17 @@ def test_a_round_of_upkeep_says_which_leftovers_stay(house: House) -> None:
     assert house.services.maintain_tables.maintain().leftovers == {table.identifier: (path,)}
 
 
-@pytest.mark.parametrize("banned", [True, False])
-def test_a_lost_attempt_to_commit_leaves_its_manifests_only_under_the_ban(house: House, banned: bool) -> None:
+@pytest.mark.parametrize("when", ["before", "meanwhile", "never"])
+def test_a_lost_attempt_to_commit_leaves_its_manifests_only_under_the_ban(house: House, when: str) -> None:
     table = house.fragmented("t", 3, commit__retry__num_retries="0")
-    of_catalog(house, str(not banned).lower())
+    of_catalog(house, str(when != "before").lower())
     catalogs = house.services.catalogs
     catalog: Any = catalogs.catalog("lake")
     carried_out = catalog.commit_table
 
     def lost(*arguments: Any) -> Any:
+        if when == "meanwhile":
+            ban(house, table, "table")
         raise CommitFailedException("too late")
 
     before = files_on_disk(table.table)
@@ -183,8 +187,8 @@ def test_a_lost_attempt_to_commit_leaves_its_manifests_only_under_the_ban(house:
     with pytest.raises(Exception, match="another writer was faster"):
         committer.commit(table.identifier, "record-1", [merge])
     catalog.commit_table = carried_out
-    left = files_on_disk(table.table) - before - merged
-    assert bool(left) is banned
+    left = {path for path in files_on_disk(table.table) - before - merged if path.endswith(".avro")}
+    assert bool(left) is (when != "never")
     assert committer.commit(table.identifier, "record-1", [merge]).state is CommitState.COMMITTED
 
 
@@ -240,6 +244,46 @@ def test_what_one_store_of_a_keyed_table_forbids_is_forbidden_in_both(tmp_path: 
             keyed.services.committer.delete_orphans(TABLE, str(keyed.base.metadata.table_uuid), [path])
         assert local(path).exists()
     keyed.services.close()
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "never"])
+@pytest.mark.parametrize("banned_store", ["base", "change"])
+@pytest.mark.parametrize("type", [MINOR, MAJOR], ids=["in the change store", "in the base store"])
+def test_a_lost_attempt_of_a_keyed_table_leaves_its_manifests_whichever_store_forbids_it(
+    tmp_path: Path, when: str, banned_store: str, type: PlanRequest
+) -> None:
+    written = Program(tmp_path, delta_rewrite=True)
+    services = written.services
+    stores = dict(zip(("base", "change"), written.keyed.stores(), strict=True))
+    for _ in range(2):
+        written.upsert(row(1))
+    with stores["base"].transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "0"})
+
+    def forbid() -> None:
+        with stores[banned_store].refresh().transaction() as transaction:
+            transaction.set_properties({BAN: "false"})
+
+    if when == "before":
+        forbid()
+    catalog: Any = services.catalogs.catalog("lake")
+    carried_out = catalog.commit_table
+    lists = {path for store in stores.values() for path in files_on_disk(store) if path.endswith(".avro")}
+
+    def lost(*arguments: Any) -> Any:
+        if when == "meanwhile":
+            forbid()
+        raise CommitFailedException("too late")
+
+    catalog.commit_table = lost
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(TABLE)
+    (record,) = services.compact_tables.compact(TABLE, type).records
+    catalog.commit_table = carried_out
+    assert (record.status, "another writer was faster" in (record.reason or "")) == (RecordStatus.FAILED, True)
+    left = {path for store in stores.values() for path in files_on_disk(store) if path.endswith(".avro")} - lists
+    assert bool(left) is (when != "never")
+    services.close()
 
 
 def test_a_value_that_is_not_true_forbids(house: House) -> None:
