@@ -24,9 +24,10 @@ from compaction_pipeline.spark.java import find_java
 from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.merging.files import Table
 from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.planted import found_in_files
 from compaction_pipeline_tests.scenarios.deployed import PATIENCE_SECONDS, Processes, committed, small_table, wait_until, write
 from compaction_pipeline_tests.spark.endless_io import endless_io
-from compaction_pipeline_tests.spark.given import seen
+from compaction_pipeline_tests.spark.given import SECRETS, seen
 
 pytestmark = pytest.mark.scenario
 
@@ -105,6 +106,8 @@ def test_merges_run_on_the_session_that_a_project_started_on_the_cluster(tmp_pat
     [here] = InProcessMergeEngine().merge([task.merge_input(layout)], {})
     began = tmp_path / "began"
     config = {"spark.master": cluster, "spark.app.name": "a team's", "spark.ui.enabled": "false", "spark.executor.memory": "512m"}
+    (tmp_path / "events").mkdir()
+    config |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": (tmp_path / "events").as_uri(), "spark.eventLog.compress": "false"}
     found = seen(config, task, layout, tmp_path, endless_io(tmp_path, began), began)
     assert (found["error"], found["rows"], found["digest"]) == (None, here.rows_written, str(here.digest_written))
     assert (found["canceled"], found["slots"], found["alive"]) == ("the merge was canceled", 2, True)
@@ -112,6 +115,11 @@ def test_merges_run_on_the_session_that_a_project_started_on_the_cluster(tmp_pat
     assert f"Registered app a team's with ID {application}" in (tmp_path / "master.log").read_text()
     # The executors import the package from the zip file that was sent.
     assert list((tmp_path / "work" / application).glob("*/compaction_pipeline.zip"))
+    # Their logs and the event log tell much of these merges, and no secret.
+    logs = [path.read_text() for path in (tmp_path / "work" / application).glob("*/stderr")]
+    assert sum(each.count("INFO Executor: Running task") for each in logs) >= 2
+    assert any("MapInArrow" in path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file() and path.suffix != ".crc")
+    assert found_in_files(tmp_path, SECRETS) == {}
 
 
 def test_a_container_submits_an_optimizer_to_the_cluster(tmp_path: Path, cluster: str) -> None:

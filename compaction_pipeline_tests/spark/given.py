@@ -25,8 +25,12 @@ from compaction_pipeline.spark.given_session import GivenSession
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline.spark.session_kind import application_id_of, application_of, is_connect
+from compaction_pipeline_tests.planted import found_in, planted
 
 _CHECKOUT = Path(__file__).parents[2]
+SECRETS = (planted("SecKey"), planted("Token"))
+_FILE_IO = {"s3.access-key-id": "AKIA", "s3.secret-access-key": SECRETS[0], "s3.session-token": SECRETS[1]}
+"""All merges here get it. Their tables have local files, so nobody is asked by it."""
 
 
 def seen(config: dict[str, str], task: CompactionTask, layout: TableLayout, folder: Path, endless: Path, began: Path) -> dict[str, Any]:
@@ -40,6 +44,7 @@ def seen(config: dict[str, str], task: CompactionTask, layout: TableLayout, fold
         [sys.executable, "-m", __name__, *arguments], capture_output=True, text=True, timeout=300, env=environment, cwd=_CHECKOUT
     )
     assert child.returncode == 0, child.stderr
+    assert found_in(child.stdout + child.stderr, SECRETS) == set()
     return dict(json.loads(child.stdout.splitlines()[-1]))
 
 
@@ -56,10 +61,10 @@ def _main(config: str, given: str, home: str, endless: str, began: str) -> dict[
         session.addArtifacts(endless, pyfile=True)
     else:
         session.sparkContext.addPyFile(endless)
-    [result] = engine.merge([task.merge_input(layout)], {})
+    [result] = engine.merge([task.merge_input(layout)], _FILE_IO)
     stuck = replace(task, attempt_id=AttemptId("stuck"))
     with ThreadPoolExecutor(1) as slot:
-        merge = slot.submit(lambda: list(engine.merge([stuck.merge_input(layout)], {"py-io-impl": "endless_io.Endless"})))
+        merge = slot.submit(lambda: list(engine.merge([stuck.merge_input(layout)], {**_FILE_IO, "py-io-impl": "endless_io.Endless"})))
         while not Path(began).exists():
             assert not merge.done(), merge.result()
         engine.cancel(AttemptId("another"))
@@ -87,7 +92,7 @@ def _merged_on_own(remote: str, task: CompactionTask, layout: TableLayout, home:
     """The result on a session that the settings name, on the same server. It is stopped afterwards, and no other session is."""
     sessions = SparkSessions(SparkSettings(remote=remote, home=home))
     try:
-        return next(SparkMergeEngine(sessions).merge([task.merge_input(layout)], {}))
+        return next(SparkMergeEngine(sessions).merge([task.merge_input(layout)], _FILE_IO))
     finally:
         sessions.stop()
 

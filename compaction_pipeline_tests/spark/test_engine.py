@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -20,6 +22,7 @@ from compaction_pipeline.spark.session import SparkSessions, SparkSettings
 from compaction_pipeline_tests.keyed.base_merges import Choices, figures, layout_of_table, run, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.merging.files import Table
+from compaction_pipeline_tests.planted import found_in, found_in_files, planted
 from compaction_pipeline_tests.spark.endless_io import endless_io
 
 
@@ -89,6 +92,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessions
     home = tmp_path_factory.mktemp("spark-home")
     events = tmp_path_factory.mktemp("events")
     extra = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(), "spark.eventLog.compress": "false"}
+    extra |= {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     started = SparkSessions(SparkSettings(master="local[2]", home=str(home), extra=extra))
     yield started
     started.stop()
@@ -195,13 +199,39 @@ def test_changes_of_a_keyed_table_are_merged_on_spark_as_in_this_process(tmp_pat
 
 
 @pytest.mark.spark
-def test_no_secret_stands_in_a_plan_or_in_the_event_log(tmp_path: Path, sessions: SparkSessions) -> None:
+def test_no_secret_stands_in_a_plan_the_event_log_or_a_page_of_spark(tmp_path: Path, sessions: SparkSessions) -> None:
     table = _table(tmp_path)
-    secret = "s3cr3t-t0ken-value"
+    secrets = (planted("SecKey"), planted("Token"))
+    file_io = {"s3.access-key-id": "AKIA", "s3.secret-access-key": secrets[0], "s3.session-token": secrets[1]}
+    # This FileIO says everything that it was given, as a careless library does.
+    (tmp_path / "careless_io.py").write_text(
+        "class Careless:\n    def __init__(self, properties):\n        raise ValueError(f'no: {properties}')\n"
+    )
+    session = sessions.session()
+    context: Any = session.sparkContext
+    context.addPyFile(str(tmp_path / "careless_io.py"))
+    merge_input = table.task().merge_input(table.layout())
     engine = SparkMergeEngine(sessions)
-    [result] = list(engine.merge([table.task().merge_input(table.layout())], {"s3.secret-access-key": secret}))
-    assert result.error is None
+    [merged] = list(engine.merge([merge_input], file_io))
+    [failed] = list(engine.merge([merge_input], {**file_io, "py-io-impl": "careless_io.Careless"}))
+    assert merged.error is None
+    assert found_in(failed.error or "", secrets) != set()
+
+    api = f"/api/v1/applications/{context.applicationId}"
+    plans, environment = (
+        _page(context.uiWebUrl + each) for each in (f"{api}/sql?details=true&planDescription=true&length=9999", f"{api}/environment")
+    )
+    count = len(json.loads(plans))
+    listings = (f"{api}/jobs", f"{api}/stages?details=true", f"{api}/allexecutors", "/environment/", "/jobs/", "/executors/", "/SQL/")
+    pages = [_page(context.uiWebUrl + each) for each in (*listings, *(f"/SQL/execution/?id={number}" for number in range(count)))]
+    assert plans.count("MapInArrow") >= 2
+    assert "spark.eventLog.dir" in environment
     folder = Path(sessions.settings.extra["spark.eventLog.dir"].removeprefix("file://"))
-    texts = [path.read_text() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc")]
-    assert any("MapInArrow" in text for text in texts)
-    assert not any(secret in text for text in texts)
+    assert any("MapInArrow" in path.read_text() for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".crc"))
+    assert found_in("\n".join((plans, environment, *pages)), secrets) == set()
+    assert found_in_files(folder, secrets) == {}
+
+
+def _page(address: str) -> str:
+    with urlopen(address) as answer:
+        return str(answer.read().decode())
