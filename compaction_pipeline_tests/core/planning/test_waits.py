@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.live_files import TableFiles
+from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
@@ -204,6 +206,72 @@ def test_what_waits_and_what_does_not_are_told_for_every_node(files: TableFiles,
         if verdict.reason.code is PlanReasonCode.NOT_READY:
             assert verdict.node in (held if verdict.type is FULL else hot)
             assert verdict.type in (FULL, MAJOR)
+
+
+INSTANT = timedelta(microseconds=1)
+AGES = (timedelta(0), HOUR - INSTANT, HOUR, 5 * HOUR)
+WAITED = (None, timedelta(0), DAY - INSTANT, DAY, 2 * DAY)
+
+
+def of_places(found: CompactionPlan, places: set[Place]) -> list[tuple[object, ...]]:
+    """The work on these partitions."""
+    return contents(replace(found, tasks=tuple(work for work in found.tasks if work.node.place in places)))
+
+
+@given(strategies.live_files(), strategies.table_properties(), st.data())
+def test_a_node_waits_exactly_as_long_as_its_rule_says(files: TableFiles, rules: TableProperties, choose: st.DataObject) -> None:
+    """Each example is judged at twenty times: around the end of the quiet time, and of the longest wait.
+
+    Where the rule says that nodes wait, the plan is the one in which they wait for ever. Where it says that they do not, it is the one of
+    somebody who does not ask for it.
+    """
+    nodes = sorted({file.node for file in files.files}, key=str)
+    hot = choose.draw(st.sets(st.sampled_from(nodes))) if nodes else set()
+    written_to = young_files(files, frozenset(file.path for file in files.files if file.node in hot))
+    rules = replace(rules, full_when_ready=True, major_cold_after=HOUR, major_cold_at_most=DAY)
+    for_ever = replace(rules, major_cold_after=900 * DAY, major_cold_at_most=900 * DAY)
+    seen = dict.fromkeys(nodes, NOW - 400 * DAY)
+    for age, waited in product(AGES, WAITED):
+        history = NodeHistory(first_seen=seen, held_since={} if waited is None else dict.fromkeys(nodes, NOW - waited))
+        waits = age < HOUR and (waited is None or waited < DAY)
+        found = plan(written_to, Waits(commits={5: NOW - age}), rules, history)
+        expected = plan(written_to, Waits(commits={5: NOW}) if waits else NOTHING_WAITS, for_ever, history)
+        assert contents(found) == contents(expected)
+        told = {verdict.node for verdict in found.verdicts if verdict.reason.code is PlanReasonCode.NOT_READY}
+        assert told <= (hot if waits else set())
+
+
+@given(strategies.live_files(), strategies.table_properties(), st.data())
+def test_what_waits_holds_up_no_other_partition(files: TableFiles, rules: TableProperties, choose: st.DataObject) -> None:
+    nodes = sorted({file.node for file in files.files}, key=str)
+    places = {each.place for each in nodes}
+    history = NodeHistory(first_seen=dict.fromkeys(nodes, NOW - 400 * DAY))
+    rules = replace(rules, full_when_ready=True, major_cold_after=HOUR)
+    free = plan(files, NOTHING_WAITS, rules, history)
+    for full, major in product((True, False), repeat=2):
+        held = choose.draw(st.sets(st.sampled_from(nodes))) if nodes else set()
+        young = frozenset(file.path for file in files.files if file.node in held)
+        waits = Waits({each.place: MISSING for each in held} if full else {}, {5: NOW} if major else {})
+        found = plan(young_files(files, young), waits, rules, history)
+        others = places - {each.place for each in held}
+        assert of_places(found, others) == of_places(free, others)
+        of_free = {verdict.node: verdict.reason.code for verdict in free.verdicts if verdict.node.place in others}
+        assert {verdict.node: verdict.reason.code for verdict in found.verdicts if verdict.node.place in others} == of_free
+
+
+@given(strategies.live_files(), strategies.table_properties(), st.data())
+def test_a_person_waits_for_nothing(files: TableFiles, rules: TableProperties, choose: st.DataObject) -> None:
+    nodes = {file.node for file in files.files}
+    history = NodeHistory(first_seen=dict.fromkeys(nodes, NOW - 400 * DAY)) if choose.draw(st.booleans()) else NodeHistory()
+    rules = replace(rules, full_when_ready=True, major_cold_after=HOUR)
+    everything = Waits({each.place: MISSING for each in nodes}, {5: NOW})
+    written_to = young_files(files, frozenset(file.path for file in files.files))
+    for kinds in ((MINOR,), (MAJOR,), (FULL,), tuple(CompactionType)):
+        request = PlanRequest(kinds, force=True)
+        found = plan(written_to, everything, rules, history, request)
+        free = plan(written_to, NOTHING_WAITS, rules, history, request)
+        assert contents(found) == contents(free)
+        assert [verdict.reason for verdict in found.verdicts] == [verdict.reason for verdict in free.verdicts]
 
 
 # ---- keyed tables
