@@ -22,6 +22,7 @@ class WrittenTable:
     """The table, and the FactsReader that knows only it. Each commit adds or removes files of days."""
 
     now: datetime
+    table: TableIdentifier = TABLE
     uuid: str = "uuid-1"
     properties: dict[str, str] = field(default_factory=dict)
     namespace: dict[str, str] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class WrittenTable:
             del self.snapshots[each]
 
     def read(self, table: TableIdentifier) -> TableFacts:
-        assert table == TABLE
+        assert table == self.table
         refs = {MAIN: Ref(MAIN, self.head, True)} if self.head is not None else {}
         history = History(dict(self.snapshots), refs)
         store = StoreFacts(table, self.uuid, f"m{len(self.snapshots)}", history, dict(self.properties), self.specs, max(self.specs))
