@@ -165,7 +165,7 @@ def _figures(source: Source) -> dg.AssetSpec:
         group_name=_GROUP,
         kinds={"iceberg"},
         description=f"How many partitions of {source.key.to_user_string()} wait for {source.table}, and how far its watermark is behind, "
-        "over time: see Plots. When `watermark_stands_seconds` grows, no writer moves the watermark any more.",
+        "over time: see the plots under Metadata. When `watermark_stands_seconds` grows, no writer moves the watermark any more.",
     )
 
 

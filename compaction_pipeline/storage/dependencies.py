@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, exists, insert, select, update
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.judge import KnownPartition
 from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, PartitionCommits, PartitionReading, ReadTo, Remembered, Report
+from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
@@ -18,7 +19,7 @@ from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import identifier_of
 
 _head, _reading, _partition = schema.ready_head.c, schema.ready_reading.c, schema.ready_partition.c
-_answer, _report = schema.ready_answer.c, schema.ready_report.c
+_answer, _report, _standing = schema.ready_answer.c, schema.ready_report.c, schema.ready_standing.c
 MOST_HEADS = 20
 """After so many rollbacks in a row, what was said before the oldest of them is forgotten."""
 
@@ -44,6 +45,19 @@ class SqlDependencyStore(SqlStore):
             if old:
                 connection.execute(delete(schema.ready_head).where(*of_store, _head.snapshot_id.in_(old)))
             return True
+
+    def standings(self, uuid: str) -> Sequence[Standing]:
+        rows = self._rows(select(_standing.value).where(_standing.table_uuid == uuid))
+        # Databases order texts in ways of their own.
+        return sorted((row.value for row in rows), key=lambda one: one.writer)
+
+    def note_standings(self, uuid: str, found: Sequence[Standing]) -> None:
+        rows = [{"table_uuid": uuid, "writer": one.writer, "asked_at": one.asked_at, "value": one} for one in found]
+        with writing(self._engine) as connection:
+            lock(connection, f"readiness of {uuid}")
+            connection.execute(delete(schema.ready_standing).where(_standing.table_uuid == uuid))
+            if rows:
+                connection.execute(insert(schema.ready_standing), rows)
 
     def read_to(self, uuid: str) -> ReadTo | None:
         row = self._first(select(_reading.value).where(_reading.table_uuid == uuid))
@@ -114,6 +128,7 @@ class SqlDependencyStore(SqlStore):
         with writing(self._engine) as connection:
             connection.execute(delete(schema.ready_answer).where(_answer.asked_at < before))
             connection.execute(delete(schema.ready_report).where(_report.at < reports_before))
+            connection.execute(delete(schema.ready_standing).where(_standing.asked_at < before))
             # A head and a reading are as old as the newest commit. Of a table that somebody still asks about, they stay.
             asked = select(_answer.table_uuid)
             connection.execute(delete(schema.ready_head).where(_head.at < before, _head.table_uuid.not_in(asked)))

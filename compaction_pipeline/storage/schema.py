@@ -17,6 +17,7 @@ from compaction_pipeline.core.catalogs.site_files import SiteFileKind
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.ports import ReadTo, Remembered
+from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
 from compaction_pipeline.core.queue.group import QueueOrder
 from compaction_pipeline.core.queue.optimizer import OptimizerState
@@ -537,6 +538,15 @@ ready_head = _table(
     Column("snapshot_id", BigInteger, primary_key=True, autoincrement=False),
     Column("at", Moment, nullable=False),
     Column("value", Json(Remembered), nullable=False),
+)
+
+ready_standing = _table(
+    "compaction_ready_standing",
+    Column("table_uuid", String, primary_key=True),
+    Column("writer", String, primary_key=True),
+    Column("asked_at", Moment, nullable=False),
+    Column("value", Json(Standing), nullable=False),
+    Index("compaction_ready_standing_asked", "asked_at"),
 )
 
 ready_reading = _table(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from sqlalchemy import select
 
+from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -82,6 +84,11 @@ class SqlTableReader(SqlStore):
     def missed(self) -> Collection[TableIdentifier]:
         columns = schema.table_state.c
         return {identifier_of(row.identifier) for row in self._rows(select(columns.identifier).where(columns.unseen_rounds > 0))}
+
+    def standings(self, asked_since: datetime) -> Sequence[Standing]:
+        columns = schema.ready_standing.c
+        rows = self._rows(select(columns.value).where(columns.asked_at >= asked_since))
+        return sorted((row.value for row in rows), key=lambda one: (str(one.table), one.writer))
 
     def state(self, table: TableIdentifier) -> KnownTable:
         row = self._first(select(schema.table_state).where(schema.table_state.c.identifier == str(table)))

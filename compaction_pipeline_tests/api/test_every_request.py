@@ -32,7 +32,7 @@ EXAMPLES = settings().max_examples // 4
 """So many requests, valid and broken ones together, are sent to each route by each role: 7 in CI."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 # What questions about readiness find out is remembered, whoever asks: snapshots and manifests that said it expire.
-_FOUND_OUT = frozenset(f"compaction_ready_{name}" for name in ("head", "reading", "partition", "answer"))
+_FOUND_OUT = frozenset(f"compaction_ready_{name}" for name in ("head", "standing", "reading", "partition", "answer"))
 MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     None: frozenset(),
     Role.READER: _FOUND_OUT,

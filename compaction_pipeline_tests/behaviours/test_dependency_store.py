@@ -8,6 +8,7 @@ from datetime import timedelta
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.judge import KnownPartition
 from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, PartitionCommits, PartitionReading, ReadTo, Remembered, Report
+from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.dependencies.watermark import Said
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.node import PartitionValue
@@ -48,6 +49,20 @@ def test_only_the_newest_heads_of_a_store_are_kept(stores: Stores) -> None:
         memory.remember("u", 0, number, None, SAID, NOW + number * HOUR)
     assert set(memory.remembered("u", 0)) == set(range(3, MOST_HEADS + 3))
     assert set(memory.remembered("u", 1)) == {1}
+
+
+def test_where_watermarks_stand_is_kept_until_nobody_asks(stores: Stores) -> None:
+    memory = stores.dependencies
+    eu, us = Standing(TABLE, "eu", NOW, NOW - HOUR, NOW), Standing(TABLE, "us", None, NOW, NOW)
+    memory.note_standings("u", [us, eu])
+    memory.note_standings("v", [Standing(TABLE, "", None, NOW, NOW - HOUR)])
+    assert memory.standings("u") == [eu, us]
+    assert stores.tables.standings(NOW) == [eu, us]
+    assert [one.writer for one in stores.tables.standings(NOW - HOUR)] == ["", "eu", "us"]
+    memory.note_standings("u", [us])
+    assert memory.standings("u") == [us], "a writer that is not named any more is gone"
+    memory.expire(NOW, NOW)
+    assert (memory.standings("u"), memory.standings("v")) == ([us], [])
 
 
 def test_readings_add_up_until_one_is_made_anew(stores: Stores) -> None:

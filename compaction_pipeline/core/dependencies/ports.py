@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.judge import KnownPartition
 from compaction_pipeline.core.dependencies.ready_time import SpecField
+from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.dependencies.watermark import Said
 from compaction_pipeline.core.tables.node import Partition
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -149,6 +150,12 @@ class DependencyStore(Protocol):
 
         Return False, and change nothing, when something else than `before` is remembered of this head; None stands for nothing.
         """
+
+    def standings(self, uuid: str) -> Sequence[Standing]:
+        """Return where the watermark of each writer of a table stood at the last question, by writer."""
+
+    def note_standings(self, uuid: str, found: Sequence[Standing]) -> None:
+        """Store where the watermark of each writer of a table stands. What is stored of other writers of the table is removed."""
 
     def read_to(self, uuid: str) -> ReadTo | None:
         """Return up to which heads the manifests of a table were read; None when they never were."""

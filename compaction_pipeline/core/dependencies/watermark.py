@@ -125,7 +125,7 @@ def watermark_of_stores(stores: Sequence[WatermarkStore], rule: WatermarkRule) -
     """
     of_stores = [_by_key(said(store.history, rule, store.remembered)) for store in stores]
     if rule.writers:
-        of_writers = [_greatest(_read(found[key]) for found in of_stores if key in found) for key in rule.writers.values()]
+        of_writers = list(_of_writers(of_stores, rule).values())
         found = None if None in of_writers else _least(of_writers)
     else:
         of_keys = (
@@ -140,6 +140,16 @@ def watermark_of_stores(stores: Sequence[WatermarkStore], rule: WatermarkRule) -
     if found is None or lowest is None:
         return None
     return _least((found, Watermark(_at(lowest, _OF_SINKS, None), _OF_SINKS, None)))
+
+
+def watermarks_of_writers(stores: Sequence[WatermarkStore], rule: WatermarkRule) -> Mapping[str, Watermark | None]:
+    """The watermark of each named writer of a table; that of all together, under "", where none is named.
+
+    Raises ConfigError for a value that cannot be read.
+    """
+    if not rule.writers:
+        return {"": watermark_of_stores(stores, rule)}
+    return _of_writers([_by_key(said(store.history, rule, store.remembered)) for store in stores], rule)
 
 
 def said(history: History, rule: WatermarkRule, remembered: Mapping[int, Sequence[Said]] | None = None) -> tuple[Said, ...]:
@@ -240,6 +250,10 @@ def _reported(walked: Sequence[Snapshot], remembered: Mapping[int, Sequence[Said
     for _, each in spoken:
         found.setdefault(each.snapshot_id, each)
     return found
+
+
+def _of_writers(of_stores: Sequence[Mapping[str, Said]], rule: WatermarkRule) -> Mapping[str, Watermark | None]:
+    return {name: _greatest(_read(found[key]) for found in of_stores if key in found) for name, key in rule.writers.items()}
 
 
 def _by_key(found: Iterable[Said]) -> Mapping[str, Said]:

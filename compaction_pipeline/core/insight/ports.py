@@ -7,8 +7,10 @@ with their records.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
@@ -38,6 +40,9 @@ class TableReader(Protocol):
 
     def missed(self) -> Collection[TableIdentifier]:
         """Return the tables that the last listings of their catalogs missed. A listing decides what becomes of them."""
+
+    def standings(self, asked_since: datetime) -> Sequence[Standing]:
+        """Return where the watermarks stood of all tables whose readiness somebody asked for since then, by table and writer."""
 
     def state(self, table: TableIdentifier) -> KnownTable:
         """Return what is known of a table. Raises NotFoundError when it is unknown."""

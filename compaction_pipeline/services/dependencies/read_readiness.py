@@ -43,6 +43,7 @@ from compaction_pipeline.core.dependencies.ready_when import (
     ready_properties_in_force,
     ready_when,
 )
+from compaction_pipeline.core.dependencies.standing import is_news, standings
 from compaction_pipeline.core.dependencies.watermark import (
     REPORTED,
     Said,
@@ -115,7 +116,7 @@ class ReadReadiness:
         """Return up to where the data of a table is complete, as its writers say."""
         known = self._marked(table)
         with _named(table):
-            found = self._watermark(known)
+            found = watermark_of_stores(self._watermark_stores(known), known.watermark_rule)
         warnings = (too_early(found), *(alternating_jobs(store.history, known.watermark_rule) for store in known.facts.stores))
         rule = known.watermark_rule
         return TableWatermark(
@@ -254,7 +255,9 @@ class ReadReadiness:
     def _verdicts(self, known: _Table, asked: Sequence[Asked], now: datetime) -> tuple[Watermark | None, Sequence[Verdict]]:
         rule = known.rule
         if isinstance(rule, ByWatermark):
-            found = self._watermark(known)
+            stores = self._watermark_stores(known)
+            found = watermark_of_stores(stores, known.watermark_rule)
+            self._note_standings(known, stores, now)
             keys = tuple(known.watermark_rule.writers.values()) or known.watermark_rule.keys
             return found, [by_watermark(one, found, keys) for one in asked]
         if isinstance(rule, (Quiet, Exists)):
@@ -267,13 +270,19 @@ class ReadReadiness:
         names = _asked_for(known.calendar, [one.what for one in self._memory.reports(known.uuid)])
         return None, [by_names(one, names, "reported", _unreported(one, now)) for one in asked]
 
-    def _watermark(self, known: _Marked) -> Watermark | None:
+    def _watermark_stores(self, known: _Marked) -> Sequence[WatermarkStore]:
         remembered = self._remember(known, None)
-        stores = [
+        return [
             WatermarkStore(store.history, store.properties, {head: one.said for head, one in before.items()})
             for store, before in zip(known.facts.stores, remembered, strict=True)
         ]
-        return watermark_of_stores(stores, known.watermark_rule)
+
+    def _note_standings(self, known: _Marked, stores: Sequence[WatermarkStore], now: datetime) -> None:
+        """Note since when the watermark of each writer stands, because somebody waits for it."""
+        before = self._memory.standings(known.uuid)
+        after = sorted(standings(known.facts.table, stores, known.watermark_rule, before, now), key=lambda one: one.writer)
+        if is_news(before, after):
+            self._memory.note_standings(known.uuid, after)
 
     def _flagged(self, known: _Table, key: str) -> Sequence[str]:
         remembered = self._remember(known, key)

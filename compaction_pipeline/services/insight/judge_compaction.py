@@ -17,6 +17,7 @@ from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, C
 from compaction_pipeline.core.insight.checks.facts import Facts, KeysOfTable, TableFacts
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.insight.checks.unique_keys import on_demand
+from compaction_pipeline.core.insight.checks.watermarks_move import ASKED_LATELY
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -105,6 +106,7 @@ class JudgeCompaction:
         open_or_failed = self._tasks_of(tables, (*_NOT_MERGED, TaskStatus.PREPARED))
         prepared = [task for task in open_or_failed if task.status is TaskStatus.PREPARED]
         tried = [task for task in open_or_failed if task.attempt and task.status is not TaskStatus.PREPARED]
+        asked = self._tables.standings(self._clock() - ASKED_LATELY)
         nodes = [self._tables.nodes(table) for table in tables] if tables else self._tables.nodes_of_tables().values()
         return Facts(
             now=self._clock(),
@@ -115,6 +117,7 @@ class JudgeCompaction:
             merged=self._tasks_of(tables, (TaskStatus.COMMITTED,), LATEST_TASKS),
             prepared=tuple((task, self._prepared_at(task)) for task in prepared),
             queues=self._queues_of(tables, {task.queue for task in open_or_failed if not task.is_final}),
+            watermarks=tuple(one for one in asked if not tables or one.table in tables),
         )
 
     def _queues_of(self, tables: Sequence[TableIdentifier], of_tables: Collection[str]) -> tuple[QueueWork, ...]:

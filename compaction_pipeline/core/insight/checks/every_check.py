@@ -20,6 +20,7 @@ from compaction_pipeline.core.insight.checks.queues import queue_keeps_up
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
 from compaction_pipeline.core.insight.checks.tables_healthy import tables_healthy
 from compaction_pipeline.core.insight.checks.unique_keys import unique_keys
+from compaction_pipeline.core.insight.checks.watermarks_move import watermarks_move
 
 
 class About(str, Enum):
@@ -150,6 +151,16 @@ CHECKS: tuple[Check, ...] = (
         "The newest record of each table agrees with the table's own metadata. When this is red, the table was rolled back, another "
         "tool replaced its history, or the table could not be read. Compare `compaction-pipeline record show` with the table's snapshots.",
         needs_tables=True,
+    ),
+    Check(
+        "watermarks_move",
+        About.RECORDS,
+        Severity.WARN,
+        lambda facts: watermarks_move(facts.watermarks, facts.now),
+        "Each writer of a table that somebody waits for has moved its watermark in the last 24 hours. Whoever asks whether partitions are "
+        "ready waits: a FULL with 'compaction.full.when-ready', an asset, a job, a scheduler. When this is red, see that the listed writer "
+        "runs and that events reach it. One that has ended for good goes out of 'compaction.watermark-writers'.",
+        needs_history=True,
     ),
     Check(
         "queue_keeps_up",

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -104,7 +105,7 @@ class Facts:
     the Pending, Executing and FAILED tasks that have had an attempt, each with all its attempts. `merged` are the newest COMMITTED
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
     needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
-    `looked_at` has the tables whose files somebody looked at just now.
+    `looked_at` has the tables whose files somebody looked at just now, and `watermarks` what somebody lately asked about.
     """
 
     now: datetime
@@ -118,6 +119,7 @@ class Facts:
     queues: tuple[QueueWork, ...] = ()
     keys: tuple[KeysOfTable, ...] = ()
     looked_at: tuple[LookedAt, ...] = ()
+    watermarks: tuple[Standing, ...] = ()
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:

@@ -1,0 +1,60 @@
+"""Remembers since when the watermark of each writer of a table stands where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.dependencies.watermark import Watermark, WatermarkRule, WatermarkStore, watermarks_of_writers
+from compaction_pipeline.core.tables.table import TableIdentifier
+
+NOTED_AGAIN = timedelta(hours=1)
+"""Who asks every few seconds has the time of the question stored once an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A watermark that somebody waits for, and since when it is what it is.
+
+    `writer` is its name in 'compaction.watermark-writers'; "" stands for all writers together, where none is named. `at` is None when
+    there is no watermark. `asked_at` is when somebody asked last whether a partition of the table is ready.
+    """
+
+    table: TableIdentifier
+    writer: str
+    at: datetime | None
+    since: datetime
+    asked_at: datetime
+
+
+def standings(
+    table: TableIdentifier, stores: Sequence[WatermarkStore], rule: WatermarkRule, before: Iterable[Standing], now: datetime
+) -> tuple[Standing, ...]:
+    """Where the watermark of each writer of a table stands now, after what was noted `before`. Raises ConfigError as
+    `watermark_of_stores`."""
+    known: Mapping[str, Standing] = {one.writer: one for one in before}
+    return tuple(
+        Standing(table, writer, found.at if found is not None else None, _since(known.get(writer), found, stores, now), now)
+        for writer, found in watermarks_of_writers(stores, rule).items()
+    )
+
+
+def is_news(before: Sequence[Standing], after: Sequence[Standing]) -> bool:
+    """Whether `after` must be stored: a watermark moved, or the time of the last question is old."""
+    if [replace(one, asked_at=one.since) for one in before] != [replace(one, asked_at=one.since) for one in after]:
+        return True
+    return any(new.asked_at - old.asked_at >= NOTED_AGAIN for old, new in zip(before, after, strict=True))
+
+
+def _since(before: Standing | None, found: Watermark | None, stores: Sequence[WatermarkStore], now: datetime) -> datetime:
+    """Since when a writer has said this. It moves when a snapshot says more; one that was set back, by a rollback, moved when that is
+    seen."""
+    if found is None:
+        return before.since if before is not None and before.at is None else now
+    if before is not None and before.at == found.at:
+        return before.since
+    if before is not None and before.at is not None and before.at > found.at:
+        return now
+    made = [snapshot.made_at for store in stores if (snapshot := store.history.snapshots.get(found.snapshot_id or 0)) is not None]
+    return min([now, *made])

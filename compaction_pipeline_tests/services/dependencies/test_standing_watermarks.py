@@ -1,0 +1,172 @@
+"""The check `watermarks_move` on a table that somebody asks about: which writer stands, since when, and what ends that."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.insight.checks.every_check import CHECKS
+from compaction_pipeline.core.insight.checks.judgement import Judgement
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline_tests.services.dependencies.written_table import TABLE, WrittenTable
+from compaction_pipeline_tests.state import sqlite_stores
+
+CHECK = next(check for check in CHECKS if check.name == "watermarks_move")
+TWO_WRITERS = {"compaction.watermark-writers": "eu:w.eu,us:w.us"}
+ABOUT_A_DAY = timedelta(hours=23, minutes=59)
+
+
+class Asked:
+    """A table that somebody asks about, and what the check says of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stores: Stores = sqlite_stores(folder)
+        self.stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
+        self.table = WrittenTable(datetime(2026, 1, 2, 1, tzinfo=timezone.utc))
+        self.readiness = ReadReadiness(self.stores.catalogs, self.table, self.stores.dependencies, self.table.clock)
+        nobody: Any = None
+        self._judge = JudgeCompaction(
+            self.stores.catalogs, self.stores.tables, self.stores.tasks, self.stores.queues, nobody, nobody, self.table.clock
+        )
+
+    def ask(self) -> None:
+        self.readiness.partition(TABLE, "ts_day=2026-01-01")
+
+    def judged(self) -> Judgement:
+        (result,) = self._judge.judge([CHECK])
+        return result.judgement
+
+    def after(self, **time: float) -> Judgement:
+        """What the check says after this time, when somebody asks then."""
+        self.table.pass_time(**time)
+        self.ask()
+        return self.judged()
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    return Asked(tmp_path)
+
+
+def test_a_watermark_that_stands_for_a_day_fails_also_while_snapshots_come(asked: Asked) -> None:
+    asked.table.mark("2026-01-01T23:00:00+00:00")
+    asked.ask()
+    for minutes in (60, 22 * 60, 59):
+        assert asked.after(minutes=minutes).passed
+        # The writer commits, and says the same. A compaction copies it.
+        asked.table.mark("2026-01-01T23:00:00+00:00")
+        asked.table.commit({"watermark": "1767308400000"}, operation="replace")
+    red = asked.after(minutes=1)
+    assert red.text == (
+        "1 of 1 tables fail; lake.shop.events: its writers have not moved the watermark 2026-01-01T23:00Z since 2026-01-02 01:00:00 UTC "
+        "(1 d): see that they run, and that new events reach them"
+    )
+    asked.table.mark("2026-01-01T23:00:01+00:00")
+    assert asked.after(seconds=1).text == "the only table that somebody waits for passes"
+
+
+def test_a_writer_that_stands_is_named_although_others_move(asked: Asked) -> None:
+    asked.table.properties.update(TWO_WRITERS)
+    asked.table.commit({"w.eu": "1767225600000", "w.us": "1767225600000"})
+    asked.ask()
+    for hour in range(1, 24):
+        asked.table.commit({"w.us": str(1767225600000 + hour)})
+        assert asked.after(hours=1).passed
+    red = asked.after(hours=1)
+    assert "the writer 'eu' has not moved the watermark 2026-01-01T00:00Z since 2026-01-02 01:00:00 UTC (1 d)" in red.text
+    assert "remove it from 'compaction.watermark-writers'" in red.text
+    asked.table.properties["compaction.watermark-writers"] = "us:w.us"
+    assert asked.after(seconds=1).passed
+
+
+def test_a_writer_that_never_said_a_watermark_stands_since_somebody_asks(asked: Asked) -> None:
+    asked.table.properties.update(TWO_WRITERS)
+    asked.table.commit({"w.us": "1767225600000"})
+    asked.table.pass_time(hours=10)
+    asked.ask()
+    asked.table.commit({"w.us": "1767225600001"})
+    assert asked.after(minutes=ABOUT_A_DAY.total_seconds() / 60).passed
+    asked.table.commit({"w.us": "1767225600002"})
+    assert "the writer 'eu' has said no watermark since 2026-01-02 11:00:00 UTC (1 d)" in asked.after(minutes=1).text
+
+
+def test_a_table_without_any_watermark_says_how_to_write_one(asked: Asked) -> None:
+    asked.table.commit()
+    asked.ask()
+    assert asked.judged().passed
+    red = asked.after(hours=24)
+    assert "its writers have said no watermark since" in red.text
+    assert "docs/readiness.md" in red.text
+    assert "set another 'compaction.ready-when'" in red.text
+
+
+def test_what_stood_before_anybody_asked_counts_from_its_snapshot(asked: Asked) -> None:
+    asked.table.mark("2026-01-01T23:00:00+00:00")
+    assert "since 2026-01-02 01:00:00 UTC (3 d)" in asked.after(days=3).text
+
+
+def test_what_is_known_outlives_the_snapshots_that_said_it(asked: Asked) -> None:
+    first = asked.table.mark("2026-01-01T23:00:00+00:00")
+    asked.ask()
+    asked.table.pass_time(hours=20)
+    asked.table.commit()
+    asked.ask()
+    asked.table.expire(first)
+    assert "since 2026-01-02 01:00:00 UTC" in asked.after(hours=4).text
+
+
+def test_a_watermark_that_is_set_back_moved_then(asked: Asked) -> None:
+    old = asked.table.mark("2026-01-01T20:00:00+00:00")
+    asked.table.pass_time(days=2)
+    asked.table.mark("2026-01-01T23:00:00+00:00")
+    asked.ask()
+    asked.table.head = old
+    assert asked.after(seconds=1).passed
+    assert asked.after(minutes=ABOUT_A_DAY.total_seconds() / 60).passed
+    assert not asked.after(minutes=1).passed
+
+
+def test_only_tables_are_judged_that_somebody_asks_about_by_their_watermark(asked: Asked) -> None:
+    asked.table.mark("2026-01-01T23:00:00+00:00")
+    asked.table.pass_time(days=3)
+    asked.readiness.watermark(TABLE)
+    assert asked.judged().text == "nobody waits for the watermark of a table"
+    asked.ask()
+    assert not asked.judged().passed
+    asked.table.pass_time(hours=2)
+    assert asked.judged().judged == 0
+    asked.table.properties["compaction.ready-when"] = "exists"
+    asked.ask()
+    assert asked.judged().judged == 0
+
+
+def test_a_table_fails_once_for_the_writer_that_stands_for_the_longest(asked: Asked) -> None:
+    asked.table.properties.update(TWO_WRITERS)
+    asked.table.commit({"w.eu": "1767225600000"})
+    asked.table.pass_time(hours=1)
+    asked.table.commit({"w.us": "1767225600000"})
+    red = asked.after(days=2)
+    assert (red.judged, len(red.failures)) == (1, 1)
+    assert "the writer 'eu'" in red.text
+
+
+def test_a_steady_question_is_stored_once_an_hour(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked.table.mark("2026-01-01T23:00:00+00:00")
+    noted: list[object] = []
+    memory = asked.stores.dependencies
+    store = memory.note_standings
+
+    def note(uuid: str, found: Any) -> None:
+        noted.append(found)
+        store(uuid, found)
+
+    monkeypatch.setattr(memory, "note_standings", note)
+    for _ in range(121):
+        asked.after(minutes=1)
+    assert len(noted) == 3
