@@ -16,6 +16,7 @@ from pyiceberg.types import LongType, NestedField, TimestampType
 
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
+from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
@@ -24,7 +25,9 @@ from compaction_pipeline.services.planning.find_waits import FindWaits
 from compaction_pipeline_tests.builders import NOW, TABLE, node, properties
 from compaction_pipeline_tests.keyed import program
 from compaction_pipeline_tests.keyed.change_logs import row
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.in_hand import ServicesInHand
 
 DAYS = timedelta(days=1).total_seconds()
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "ts", TimestampType()))
@@ -79,22 +82,94 @@ def test_a_full_of_a_day_waits_for_the_watermark_and_a_person_does_not(house: Ho
     assert [task.work.type for task in services.plan_tables.plan(table.identifier).tasks] == [CompactionType.FULL]
 
 
-def test_a_major_of_a_keyed_table_waits_until_nobody_has_written_changes_for_some_time(tmp_path: Path) -> None:
+# No file of these tests is small, and two of a node make a MAJOR due.
+SIZES = {"self-optimizing.target-size": "8192", "self-optimizing.fragment-ratio": "16", "self-optimizing.minor.trigger.file-count": "2"}
+# The writers' commits have the clock of the machine, which went on since the program's was set. So the times here leave room.
+WAITS = [
+    ({"compaction.major.cold-after": "1h"}, "it waits until no file was added for 1 h", 0.9, 1.2),
+    ({"compaction.major.cold-after": "400d", "compaction.major.cold-at-most": "3h"}, "it waits until no file was added for 400 d", 2.99, 3),
+]
+
+
+def asked_for(services: ServicesInHand | OpenedServices, table: TableIdentifier) -> tuple[set[CompactionType], str]:
+    """The work that a plan makes now, and its reason. A plan without work waits."""
+    services.refresh_files.refresh(table)
+    made = services.plan_tables.plan(table)
+    assert made.tasks or made.plan.reason.code is PlanReasonCode.NOT_READY
+    return {task.work.type for task in made.tasks}, made.plan.reason.text
+
+
+@pytest.mark.parametrize(("rules", "told", "not_yet", "then"), WAITS)
+def test_a_major_waits_and_then_runs(house: House, rules: Mapping[str, str], told: str, not_yet: float, then: float) -> None:
+    table = house.lake.table("t", properties={**SIZES, **rules})
+    services, start = house.services, house.now
+    written = [table.ids(1), table.ids(2)]
+    services.explore_catalogs.explore()
+    planned, reason = asked_for(services, table.identifier)
+    assert (planned, told in reason) == (set(), True)
+    house.now = start + timedelta(hours=not_yet)
+    assert asked_for(services, table.identifier)[0] == set()
+    if "compaction.major.cold-at-most" in rules:
+        # It waits no longer, although writers go on.
+        written.append(table.ids(3))
+    house.now = start + timedelta(hours=then)
+    assert asked_for(services, table.identifier)[0] == {CompactionType.MAJOR}
+    services.work_on_queue.drain("worker")
+    assert services.one_table.commit_now(table.identifier).record is not None
+    assert table.live_ids() == [1, 2, 3][: len(written)]
+    assert len(table.files()) == 1
+    if "compaction.major.cold-at-most" in rules:
+        # What comes after it waits anew.
+        table.ids(4)
+        table.ids(5)
+        house.pass_time(120)
+        assert asked_for(services, table.identifier)[0] == set()
+
+
+@pytest.mark.parametrize(("rules", "told", "not_yet", "then"), WAITS)
+def test_a_major_of_a_keyed_table_waits_and_then_runs(
+    tmp_path: Path, rules: Mapping[str, str], told: str, not_yet: float, then: float
+) -> None:
     """Writers of a keyed table write to its change store, and its base store says how long to wait for them."""
     written = program.Program(tmp_path, delta_rewrite=True)
-    services, (base, _) = written.services, written.keyed.stores()
-    # No change file is small, and two of a node make a MAJOR due.
-    sizes = {"self-optimizing.target-size": "8192", "self-optimizing.fragment-ratio": "16", "self-optimizing.minor.trigger.file-count": "2"}
+    services, (base, _), start = written.services, written.keyed.stores(), written.now
     with base.transaction() as transaction:
-        transaction.set_properties({**sizes, "compaction.major.cold-after": "1h"})
+        transaction.set_properties({**SIZES, **rules})
     for _ in range(2):
         written.upsert(row(1))
     services.explore_catalogs.explore()
-    services.refresh_files.refresh(program.TABLE)
-    first = services.plan_tables.plan(program.TABLE)
-    assert (first.tasks, first.plan.reason.code) == ((), PlanReasonCode.NOT_READY)
-    assert "it waits until no file was added for 1 h" in first.plan.reason.text
-    # The writers' commits have the clock of the machine, which went on since the program's was set.
-    written.pass_time(2 * 3600)
-    assert {task.work.type for task in services.plan_tables.plan(program.TABLE).tasks} == {CompactionType.MAJOR}
+    planned, reason = asked_for(services, program.TABLE)
+    assert (planned, told in reason) == (set(), True)
+    written.now = start + timedelta(hours=not_yet)
+    assert asked_for(services, program.TABLE)[0] == set()
+    if "compaction.major.cold-at-most" in rules:
+        written.upsert(row(2))
+    written.now = start + timedelta(hours=then)
+    assert asked_for(services, program.TABLE)[0] == {CompactionType.MAJOR}
+    program.merge_planned(written)
+    assert services.one_table.commit_now(program.TABLE).record is not None
+    written.check()
     services.close()
+
+
+def test_a_full_that_waits_for_a_watermark_that_stands_turns_a_check_red(house: House) -> None:
+    rules = {"self-optimizing.full.trigger.interval": "3600000", "self-optimizing.minor.trigger.interval": "9000000000"}
+    table = house.lake.table("t", SCHEMA, BY_DAY, properties={**rules, "compaction.full.when-ready": "true"})
+    other = house.lake.table("other")
+    for number in (1, 2):
+        table.insert({"id": number, "ts": None}, partition=Record(20_454))
+    services = house.services
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(table.identifier)
+
+    def red(*tables: TableIdentifier) -> bool:
+        (found,) = services.judge_compaction.judge([check for check in CHECKS if check.name == "watermarks_move"], tables)
+        return found.failed
+
+    outcomes = []
+    for _ in range(3):
+        house.pass_time(DAYS / 2)
+        services.plan_tables.plan(table.identifier)
+        outcomes.append(red())
+    assert outcomes == [False, False, True]
+    assert (red(table.identifier), red(other.identifier)) == (True, False)
