@@ -87,7 +87,8 @@ def refuse_lost_sequences(
     outdated = "" if legacy is None else ", and the property of old versions has a lower number"
     raise TableRefused(
         f"no snapshot of the base store says '{SEQUENCE_FLAG}', but {why}{outdated}: which changes are already in the base store is "
-        "unknown, and they could appear twice. Roll the table back to a snapshot with its statistics file"
+        "unknown, and they could appear twice. Roll the table back to a snapshot with its statistics file; when an expiry by another "
+        "program has removed that snapshot, restore the file, and register the metadata of before"
     )
 
 
