@@ -14,7 +14,7 @@ compaction does. All snapshots but the last expire, and the replaced files are d
 a copy of the same folder. Ours is one process that removes the snapshots and then deletes the files, imports and start included. The peer's
 Spark session is warm in `warm`, and started anew in `cold`. With `--of manifests` one snapshot has all files, 50 to a manifest, and both
 sides rewrite the manifests. With `--of orphans` one snapshot has nine of ten files, and no snapshot names the others, which have the names
-of writers. Ours looks three times (twice, a day apart, and once more before it deletes), the peer once. With `--s3` the table is on a small
+of writers. Ours looks twice, a day apart, the peer once. With `--s3` the table is on a small
 S3 in a process of its own, which is not measured. The requests are printed, and there is no peer.
 The last lines are `cold <peer's CPU / ours>` and `ratio <warm peer's CPU / ours>`.
 """

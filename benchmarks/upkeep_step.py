@@ -74,7 +74,7 @@ def _clean(folder: Path) -> None:
     cleaned = services.clean_orphans.delete(_TABLE, accept_share=1.0)
     deleted = sum(len(deletion.deleted) for deletion in cleaned.deletions)
     why = cleaned.problem or "; ".join(cleaned.refusals) or "no problem"
-    _print(f"{deleted:,} files deleted, {why}; the second run, with two looks, took {time.process_time() - began:.1f} CPU-s")
+    _print(f"{deleted:,} files deleted, {why}; the second run, with its look, took {time.process_time() - began:.1f} CPU-s")
     services.close()
 
 

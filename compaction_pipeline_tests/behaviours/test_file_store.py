@@ -199,6 +199,16 @@ def test_a_global_delete_is_found_as_long_as_it_is_listed(stores: Stores) -> Non
     assert not stores.files.has_global_deletes(TABLE, {5})
 
 
+def test_live_files_of_other_tables_are_found_among_many_paths(stores: Stores) -> None:
+    other = TableIdentifier("lake", ("db",), "other")
+    paths = [f"s3://b/{number}: 'ß'%s" for number in range(2500)]
+    stores.files.apply(TABLE, [], {"m": [data(paths[0]), data(paths[1])]})
+    stores.files.apply(other, [], {"m": [data(paths[1]), data(paths[2400]), data("s3://b/unasked")]})
+    assert set(stores.files.named_by_others(TABLE, paths)) == {paths[1], paths[2400]}
+    assert set(stores.files.named_by_others(other, paths)) == {paths[0], paths[1]}
+    assert set(stores.files.named_by_others(TABLE, [])) == set()
+
+
 def test_sums_of_nodes_are_those_of_their_files(stores: Stores) -> None:
     files = [
         *(data(f"a{number}", kb, seq=number, day="1", rows=number) for number, kb in enumerate((1, 125, 126, 750, 751), 1)),

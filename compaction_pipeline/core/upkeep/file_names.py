@@ -52,7 +52,7 @@ _NAMES: tuple[str, ...] = (
 )
 _KNOWN = re.compile("|".join(f"(?:{name})" for name in _NAMES), re.ASCII)
 _OF_FLINK = re.compile(_FLINKS_MANIFEST, re.ASCII)
-_METADATA = re.compile(r".+[.]metadata[.]json([.]gz)?", re.DOTALL)
+_METADATA = ".metadata.json"
 _UNSAFE = re.compile(r"[?#\x00-\x1f\x7f]")
 
 
@@ -68,7 +68,8 @@ def is_of_flink(path: str) -> bool:
 
 def is_metadata(name: str) -> bool:
     """Whether the file holds the metadata of a table, by its name."""
-    return _METADATA.fullmatch(name) is not None
+    name = name.removesuffix(".gz")
+    return name.endswith(_METADATA) and name != _METADATA
 
 
 def carries(name: str, ids: Collection[str]) -> bool:

@@ -17,7 +17,7 @@ from compaction_pipeline.core.words import bytes_text
 
 _SHOWN = 3
 
-_MARKERS = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_MARKERS = {"/_delta_log/": "Delta", "/.hoodie/": "Hudi"}
 """Folders that tables of other formats have, and only they."""
 _PAIMON_SNAPSHOT = re.compile(r"(.*/)snapshot/(snapshot-\d+|EARLIEST|LATEST)", re.ASCII | re.DOTALL)
 _PAIMON_SCHEMA = re.compile(r"(.*/)schema/schema-\d+", re.ASCII | re.DOTALL)
@@ -96,8 +96,10 @@ def _of_other_formats(files: Iterable[ListedFile]) -> Iterator[str]:
     snapshots, schemas = dict[str, str](), set[str]()
     for file in files:
         for marker, kind in _MARKERS.items():
-            if f"/{marker}/" in file.path:
+            if marker in file.path:
                 found.setdefault(kind, file.path)
+        if "/snapshot/" not in file.path and "/schema/" not in file.path:
+            continue
         if (paimon := _PAIMON_SNAPSHOT.fullmatch(file.path)) is not None:
             snapshots.setdefault(paimon[1], file.path)
         elif (paimon := _PAIMON_SCHEMA.fullmatch(file.path)) is not None:

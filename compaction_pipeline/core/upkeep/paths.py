@@ -31,7 +31,6 @@ FOLDERS = frozenset({_LOCAL, *_CLUSTERS})
 """File systems, in which `.` and `..` are steps, and which a path may leave unnamed. In an object store they are letters of a key."""
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
-_SPECIAL = re.compile(r"[%?#\t\r\n]|/[.]")
 _SLASHES_BEFORE_A_NAME = 3
 _UNSEEN = re.compile(r"[\t\r\n]")
 
@@ -126,10 +125,16 @@ def loose_name(text: str) -> str:
 
     Files with two loose names are two files.
     """
-    if text.count("/") > _SLASHES_BEFORE_A_NAME and _SPECIAL.search(text) is None:
+    if text.count("/") > _SLASHES_BEFORE_A_NAME and _is_plain(text):
         # Nearly all paths are so plain, and there are millions.
         return _last(text).casefold()
     return _last(loose(full_path(text).path))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether nobody could read the text of a path in another way. A regular expression would take five times as long."""
+    has_special = "%" in text or "?" in text or "#" in text or "\t" in text or "\r" in text or "\n" in text
+    return not has_special and "/." not in text
 
 
 def _last(path: str) -> str:

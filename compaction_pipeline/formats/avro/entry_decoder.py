@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from compaction_pipeline.formats.avro.frames import read_frame
@@ -87,6 +88,8 @@ _REQUIRED = ("status", "path", "format", "record_count", "file_size_bytes")
 _OF_COLUMNS = ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
 _ONLY_PLANNED = ("format", *_OF_COLUMNS, "key_metadata", "equality_ids", "sort_order_id", "referenced_data_file")
 """What a rewrite, which carries the bytes of `data_file`, does not ask for."""
+_ALL_BUT_PATHS = tuple(name for name in (*_ENTRY_SLOTS.values(), *_FILE_SLOTS.values()) if name not in ("status", "path"))
+_STATUS_AND_PATH = itemgetter(DecodedEntry._fields.index("status"), DecodedEntry._fields.index("path"))
 
 
 class ManifestDecoder:
@@ -152,12 +155,20 @@ class ManifestDecoder:
         the bytes of `data_file`, and leaves out what only plans ask for.
         """
         left_out = _ONLY_PLANNED if whole else () if with_bounds else _OF_COLUMNS
+        return map(DecodedEntry._make, self._values(left_out, whole))
+
+    def paths(self) -> Iterator[tuple[int, str]]:
+        """The status and the path of every entry, DELETED ones included. Nothing else of the entries is decoded."""
+        return map(_STATUS_AND_PATH, self._values(_ALL_BUT_PATHS))
+
+    def _values(self, left_out: Sequence[str], whole: bool = False) -> Iterator[list[Any]]:
+        """The slots of every entry."""
         plan = _plan(self._frame.meta["avro.schema"], left_out)
         for records, block in self._frame.contents(self._content):
             position = 0
             for _ in range(records):
                 values, position = plan.entry(block, position, whole)
-                yield DecodedEntry._make(values)
+                yield values
             if position != len(block):
                 raise DamagedAvro(f"{records} entries end at byte {position} of a block of {len(block)}")
 

@@ -75,6 +75,7 @@ def _of_host(folder: str) -> Iterator[_Found]:
     A file that was copied may have the time of its original. The time at which it got its name here is later, and then counts.
     """
     waiting = [folder] if os.path.isdir(folder) else []
+    prefix = f"{folder.rstrip('/')}/"
     while waiting:
         with os.scandir(waiting.pop()) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
@@ -85,7 +86,7 @@ def _of_host(folder: str) -> Iterator[_Found]:
             told = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(told.st_mode):
                 changed = datetime.fromtimestamp(max(told.st_mtime, told.st_ctime), timezone.utc)
-                yield _below(entry.path, f"{folder.rstrip('/')}/"), told.st_size, changed, None
+                yield _below(entry.path, prefix), told.st_size, changed, None
 
 
 def _of_file_system(filesystem: FileSystem, folder: str) -> Iterator[_Found]:

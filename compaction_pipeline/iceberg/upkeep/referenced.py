@@ -183,9 +183,9 @@ def _paths_in(io: FileIO, path: str, manifest: ManifestFile | None = None) -> li
         content = stream.read()
     paths, live = list[str](), 0
     with readable(f"manifest {path}"):
-        for entry in ManifestDecoder(content).entries():
-            paths.append(entry.path)
-            live += entry.status != ManifestEntryStatus.DELETED
+        for status, named in ManifestDecoder(content).paths():
+            paths.append(named)
+            live += status != ManifestEntryStatus.DELETED
     if manifest is not None:
         check_live_count(manifest, live)
     return paths

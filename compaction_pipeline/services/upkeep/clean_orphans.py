@@ -1,11 +1,11 @@
-"""Deletes orphan files: what two looks at least 24 hours apart found, and what a third one right before the deletion finds unchanged.
+"""Deletes orphan files: what two looks at least 24 hours apart found unchanged, the second of them right before the deletion.
 
 These are the steps, in order. The process may be killed after any of them, and the next run goes on:
 
 1. take the table's upkeep lease, so that nobody expires the table or cleans it meanwhile,
 2. ask why nothing may be deleted,
 3. look and store the look, when the newest one is a day old,
-4. look afresh, when an older look confirms something of the newest,
+4. when the newest look is of an earlier run, and an older one confirms something of it: look afresh,
 5. before each batch of files: renew the lease, ask again why nothing may be deleted, ask what newer metadata and other tables name by now,
    and store which files go,
 6. delete them, and store what came of it.
@@ -68,7 +68,7 @@ class CleanOrphans:
         Raises StorageUnavailable while another process works on the files of the table, and what `FindOrphans.find` raises.
         """
         with self._holding(table):
-            return self._look(table, accept_share, lambda: False)[0]
+            return self._look(table, accept_share, lambda: False)[1].decision
 
     def clean(self, table: TableIdentifier, is_over: Callable[[], bool] = lambda: False) -> Cleaned:
         """Look once a day, and delete what is confirmed. It costs one question to the state database when this day's work is done.
@@ -81,7 +81,7 @@ class CleanOrphans:
         return self.delete(table, is_over)
 
     def delete(self, table: TableIdentifier, is_over: Callable[[], bool] = lambda: False, accept_share: float = ACCEPTED_SHARE) -> Cleaned:
-        """Delete what two looks confirm, now. When the newest look is a day old, this one is the second.
+        """Delete what two looks confirm, now. When the newest look is a day old, this run takes the second. Otherwise it takes a third.
 
         `accept_share` is the share of the listed bytes that may look unreferenced. `is_over` is asked before each batch. Raises
         StorageUnavailable while another process works on the files of the table, and what the ports raise; the stored deletions then say
@@ -91,12 +91,13 @@ class CleanOrphans:
             refusals = self._refusals(table)
             if refusals:
                 return Cleaned(table, refusals=refusals)
-            newest, before, cleaned = self._newest(table, accept_share, is_over)
+            newest, before, fresh = self._newest(table, accept_share, is_over)
+            cleaned = Cleaned(table) if fresh is None else Cleaned(table, fresh.decision, fresh.decision.refusals)
             files = confirmed_by_any((one.found for one in before if one.stores == newest.stores), newest.found)
             if files:
-                # What a look holds of a million files fills most of a GiB, so the first one is let go before the next one begins.
-                now, cleaned = self._leases.clock(), Cleaned(table)
-                fresh = self._find_orphans.find(table, now, accept_share=accept_share, is_over=is_over, before_deletion=True)
+                now = self._leases.clock()
+                # Hours may have passed since a look of an earlier run.
+                fresh = fresh or self._find_orphans.find(table, now, accept_share=accept_share, is_over=is_over, before_deletion=True)
                 is_same = _stores_of(fresh.look) == newest.stores
                 cleaned = self._delete(table, fresh, files if is_same else frozenset(), lambda: self._why_stop(table, is_over, renew))
             self._memory.save_look(replace(newest, is_done=cleaned.problem != _TIME_IS_OVER))
@@ -117,30 +118,33 @@ class CleanOrphans:
 
     def _newest(
         self, table: TableIdentifier, accept_share: float, is_over: Callable[[], bool]
-    ) -> tuple[OrphanLook, Sequence[OrphanLook], Cleaned]:
-        """The newest look, those before it, and what this run found, if the newest is of this run."""
+    ) -> tuple[OrphanLook, Sequence[OrphanLook], Found | None]:
+        """The newest look, those before it, and what it found, if it is of this run."""
         now = self._leases.clock()
         # A look at a time that has not come yet was taken by a wrong clock.
         looks = [one for one in self._memory.looks(table) if now - LOOKS_KEPT <= one.found.listed_at <= now]
         # One that found nothing may have been refused, and the reason may be gone.
         if looks and looks[0].found.files and now - looks[0].found.listed_at < BETWEEN_LISTINGS:
-            return looks[0], looks[1:], Cleaned(table)
-        decision, look = self._look(table, accept_share, is_over)
-        return look, looks, Cleaned(table, decision, decision.refusals)
+            return looks[0], looks[1:], None
+        # This look may confirm files, and then they are deleted by it.
+        look, found = self._look(table, accept_share, is_over, before_deletion=any(one.found.files for one in looks))
+        return look, looks, found
 
-    def _look(self, table: TableIdentifier, accept_share: float, is_over: Callable[[], bool]) -> tuple[OrphanDecision, OrphanLook]:
+    def _look(
+        self, table: TableIdentifier, accept_share: float, is_over: Callable[[], bool], *, before_deletion: bool = False
+    ) -> tuple[OrphanLook, Found]:
         now, looks = self._leases.clock(), self._stores.look(table)
         self._memory.expire(now - LOOKS_KEPT, now - DELETIONS_KEPT)
         set_back = self._why_not.set_back(looks)
         for one in looks:
             self._why_not.note(one)
-        found = self._find_orphans.find(table, now, accept_share=accept_share, is_over=is_over)
+        found = self._find_orphans.find(table, now, accept_share=accept_share, is_over=is_over, before_deletion=before_deletion)
         decision = found.decision
         decision = decision if set_back is None else replace(decision, refusals=(*decision.refusals, set_back))
         oldest = sorted(decision.orphans.files, key=lambda file: (file.modified_at, file.path))[:MOST_STORED]
         look = OrphanLook(table, _stores_of(found.look), OrphanList(now, tuple(oldest)))
         self._memory.save_look(look)
-        return decision, look
+        return look, replace(found, decision=decision)
 
     def _delete(self, table: TableIdentifier, found: Found, files: Collection[ListedFile], why_stop: Callable[[], str | None]) -> Cleaned:
         """Delete those of these files that this look found to be orphans, and unchanged."""

@@ -62,12 +62,25 @@ def test_what_planning_needs_is_decoded_and_the_counts_are_skipped() -> None:
     assert (second.path, second.equality_ids, second.data_file) == ("s3://lake/ß", [2, 1], None)
 
 
+def test_paths_alone_are_those_of_the_entries_in_every_shape() -> None:
+    entries = []
+    for number in range(1000):
+        counts = [{"key": key, "value": number} for key in range((0, 1, 3, 200)[number % 4])]
+        entry = _entry(f"s3://lake/{'ß' * (number % 90)}{number}", value_counts=counts)
+        entries.append(entry | {"status": number % 3, "snapshot_id": number if number % 5 else None})
+    decoder = ManifestDecoder(_manifest(entries))
+    assert list(decoder.paths()) == [(one["status"], one["data_file"]["file_path"]) for one in entries]
+    assert list(decoder.paths()) == [(one.status, one.path) for one in decoder.entries()]
+
+
 def test_a_manifest_that_was_cut_anywhere_is_damaged() -> None:
     content = _manifest(_ENTRIES)
     header = len(_manifest([]))
     for end in set(range(len(content))) - {header}:
         with pytest.raises(DamagedAvro):
             list(ManifestDecoder(content[:end]).entries())
+        with pytest.raises(DamagedAvro):
+            list(ManifestDecoder(content[:end]).paths())
 
 
 def test_a_missing_field_that_the_specification_requires_is_named() -> None:
