@@ -156,6 +156,10 @@ def test_what_nobody_asked_for_expires(stores: Stores) -> None:
         memory.note_reading(uuid, None, ReadTo((1,), True), PartitionReading((1,), True, (PartitionCommits(0, DAY1, 1, NOW, 1),)), at)
         memory.save_answers(TABLE, uuid, [Answer("day=2026-01-01", "watermark", True, NOW, at)])
         memory.report(uuid, Report("day=2026-01-01", at))
+    # What is as old as that stays.
+    memory.expire(NOW, NOW)
+    assert memory.answers("old", ["day=2026-01-01"])
+    assert len(memory.reports("old")) == 1
     memory.expire(NOW + HOUR, NOW - HOUR)
     assert (memory.remembered("old", 0), memory.read_to("old"), memory.partitions("old")) == ({}, None, [])
     assert memory.answers("old", ["day=2026-01-01"]) == {}

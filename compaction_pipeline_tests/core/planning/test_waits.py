@@ -274,6 +274,13 @@ def test_a_person_waits_for_nothing(files: TableFiles, rules: TableProperties, c
         assert [verdict.reason for verdict in found.verdicts] == [verdict.reason for verdict in free.verdicts]
 
 
+def test_a_major_waits_for_the_newest_of_the_commits_that_added_to_its_partition() -> None:
+    commits = {5: NOW - HOUR / 4, 6: NOW - HOUR / 2, 7: NOW}
+    waiting = Waits(commits=commits).major(node(0), frozenset({4, 5, 6}), NodeHistory(), COLD_RULES, NOW + HOUR / 2)
+    assert waiting is not None
+    assert Waits(commits=commits).major(node(0), frozenset({4, 5, 6}), NodeHistory(), COLD_RULES, NOW + 3 * HOUR / 4) is None
+
+
 # ---- keyed tables
 
 
