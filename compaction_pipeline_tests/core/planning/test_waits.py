@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, NodeVerdict, PlanReason, PlanReasonCode, since_first_due
+from compaction_pipeline.core.planning.frame import Judged, _not_ready
 from compaction_pipeline.core.planning.keyed.in_work import InWork
 from compaction_pipeline.core.planning.keyed.planner import plan_keyed
 from compaction_pipeline.core.planning.plain.planner import Planning
@@ -26,6 +27,7 @@ from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline_tests import strategies
 from compaction_pipeline_tests.builders import NOW, PLENTY, TABLE, data, forced, node, properties, table_files
 from compaction_pipeline_tests.core.planning.keyed.simulation import PARTITIONS, SimTable
@@ -105,10 +107,43 @@ def test_a_major_waits_until_no_file_was_added_for_some_time(minutes_ago: float,
         assert "2 undersized data files can be joined; it waits until no file was added for 1 h (" in told.reason.text
 
 
+def test_the_newest_of_several_commits_to_a_partition_counts() -> None:
+    files = table_files(*(replace(data(name, 300), added_snapshot_id=snapshot) for name, snapshot in (("a", 5), ("b", 6), ("c", 7))))
+    quiet = dict.fromkeys((5, 6, 7), NOW - HOUR)
+    assert types(plan(files, Waits(commits=quiet), COLD_RULES)) == [MAJOR]
+    for newest in quiet:
+        assert types(plan(files, Waits(commits={**quiet, newest: NOW - HOUR + timedelta(seconds=1)}), COLD_RULES)) == []
+
+
+@pytest.mark.parametrize("code", PlanReasonCode)
+def test_only_a_node_without_other_work_or_hindrance_is_told_to_wait(code: PlanReasonCode) -> None:
+    verdict = NodeVerdict(node(1), MINOR, PlanReason(code, "why"), NodeMetrics())
+    judged: Judged[Work] = Judged({node(1): verdict}, (), {}, {}, waits={node(1): "it waits"})
+    (told,) = _not_ready(judged, Circumstances(COLD_RULES, PlanRequest(), NodeHistory(), NOW)).values()
+    if code in (PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN):
+        assert (told.type, told.reason) == (MAJOR, PlanReason(PlanReasonCode.NOT_READY, "it waits"))
+    else:
+        assert told == verdict
+
+
 @pytest.mark.parametrize(("waited", "expected"), [(timedelta(hours=23), []), (timedelta(hours=24), [MAJOR])])
 def test_a_major_waits_for_a_day_at_most(waited: timedelta, expected: list[CompactionType]) -> None:
     files, waits = written(1)
     assert types(plan(files, waits, COLD_RULES, NodeHistory(held_since={node(1): NOW - waited}))) == expected
+
+
+def test_the_longest_wait_begins_when_a_plan_first_finds_the_work_and_not_with_the_files() -> None:
+    files, waits = written(5 * 60)
+    rules = properties(major_cold_after=2 * DAY, major_cold_at_most=HOUR)
+    assert types(plan(files, waits, rules)) == []
+    assert types(plan(files, waits, rules, NodeHistory(held_since={node(1): NOW - HOUR}))) == [MAJOR]
+
+
+def test_who_forces_other_work_is_not_told_of_a_full_that_waits() -> None:
+    files, waits = table_files(data("a")), Waits({node(1).place: MISSING})
+    (told,) = plan(files, waits, FULL_RULES, due_for_full(1), forced(MINOR)).verdicts
+    (free,) = plan(files, NOTHING_WAITS, FULL_RULES, due_for_full(1), forced(MINOR)).verdicts
+    assert (told, told.reason.code is PlanReasonCode.NOT_READY) == (free, False)
 
 
 def test_small_files_of_a_partition_that_is_written_to_are_merged_by_a_minor() -> None:
@@ -246,7 +281,7 @@ def test_what_waits_holds_up_no_other_partition(files: TableFiles, rules: TableP
     nodes = sorted({file.node for file in files.files}, key=str)
     places = {each.place for each in nodes}
     history = NodeHistory(first_seen=dict.fromkeys(nodes, NOW - 400 * DAY))
-    rules = replace(rules, full_when_ready=True, major_cold_after=HOUR)
+    rules = replace(rules, full_when_ready=True, full_interval=choose.draw(st.sampled_from([None, DAY])), major_cold_after=HOUR)
     free = plan(files, NOTHING_WAITS, rules, history)
     for full, major in product((True, False), repeat=2):
         held = choose.draw(st.sets(st.sampled_from(nodes))) if nodes else set()
@@ -263,7 +298,7 @@ def test_what_waits_holds_up_no_other_partition(files: TableFiles, rules: TableP
 def test_a_person_waits_for_nothing(files: TableFiles, rules: TableProperties, choose: st.DataObject) -> None:
     nodes = {file.node for file in files.files}
     history = NodeHistory(first_seen=dict.fromkeys(nodes, NOW - 400 * DAY)) if choose.draw(st.booleans()) else NodeHistory()
-    rules = replace(rules, full_when_ready=True, major_cold_after=HOUR)
+    rules = replace(rules, full_when_ready=True, full_interval=choose.draw(st.sampled_from([None, DAY])), major_cold_after=HOUR)
     everything = Waits({each.place: MISSING for each in nodes}, {5: NOW})
     written_to = young_files(files, frozenset(file.path for file in files.files))
     for kinds in ((MINOR,), (MAJOR,), (FULL,), tuple(CompactionType)):
@@ -317,3 +352,18 @@ def test_a_full_of_a_keyed_table_waits_until_its_partition_is_ready() -> None:
     found = of_keyed(table, Waits({place: MISSING}), None, history, full_interval=DAY)
     assert (found.tasks, found.reason.code) == ((), PlanReasonCode.NOT_READY)
     assert MISSING in found.reason.text
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_partition_with_a_full_and_a_major_that_wait_tells_of_the_full_whichever_node_is_due(which: int) -> None:
+    table = SimTable()
+    for number in range(6):
+        add(table, "I", size=20, node=(1, number % 2))
+    hot = table.files().changes[0]
+    place = (hot.spec_id, hot.partition)
+    nodes = [verdict.node for verdict in of_keyed(table, NOTHING_WAITS, None).verdicts]
+    assert len(nodes) == 2
+    history = NodeHistory(first_seen={nodes[which]: NOW - 2 * DAY, nodes[1 - which]: NOW})
+    rules = {"full_interval": DAY, "major_cold_after": HOUR}
+    found = of_keyed(table, Waits({place: MISSING}, {5: NOW}), hot, history, **rules)
+    assert {(verdict.reason.code, verdict.type) for verdict in found.verdicts} == {(PlanReasonCode.NOT_READY, FULL)}
