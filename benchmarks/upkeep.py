@@ -16,7 +16,8 @@ Spark session is warm in `warm`, and started anew in `cold`. With `--of manifest
 sides rewrite the manifests. With `--of orphans` one snapshot has nine of ten files, and no snapshot names the others, which have the names
 of writers. Ours looks twice, a day apart, the peer once. With `--s3` the table is on a small
 S3 in a process of its own, which is not measured. The requests are printed, and there is no peer.
-The last lines are `cold <peer's CPU / ours>` and `ratio <warm peer's CPU / ours>`.
+The last lines are `cold <peer's CPU / ours>`, both with their starts, `warm <peer's CPU / ours>`, both without, and
+`ratio <warm peer's CPU / ours with its start>`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -74,7 +76,8 @@ def _compare(folder: Path, arguments: Any) -> None:
     name = _make(live, arguments)
     live.rename(start)
     print(f"{_count(start):,} files; {load_average()}", flush=True)
-    ours = median([_ours(live, start, arguments.of) for _ in range(arguments.rounds)])
+    rounds = [_ours(live, start, arguments.of) for _ in range(arguments.rounds)]
+    ours, ours_warm = median([cost for cost, _ in rounds]), statistics.median(warm for _, warm in rounds)
     left = _count(live)
     print(f"ours: {left:,} files left", flush=True)
     if arguments.no_peer:
@@ -84,6 +87,7 @@ def _compare(folder: Path, arguments: Any) -> None:
     # Their warehouse has the copies of metadata that show the table to Java.
     print(f"peer: {_count(live):,} files left", flush=True)
     print(f"cold {cold.cpu_seconds / ours.cpu_seconds:.2f}")
+    print(f"warm {warm.cpu_seconds / ours_warm:.2f} ({warm.cpu_seconds:.1f} beside {ours_warm:.1f} CPU-s)")
     print(f"{load_average()}\nratio {warm.cpu_seconds / ours.cpu_seconds:.2f}")
 
 
@@ -180,12 +184,14 @@ def _touch(root: Path, files: Sequence[Fake]) -> None:
         os.utime(root / file.path, (0, 0))
 
 
-def _ours(live: Path, start: Path, of: str) -> Cost:
+def _ours(live: Path, start: Path, of: str) -> tuple[Cost, float]:
+    """Our side from its start, and the CPU-seconds that it took after its start."""
     _fresh(live, start)
     with measured() as cost:
-        subprocess.run([sys.executable, str(_STEP), of, str(live)], check=True)
+        said = subprocess.run([sys.executable, str(_STEP), of, str(live)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    print(said, end="", flush=True)
     _print("ours", cost)
-    return cost
+    return cost, float(said.splitlines()[-1].removeprefix("warm "))
 
 
 def _theirs(live: Path, start: Path, call: str, name: str, rounds: int) -> tuple[Cost, Cost]:
