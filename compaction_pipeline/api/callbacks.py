@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from binascii import Error
 from hashlib import sha256
 from hmac import digest
 
@@ -23,7 +22,8 @@ def key_of(secret: str) -> bytes:
     """The key that a secret stands for. Raises ConfigError, without the secret, for one that is empty or no base64 behind its prefix."""
     try:
         key = b64decode(secret.removeprefix(_PREFIX), validate=True) if secret.startswith(_PREFIX) else secret.encode()
-    except Error:
+    except ValueError:
+        # Letters outside of ASCII raise no binascii.Error.
         raise ConfigError(
             f"COMPACTION_READY_CALLBACK_SECRET begins with {_PREFIX}, so base64 must follow, but what follows is none: copy the whole "
             "secret of the receiver, or take one without this beginning"

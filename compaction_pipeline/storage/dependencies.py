@@ -6,11 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 
-from sqlalchemy import Connection, delete, exists, insert, select, update
+from sqlalchemy import Connection, case, delete, exists, insert, select, update
 
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.judge import KnownPartition
-from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, PartitionCommits, PartitionReading, ReadTo, Remembered, Report
+from compaction_pipeline.core.dependencies.ports import (
+    TOLD_AGAIN,
+    TOLD_READY,
+    AwaitedAnswer,
+    PartitionCommits,
+    PartitionReading,
+    ReadTo,
+    Remembered,
+    Report,
+)
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
@@ -97,7 +106,9 @@ class SqlDependencyStore(SqlStore):
                 connection.execute(row.on_conflict_do_update(index_elements=["table_uuid", "what"], set_=values))
 
     def await_answers(self, uuid: str, whats: Collection[str], until: datetime, *, anew: bool) -> None:
-        values = {"awaited_until": until, **({"told": None} if anew else {})}
+        # What it was told is not forgotten: it must hear when that is taken back before it was told again.
+        again = case((_answer.told.endswith(TOLD_READY), _answer.told + TOLD_AGAIN), else_=_answer.told)
+        values = {"awaited_until": until, **({"told": again} if anew else {})}
         with writing(self._engine) as connection:
             for some in batches(list(whats)):
                 rows = update(schema.ready_answer).where(_answer.table_uuid == uuid, _answer.what.in_(some))

@@ -67,7 +67,13 @@ def test_an_answer_is_posted_signed_and_with_an_id_of_its_change(url: str) -> No
 
 @pytest.mark.parametrize(
     ("secret", "words"),
-    [("", "is empty"), ("whsec_", "is empty"), ("whsec_hunter2", "base64 must follow"), ("whsec_hunter2!", "base64 must follow")],
+    [
+        ("", "is empty"),
+        ("whsec_", "is empty"),
+        ("whsec_hunter2", "base64 must follow"),
+        ("whsec_hunter2!", "base64 must follow"),
+        ("whsec_hünter2", "base64 must follow"),
+    ],
 )
 def test_a_secret_that_cannot_sign_is_refused_before_anything_is_posted(secret: str, words: str) -> None:
     with pytest.raises(ConfigError, match=f"COMPACTION_READY_CALLBACK_SECRET.*{words}") as refused:

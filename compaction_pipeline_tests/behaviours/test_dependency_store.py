@@ -133,7 +133,13 @@ def test_answers_and_who_awaits_them_are_kept(stores: Stores) -> None:
     # What was being told when somebody awaited it anew is told to them, too.
     memory.await_answers("u", [other.what], NOW + 3 * HOUR, anew=True)
     memory.note_told(first, "another change")
-    assert memory.awaited(NOW) == [replace(first, until=NOW + 3 * HOUR)]
+    (third,) = memory.awaited(NOW)
+    assert third == replace(first, until=NOW + 3 * HOUR, told="a change")
+    # That it was told to be ready is not forgotten.
+    memory.note_told(third, "a change/ready")
+    for _ in range(2):
+        memory.await_answers("u", [other.what], third.until, anew=True)
+        assert memory.awaited(NOW) == [replace(third, told="a change/ready/again")]
 
 
 def test_reports_are_kept_until_they_are_withdrawn(stores: Stores) -> None:

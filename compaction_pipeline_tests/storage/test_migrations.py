@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,18 @@ def test_keys_of_catalogs_that_were_registered_before_are_a_persons(state_url: s
     entry = open_stores(state_url, upgrade=True).catalogs.entry("old")
     assert entry == CatalogEntry("old", {"type": "rest", "uri": "https://c"}, observe=True)
     assert entry.held == {}
+
+
+def test_what_the_receiver_of_callbacks_was_told_before_is_not_forgotten(state_url: str) -> None:
+    make_old_state(state_url)
+    assert migrate(open_state(state_url), upgrade=True, head="0044")
+    now = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    told = {"day=2026-01-01": True, "day=2026-01-02": False, "day=2026-01-03": None}
+    columns = "table_uuid, what, identifier, asked_at, awaited_until, told, value"
+    insert = text(f"INSERT INTO compaction_ready_answer ({columns}) VALUES ('u', :what, :table, :at, :at, :told, '{{}}')")
+    with writing(open_state(state_url)) as connection:
+        for what, was_ready in told.items():
+            at = now if state_url.startswith("postgresql") else f"{now:%Y-%m-%d %H:%M:%S.%f}"
+            connection.execute(insert, {"what": what, "table": str(TABLE), "at": at, "told": was_ready})
+    awaited = open_stores(state_url, upgrade=True).dependencies.awaited(now)
+    assert {one.what: one.told for one in awaited} == dict(zip(told, ("/ready/again", "/withdrawn", None), strict=True))

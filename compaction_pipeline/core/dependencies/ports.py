@@ -127,10 +127,16 @@ class Report:
     at: datetime
 
 
+TOLD_READY = "/ready"
+"""So ends the id of a change by which something became ready."""
+TOLD_AGAIN = "/again"
+"""So ends what is stored of a change that was told, and is to be told once more, under its own id."""
+
+
 @dataclass(frozen=True, slots=True)
 class AwaitedAnswer:
     """An answer whose changes the receiver of callbacks is told until then. `told` is the change that it was told last; None when it was
-    told nothing yet, or is to be told again."""
+    told nothing yet. It ends with TOLD_AGAIN when it is to be told once more."""
 
     table: TableIdentifier
     uuid: str
@@ -176,8 +182,8 @@ class DependencyStore(Protocol):
         """Insert or replace answers. Who awaits them, and what was told, stays."""
 
     def await_answers(self, uuid: str, whats: Collection[str], until: datetime, *, anew: bool) -> None:
-        """Note that the receiver of callbacks is told of each change of these answers until then; with `anew`, also of what it was told
-        before."""
+        """Note that the receiver of callbacks is told of each change of these answers until then; with `anew`, also once more that they are
+        ready, when it was told so before."""
 
     def awaited(self, now: datetime) -> Sequence[AwaitedAnswer]:
         """Return the answers that are awaited now, by table."""

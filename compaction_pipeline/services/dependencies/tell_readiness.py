@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import groupby
 
-from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, DependencyStore
+from compaction_pipeline.core.dependencies.ports import TOLD_AGAIN, TOLD_READY, AwaitedAnswer, DependencyStore
 from compaction_pipeline.core.dependencies.readiness import Readiness
 from compaction_pipeline.core.dependencies.ready_time import Question, Window, instant_of
 from compaction_pipeline.core.errors import CompactionError, ConfigError
@@ -107,12 +107,16 @@ def _change(one: AwaitedAnswer, answer: Readiness) -> str | None:
 
     What was taken back and is ready again is another change, also when nobody could be told in between.
     """
-    if not answer.ready and (one.told is None or one.told.endswith(_WITHDRAWN)):
-        return None
-    # Another rule counts withdrawals anew, so their number alone would give two changes the same id.
-    since = answer.ready_since.isoformat(timespec="seconds") if answer.ready_since is not None else answer.rule
-    change = f"{one.uuid}/{one.what}/{answer.withdrawals}/{since}{'/ready' if answer.ready else _WITHDRAWN}"
-    return change if change != one.told else None
+    told = (one.told or "").removesuffix(TOLD_AGAIN)
+    known = told.removesuffix(TOLD_READY) if told.endswith(TOLD_READY) else None
+    if answer.ready and answer.ready_since is not None:
+        since = answer.ready_since.isoformat(timespec="seconds")
+        # Another rule counts withdrawals anew, but what stays ready has not changed.
+        is_same = known is not None and answer.withdrawals == 0 and known.endswith(f"/{since}")
+        change = told if is_same else f"{one.uuid}/{one.what}/{answer.withdrawals}/{since}{TOLD_READY}"
+        return change if change != one.told else None
+    # What is taken back is what was told. Its id tells one time from another, whatever rules came in between.
+    return None if known is None else f"{known or f'{one.uuid}/{one.what}/{answer.withdrawals}/{answer.rule}'}{_WITHDRAWN}"
 
 
 def _window(what: str) -> Window | None:

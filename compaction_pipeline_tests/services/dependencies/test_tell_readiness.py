@@ -217,3 +217,49 @@ def test_what_stays_ready_when_its_rule_changes_is_not_told_again(tell: TellRead
     table.pass_time(minutes=1)
     table.properties["compaction.ready-when"] = "exists"
     assert told.look() == []
+
+
+def test_what_was_told_is_taken_back_though_it_is_awaited_again_before_the_next_look(tell: TellReadiness, table: WrittenTable) -> None:
+    first = table.mark("2026-01-01T00:00:00+00:00")
+    table.mark("2026-01-02T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == [(NEW_YEAR, True)]
+    for _ in range(2):
+        assert [one.ready for one in tell.await_answers(TABLE, question([NEW_YEAR], None, None))] == [True]
+    table.head = first
+    assert (told.look(), told.look()) == ([(NEW_YEAR, False)], [])
+
+
+def test_what_was_taken_back_once_and_stays_ready_when_its_rule_changes_is_not_told_again(tell: TellReadiness, table: WrittenTable) -> None:
+    first = table.mark("2026-01-01T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    for _ in range(2):
+        table.head = first
+        told.look()
+        table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=1)
+        assert told.look() == [(NEW_YEAR, True)]
+        table.pass_time(minutes=1)
+    table.properties["compaction.ready-when"] = "exists"
+    assert told.look() == []
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == [(NEW_YEAR, True)]
+    assert len({change for change, _, _ in told.taken}) == 3
+
+
+def test_each_taking_back_has_an_id_of_its_own_though_the_rule_changes_to_and_fro(tell: TellReadiness, table: WrittenTable) -> None:
+    first = table.mark("2026-01-01T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    for _ in range(2):
+        table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=1)
+        assert told.look() == [(NEW_YEAR, True)]
+        table.pass_time(minutes=1)
+        for rule in ("exists", "watermark"):
+            table.properties["compaction.ready-when"] = rule
+            assert told.look() == []
+        table.head = first
+        assert told.look() == [(NEW_YEAR, False)]
+        table.pass_time(minutes=1)
+    assert len({change for change, _, _ in told.taken}) == 4
