@@ -63,7 +63,12 @@ class SettleRecords:
                 self._records.save(replace(record, status=RecordStatus.UNKNOWN, reason=str(error)))
                 self._known.note_failure(table, str(error))
                 return tuple(ended), f"record {record.record_id} cannot be settled yet: {error}"
-            if outcome.state is CommitState.UNKNOWN:
+            if outcome.state is CommitState.UNKNOWN and not tasks:
+                # Its tasks were freed, or forgotten, while another table had the name. Without them nothing can shut it out, and nobody
+                # would ever end the doubt. Only one of it and the next commit can land: both move main from the same snapshot.
+                why = f"its tasks are not its own any more, and the next commit shuts it out; until then, it may land: {outcome.reason}"
+                self._carry_out.closed(replace(record, status=RecordStatus.FAILED, reason=why))
+            elif outcome.state is CommitState.UNKNOWN:
                 # Commit the same record again. That finds the earlier try in the table, or shuts it out: only one of the two can land.
                 unknown = replace(record, status=RecordStatus.UNKNOWN, reason=outcome.reason)
                 self._records.save(unknown)

@@ -16,6 +16,7 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.iceberg.rewrite_files import Transaction
 from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.services.heard import Between
 from compaction_pipeline_tests.services.house import House
@@ -279,6 +280,51 @@ def test_a_commit_that_landed_is_found_when_its_table_is_though_another_has_the_
     services.commit_tables.commit(sales)
     found = records.record(record.record_id)
     assert (found.status, found.table, found.snapshot_after) == (RecordStatus.COMMITTED, sales, record.snapshot_after)
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("is_displaced", [True, False])
+def test_a_commit_that_was_cut_off_holds_up_its_table_no_longer_than_it_takes_to_ask(
+    house: House, monkeypatch: pytest.MonkeyPatch, landed: bool, is_displaced: bool
+) -> None:
+    table, services = house.fragmented("orders"), house.services
+    sales, records = named(table, "sales"), services.stores.records
+    services.one_table.refresh(table.identifier)
+    assert services.plan_tables.plan(table.identifier, FORCED).tasks
+    services.work_on_queue.drain("somebody")
+    commit = Transaction.commit
+
+    class Killed(BaseException):
+        pass
+
+    def cut_off(transaction: Transaction) -> None:
+        if landed:
+            commit(transaction)
+        raise Killed
+
+    monkeypatch.setattr(Transaction, "commit", cut_off)
+    with pytest.raises(Killed):
+        services.commit_tables.commit(table.identifier)
+    monkeypatch.setattr(Transaction, "commit", commit)
+    (record,) = records.records()
+    rename(house, "orders", "sales")
+    house.fragmented("orders", 2)
+    house.pass_time(61)
+    if is_displaced:
+        assert services.refresh_files.refresh(table.identifier).complete
+    # It is looked for in the other table, whose head is not the one on which it was built.
+    services.commit_tables.commit(table.identifier)
+    assert records.record(record.record_id).status is RecordStatus.FAILED
+    services.explore_catalogs.explore()
+    assert services.refresh_files.refresh(sales).complete
+    house.pass_time(3600)
+    services.commit_tables.commit(sales)
+    assert not records.records(unsettled=True)
+    assert records.record(record.record_id).status is (RecordStatus.COMMITTED if landed else RecordStatus.FAILED)
+    assert not records.record(record.record_id).answered
+    services.compact_tables.compact(sales, FORCED)
+    assert len(loaded(house, "sales").inspect.data_files()) == 1
+    assert rows(house, "sales") == list(range(12))
 
 
 def test_a_consumer_goes_along_with_its_table_and_not_with_the_name(house: House) -> None:
