@@ -20,7 +20,6 @@ from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.errors import CompactionError, TableRefused
 from compaction_pipeline.core.ids import RecordId
-from compaction_pipeline.core.tables.kinds import is_change_store, is_keyed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.commit_record import Figures, UpkeepOutcome, UpkeepPlan, UpkeepTarget
 from compaction_pipeline.core.upkeep.works import UpkeepWork
@@ -44,7 +43,7 @@ from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction
-from compaction_pipeline.iceberg.stores import open_stores
+from compaction_pipeline.iceberg.stores import open_stores, stores_of
 from compaction_pipeline.iceberg.upkeep.merged_changes import ExpireMergedChanges
 from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import RewriteManifests
@@ -245,13 +244,11 @@ class _Work:
 
         The store is told what the other store of a keyed table forbids.
         """
-        properties = loaded.metadata.properties
-        is_change = is_change_store(properties)
-        if not is_change and not is_keyed(properties):
-            return properties
-        stores = load_known_stores(self._catalogs, self._target.table, loaded if is_change else None)
+        table, catalogs = self._target.table, self._catalogs
+        is_known_by = self._target.store == table
+        stores = stores_of(catalogs, table, loaded) if is_known_by else load_known_stores(catalogs, table, loaded)
         share_ban(loaded, *stores.tables)
-        return stores.base.metadata.properties
+        return stores.tables[0].metadata.properties
 
     def _planned(self, loaded: Table, reader: HeadReader) -> Plan:
         with translated(f"the manifests of table {self._target.store}"):
