@@ -44,7 +44,12 @@ def share_ban(*stores: Table) -> None:
     is given up, and when PyIceberg deletes old metadata after it."""
     for store in stores:
         reasons = (_of_store(other) for other in stores if other is not store)
-        setattr(store, _OF_OTHER_STORE, next((reason for reason in reasons if reason is not None), None))
+        forbid_deletion(store, next((reason for reason in reasons if reason is not None), None))
+
+
+def forbid_deletion(store: Table, why: str | None) -> None:
+    """Note on a loaded store why its table forbids deletions, whatever the store itself says; None when nothing else forbids them."""
+    setattr(store, _OF_OTHER_STORE, why)
 
 
 def _of_store(store: Table) -> str | None:

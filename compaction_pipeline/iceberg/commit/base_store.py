@@ -18,7 +18,7 @@ from compaction_pipeline.core.commit.figures import commit_figures
 from compaction_pipeline.core.commit.head import HeadFiles
 from compaction_pipeline.core.commit.record import CommitFigures
 from compaction_pipeline.core.commit.validation import PathsIn
-from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.errors import CompactionError, TableRefused
 from compaction_pipeline.core.ids import RecordId, TaskId
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.keyed.partition_paths import key_of
@@ -31,6 +31,7 @@ from compaction_pipeline.iceberg.commit.attempts import head_id
 from compaction_pipeline.iceberg.commit.landing import parents_of_attempts
 from compaction_pipeline.iceberg.commit.outputs import outputs_of
 from compaction_pipeline.iceberg.commit.strategy import Chosen, Landed, Opened, Strategy
+from compaction_pipeline.iceberg.deletions import forbid_deletion
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.keyed.sequences import ancestors, fields_of_spec, numbers_at, read_sequences, refuse_lost
 from compaction_pipeline.iceberg.keyed.statistics import STATISTICS_FLAGS, attach_statistics
@@ -61,7 +62,13 @@ class BaseStoreCommit(Strategy[BaseDecision]):
         return self.catalogs.load(self.table)
 
     def reloaded(self) -> Table:
-        return load_known_stores(self.catalogs, self.table).base
+        try:
+            return load_known_stores(self.catalogs, self.table).base
+        except CompactionError as error:
+            # The base store alone tells whether the commit has landed. What the other store forbids is unknown, so nothing is deleted.
+            base = self.written_store()
+            forbid_deletion(base, f"its change store cannot be read: {error}")
+            return base
 
     def together(self, found: Collection[TaskId]) -> tuple[TaskId, ...]:
         return with_their_groups(self.tasks, found)

@@ -286,6 +286,41 @@ def test_a_lost_attempt_of_a_keyed_table_leaves_its_manifests_whichever_store_fo
     services.close()
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_base_store_tells_how_a_commit_ended_when_the_change_store_cannot_be_read(tmp_path: Path, landed: bool) -> None:
+    written = Program(tmp_path)
+    services = written.services
+    base, change = written.keyed.stores()
+    for _ in range(2):
+        written.upsert(row(1))
+    with base.transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "0"})
+    catalog: Any = services.catalogs.catalog("lake")
+    carried_out, load = catalog.commit_table, catalog.load_table
+
+    def unreadable(name: Any) -> Any:
+        if tuple(name) == change.name():
+            raise OSError("no answer")
+        return load(name)
+
+    def sent_twice(*arguments: Any) -> Any:
+        if landed:
+            carried_out(*arguments)
+        catalog.load_table = unreadable
+        raise CommitFailedException("too late")
+
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(TABLE)
+    lists = {path for path in files_on_disk(base) if path.endswith(".avro")}
+    catalog.commit_table = sent_twice
+    (record,) = services.compact_tables.compact(TABLE, MAJOR).records
+    catalog.commit_table, catalog.load_table = carried_out, load
+    assert record.status is (RecordStatus.COMMITTED if landed else RecordStatus.FAILED)
+    # Nobody knows what the change store forbids.
+    assert {path for path in files_on_disk(base) if path.endswith(".avro")} > lists
+    services.close()
+
+
 def test_a_value_that_is_not_true_forbids(house: House) -> None:
     table = compacted(house)
     house.pass_time(6 * DAY)
