@@ -108,10 +108,11 @@ def ready_tick(
 ) -> dg.SensorResult:
     """Materialize what became ready, and judge the checks.
 
-    A table is asked only when half of the budget is left, and has so much time to answer. The next tick goes on with the first table that
-    was not asked. So neither a slow table nor one that does not answer keeps another from its turn.
+    One of several tables is asked only when half of the budget is left, and has so much time to answer. The next tick goes on with the
+    first table that was not asked. So neither a slow table nor one that does not answer keeps another from its turn.
     """
-    deadline, share = time.monotonic() + BUDGET_SECONDS, BUDGET_SECONDS / 2
+    deadline = time.monotonic() + BUDGET_SECONDS
+    share = BUDGET_SECONDS / 2 if len(sources) > 1 else BUDGET_SECONDS
     state = json.loads(cursor or "{}")
     places = {short: _Place(*values) for short, values in state.get("tables", {}).items()}
     first = next((i for i, source in enumerate(sources) if _short(source.key) == state.get("next")), 0)

@@ -249,6 +249,14 @@ def test_slow_tables_have_their_turn_in_the_next_tick(tables: Tables, tick: Tick
     assert told == [[0, 1], [2]]
 
 
+def test_the_only_table_has_the_whole_time_of_a_tick(tables: Tables, tick: Tick, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready_ticks, "BUDGET_SECONDS", 3.0)
+    made, defs = _many(1)
+    tables.watermark = utc(2026, 1, 2)
+    tables.slow = {"t0": 1.7}
+    assert materialized(tick(SENSOR, None, defs), made[0].source.key) == days(1)
+
+
 def test_a_tick_stores_a_limited_number_of_events_and_the_next_one_the_rest(
     tables: Tables, tick: Tick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
