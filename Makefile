@@ -26,8 +26,8 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= 2
 # Scenarios mostly wait for processes to start, to notice a kill or to end, so twice as many share the cores.
 SCENARIO_JOBS ?= $(shell expr 2 \* $(JOBS))
-# Tests of the UI wait for Dagster's daemons, which look every few seconds.
-BROWSER_JOBS ?= $(shell expr $(JOBS) + 1)
+# Tests with servers wait for them: on 2 cores, 2 workers of the other engines used 1.5, and Dagster's daemons look every few seconds.
+SERVER_JOBS ?= $(shell expr $(JOBS) + 1)
 # The tests of a group run one after the other, because they share servers (`GROUPS` in compaction_pipeline_tests/stages.py; files are groups
 # otherwise). By itself pytest-xdist begins with the groups of many tests, and would leave the longest ones for the end.
 BY_GROUP := --dist loadfile --no-loadscope-reorder
@@ -123,7 +123,7 @@ test-postgres: $(STAMP) ## tests on PostgreSQL
 
 test-interop: $(STAMP) ## tests with other engines: Iceberg's Java library, Spark, Flink, DuckDB
 	@echo "== interop tests"
-	@$(PYTEST) -q -n $(JOBS) $(BY_GROUP) --stage=interop
+	@$(PYTEST) -q -n $(SERVER_JOBS) $(BY_GROUP) --stage=interop
 
 test-scenario: $(STAMP) ## tests that run end to end
 	@echo "== scenario tests"
@@ -131,7 +131,7 @@ test-scenario: $(STAMP) ## tests that run end to end
 
 test-browser: $(STAMP) ## tests of the UI in headless Chromium
 	@echo "== browser tests"
-	@$(PYTEST) -q -n $(BROWSER_JOBS) $(BY_GROUP) --stage=browser
+	@$(PYTEST) -q -n $(SERVER_JOBS) $(BY_GROUP) --stage=browser
 
 test-long: $(STAMP) ## the model test with STEPS=10000 steps, and the tests that are too long for CI
 	@echo "== model test, $(STEPS) steps"
