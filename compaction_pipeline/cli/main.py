@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 
@@ -16,6 +17,8 @@ __all__ = ["app", "run"]
 
 _SLOW_TO_END = {"optimizer": 45.0}
 """Commands that get more seconds to end after SIGTERM. An optimizer lets its running tasks end for 30 s."""
+_SERVICES = ("optimizer", "serve")
+"""When one of these does not end by itself, its log shows where each thread waits. Nobody sits before it who could try again and look."""
 
 
 def _catalog() -> typer.Typer:
@@ -124,8 +127,11 @@ COMMANDS.update(
 )
 
 
-def _cut_off(code: int) -> None:
+def cut_off(code: int) -> None:
+    """End this process hard. The log of a service shows where each thread waited, and a command that answers in JSON still answers."""
     try:
+        if _command() in _SERVICES:
+            faulthandler.dump_traceback(2)
         # A thread that hangs may hold the lock of `sys.stdout`, so this writes past it.
         os.write(1, last_words(sys.argv[1:]).encode())
     finally:
@@ -139,6 +145,9 @@ def seconds_to_end(command: str) -> float:
 
 def run() -> None:
     """The entry point of the installed command."""
-    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
-    end_after_sigterm(seconds_to_end(command), ExitCode.INTERRUPTED, _cut_off)
+    end_after_sigterm(seconds_to_end(_command()), ExitCode.INTERRUPTED, cut_off)
     app(prog_name="compaction-pipeline")
+
+
+def _command() -> str:
+    return next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")

@@ -177,7 +177,13 @@ def _session(options: DemoOptions) -> Any:
     # Spark's Python workers need the packages of this program.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder: Any = SparkSession.builder
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "512m"}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "512m",
+        # The second compiler of Java takes longer to optimize these small batches than they take to run.
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
     return builder.master("local[2]").appName("demo payments").config(map=settings).getOrCreate()
 
 

@@ -63,3 +63,15 @@ def test_an_end_waits_until_it_is_allowed() -> None:
     allowed.set()
     thread.join(600)
     assert codes == [7]
+
+
+def test_a_service_that_is_cut_off_says_where_it_waits() -> None:
+    process = _started(
+        _DEAF.replace(
+            "import signal, sys", "import signal, sys\nfrom compaction_pipeline.cli import main\nsys.argv[1:] = ['optimizer']"
+        ).replace("end_after_sigterm(0.1, 130)", "end_after_sigterm(0.1, 130, main.cut_off)")
+    )
+    process.send_signal(signal.SIGTERM)
+    _, complaint = process.communicate(timeout=600)
+    assert process.returncode == 130
+    assert complaint.rstrip().endswith("in <module>"), complaint

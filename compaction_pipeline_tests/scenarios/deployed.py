@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,16 +33,25 @@ class Processes:
         self.home = home
         self._settings = settings
         self._started: list[subprocess.Popen[bytes]] = []
+        self._logs: dict[int, Path] = {}
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self, *arguments: str, **settings: str) -> subprocess.Popen[bytes]:
         """Start a command. `settings` are variables of its environment; without them it merges in its own process."""
         own = {"COMPACTION_HOME": str(self.home), "COMPACTION_MERGE_ENGINE": "in-process", **self._settings, **settings}
-        with (self.home.parent / f"{arguments[0]}-{len(self._started)}.log").open("wb") as log:
-            process = subprocess.Popen([COMMAND, *arguments], env={**os.environ, **own}, stdout=log, stderr=subprocess.STDOUT)
+        log = self.home.parent / f"{arguments[0]}-{len(self._started)}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen([COMMAND, *arguments], env={**os.environ, **own}, stdout=output, stderr=subprocess.STDOUT)
         self._started.append(process)
+        self._logs[process.pid] = log
         return process
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        """Tell a process to end, as a supervisor does, and see that it ends in order."""
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(PATIENCE_SECONDS)
+        assert code == 0, f"it ended with {code}:\n{self._logs[process.pid].read_text(errors='replace')[-20_000:]}"
 
     def serve(self, **settings: str) -> subprocess.Popen[bytes]:
         server = self.start("serve", "--port", str(self.port), **settings)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.scenario, pytest.mark.timeout(1500)]
 
 def test_once_compacts_a_backlog_by_sensors_and_keeps_every_row(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    done = run_once(folder, COMPACTION_DEMO_BACKLOG_FILES="600")
+    done = run_once(folder, COMPACTION_DEMO_BACKLOG_FILES="300")
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{log_of(folder)}"
     assert done.stdout.count("every one as in the change log") == 4
     assert processes_of(folder) == []
@@ -25,7 +25,7 @@ def test_once_compacts_a_backlog_by_sensors_and_keeps_every_row(tmp_path: Path) 
 
 def test_optimizers_compact_a_backlog_beside_the_sensors_and_keep_every_row(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
-    done = run_once(folder, OPTIMIZERS="2", SERVER_PORT=str(free_port()), COMPACTION_DEMO_BACKLOG_FILES="600")
+    done = run_once(folder, OPTIMIZERS="2", SERVER_PORT=str(free_port()), COMPACTION_DEMO_BACKLOG_FILES="300")
     logs = "\n".join(log_of(folder, name) for name in ("dagster", "serve", "optimizer-1", "optimizer-2"))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
     assert done.stdout.count("every one as in the change log") == 4

@@ -36,12 +36,6 @@ def older_demo() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_live(folder: Path, *signals: signal.Signals) -> None:
-    """Run the live demo until its pages answer, and end it."""
-    with running_demo(folder) as demo:
-        _look_and_end(demo, *signals)
-
-
 def _look_and_end(demo: RunningDemo, *signals: signal.Signals) -> None:
     """Wait until the pages of a live demo answer, and end it."""
     folder = demo.folder
@@ -94,12 +88,11 @@ def test_a_demo_that_was_cut_off_again_and_again_goes_on_and_keeps_every_row(tmp
     with _once_until(folder, "Writing a backlog") as demo:
         demo.kill_everything()
     with _once_until(folder, "Dagster is starting") as demo:
-        exit_code, printed = demo.end_by(signal.SIGINT)
+        exit_code, printed = demo.end_by(signal.SIGTERM)
     assert exit_code == 1, printed
     assert "every process of the demo has ended" in printed
     assert processes_of(folder) == []
     with _once_until(folder, "Dagster is starting") as demo:
         demo.wait_for_a_merge()
         demo.kill_everything()
-    _run_live(folder, signal.SIGTERM)
     _compare_every_row(folder)

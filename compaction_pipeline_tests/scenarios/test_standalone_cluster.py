@@ -25,7 +25,7 @@ from compaction_pipeline_tests.iceberg.lake import Lake
 from compaction_pipeline_tests.merging.files import Table
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.planted import found_in_files
-from compaction_pipeline_tests.scenarios.deployed import PATIENCE_SECONDS, Processes, committed, small_table, wait_until, write
+from compaction_pipeline_tests.scenarios.deployed import Processes, committed, small_table, wait_until, write
 from compaction_pipeline_tests.spark.endless_io import endless_io
 from compaction_pipeline_tests.spark.given import SECRETS, seen
 
@@ -37,7 +37,13 @@ _SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 @contextmanager
 def daemon(log: Path, name: str, *arguments: str) -> Iterator[None]:
     """A daemon of a standalone cluster. What it starts belongs to its group of processes, and all of them are killed at the end."""
-    environment = {**os.environ, "JAVA_HOME": find_java(os.environ, log.parent).path, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {
+        **os.environ,
+        "JAVA_HOME": find_java(os.environ, log.parent).path,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # It lives for one test.
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
     with log.open("wb") as output:
         process = subprocess.Popen(
             [_SPARK_CLASS, f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments],
@@ -91,8 +97,7 @@ def test_an_optimizer_merges_on_a_standalone_cluster(tmp_path: Path, cluster: st
         # The executors are processes of the worker, and each merge was a task of theirs.
         assert list((tmp_path / "work").glob("app-*/*/stderr"))
         assert "Registered app compaction-pipeline pod-7 with ID" in (tmp_path / "master.log").read_text()
-        optimizer.send_signal(signal.SIGTERM)
-        assert optimizer.wait(PATIENCE_SECONDS) == 0
+        processes.end(optimizer)
     finally:
         processes.kill_all()
         services.close()
