@@ -126,6 +126,7 @@ def serve(
     check_port(listening)
     with Session(context) as session:
         log_service(session.output.verbosity)
+        # A wrong secret is refused before anything says that it serves.
         receiver_of(session.services.settings)
         session.services.check_containers()
         session.services.manage_catalogs.check_file()

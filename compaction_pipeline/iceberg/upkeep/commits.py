@@ -38,12 +38,12 @@ from compaction_pipeline.iceberg.commit.attempts import (
 )
 from compaction_pipeline.iceberg.commit.endings import proof_of, raise_not_committed, unknown_in_words
 from compaction_pipeline.iceberg.commit.landing import has_landed, parents_of_attempts
-from compaction_pipeline.iceberg.deletions import share_ban
+from compaction_pipeline.iceberg.deletions import forbid_deletion, share_ban
 from compaction_pipeline.iceberg.failures import translated
 from compaction_pipeline.iceberg.head_reader import HeadReader
 from compaction_pipeline.iceberg.keyed.stores import load_known_stores
 from compaction_pipeline.iceberg.rewrite_files import CommitStep, Transaction
-from compaction_pipeline.iceberg.stores import open_stores, stores_of
+from compaction_pipeline.iceberg.stores import Stores, open_stores, stores_of
 from compaction_pipeline.iceberg.upkeep.merged_changes import ExpireMergedChanges
 from compaction_pipeline.iceberg.upkeep.old_rows import DropOldRows
 from compaction_pipeline.iceberg.upkeep.rewrite_manifests import RewriteManifests
@@ -221,7 +221,13 @@ class _Work:
         return answer
 
     def reloaded(self, swap: Swap[UpkeepOutcome]) -> Table:
-        return self._catalogs.load(self._target.store)
+        fresh = self._catalogs.load(self._target.store)
+        try:
+            self._stores(fresh)
+        except CompactionError as error:
+            # This store alone tells whether the commit has landed. What the other one forbids is unknown, so nothing is deleted.
+            forbid_deletion(fresh, f"the other store of {self._target.table} cannot be read: {error}")
+        return fresh
 
     def landed(self, swap: Swap[UpkeepOutcome], fresh: Table) -> UpkeepOutcome | None:
         return swap.done if has_landed(fresh, swap.transaction) else None
@@ -240,15 +246,16 @@ class _Work:
         return loaded
 
     def _watermarks_by(self, loaded: Table) -> Mapping[str, str]:
-        """The properties by which readers look for watermarks: of a keyed table those of its base store, by which the table is known.
+        """The properties by which readers look for watermarks: of a keyed table those of its base store, by which the table is known."""
+        return self._stores(loaded).tables[0].metadata.properties
 
-        The store is told what the other store of a keyed table forbids.
-        """
+    def _stores(self, loaded: Table) -> Stores:
+        """The stores of the table. The one that was loaded is told what the other one of a keyed table forbids."""
         table, catalogs = self._target.table, self._catalogs
         is_known_by = self._target.store == table
         stores = stores_of(catalogs, table, loaded) if is_known_by else load_known_stores(catalogs, table, loaded)
         share_ban(loaded, *stores.tables)
-        return stores.tables[0].metadata.properties
+        return stores
 
     def _planned(self, loaded: Table, reader: HeadReader) -> Plan:
         with translated(f"the manifests of table {self._target.store}"):

@@ -43,7 +43,7 @@ from compaction_pipeline.core.dependencies.ready_when import (
     ready_properties_in_force,
     ready_when,
 )
-from compaction_pipeline.core.dependencies.standing import is_news, standings
+from compaction_pipeline.core.dependencies.standing import NOTED_AGAIN, is_news, standings
 from compaction_pipeline.core.dependencies.watermark import (
     REPORTED,
     Said,
@@ -69,8 +69,6 @@ REPORTS_KEPT = timedelta(days=400)
 KEPT = timedelta(days=35)
 """What nobody asked about for so long is forgotten."""
 _FORGETS_EVERY = timedelta(days=1)
-_ASKED_AGAIN = timedelta(hours=1)
-"""Who asks every few seconds has the time of the question stored once an hour."""
 _TRIES = 5
 
 
@@ -330,7 +328,7 @@ class ReadReadiness:
         changed = []
         for answer in answers:
             old = before.get(answer.what)
-            if old is None or answer.asked_at - old.asked_at >= _ASKED_AGAIN or replace(answer, asked_at=old.asked_at) != old:
+            if old is None or answer.asked_at - old.asked_at >= NOTED_AGAIN or replace(answer, asked_at=old.asked_at) != old:
                 changed.append(answer)
             if old is not None and old.ready and not answer.ready and old.rule == answer.rule:
                 _LOG.warning("table=%s %s is no longer ready, withdrawal %d", known.facts.table, answer.what, answer.withdrawals)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from compaction_pipeline.core.commit.ports import CommitState
 from compaction_pipeline.core.commit.record import RecordStatus
-from compaction_pipeline.core.errors import DeletionForbidden
+from compaction_pipeline.core.errors import DeletionForbidden, RacesLost
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.core.upkeep.record import UpkeepStatus
+from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.file_io.object_io import OBJECT_FILE_IO
 from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.merging.reading.file_access import FileAccess
@@ -282,6 +284,48 @@ def test_a_lost_attempt_of_a_keyed_table_leaves_its_manifests_whichever_store_fo
     catalog.commit_table = carried_out
     assert (record.status, "another writer was faster" in (record.reason or "")) == (RecordStatus.FAILED, True)
     left = {path for store in stores.values() for path in files_on_disk(store) if path.endswith(".avro")} - lists
+    assert bool(left) is (when != "never")
+    services.close()
+
+
+@pytest.mark.parametrize("when", ["meanwhile", "never", "unreadable"])
+def test_a_lost_attempt_of_upkeep_in_a_change_store_leaves_its_manifests_when_the_base_store_forbids_it(tmp_path: Path, when: str) -> None:
+    written = Program(tmp_path)
+    services = written.services
+    base, change = written.keyed.stores()
+    for _ in range(3):
+        written.upsert(row(1))
+    with change.transaction() as transaction:
+        transaction.set_properties({"commit.retry.num-retries": "0"})
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(TABLE)
+    assert services.compact_tables.compact(TABLE, MAJOR).committed
+    # Merged changes are old enough to go, but one stays in their manifest.
+    written.upsert(row(2))
+    written.now += 30 * timedelta(days=1)
+    services.refresh_files.refresh(TABLE)
+    catalog: Any = services.catalogs.catalog("lake")
+    carried_out, load = catalog.commit_table, catalog.load_table
+
+    def unreadable(name: Any) -> Any:
+        if tuple(name) == base.name():
+            raise OSError("no answer")
+        return load(name)
+
+    def lost(*arguments: Any) -> Any:
+        if when == "meanwhile":
+            with base.refresh().transaction() as transaction:
+                transaction.set_properties({BAN: "false"})
+        if when == "unreadable":
+            catalog.load_table = unreadable
+        raise CommitFailedException("too late")
+
+    before = {path for path in files_on_disk(change) if path.endswith(".avro")}
+    catalog.commit_table = lost
+    with pytest.raises(RacesLost, match="another writer was faster"):
+        services.commit_upkeep.carry_out(TABLE, UpkeepWork.CHANGE_FILES)
+    catalog.commit_table, catalog.load_table = carried_out, load
+    left = {path for path in files_on_disk(change) if path.endswith(".avro")} - before
     assert bool(left) is (when != "never")
     services.close()
 
