@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
+from compaction_pipeline.core.dependencies.local_time import behind_last, first_instant
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.ready_properties import READY_TIME_KEY, READY_TIME_RULE, ready_time_parts
 from compaction_pipeline.core.tables.time_pattern import has_form, pattern_parts
@@ -27,7 +28,6 @@ _PATH_FORMATS = {YEAR: "yyyy", MONTH: "yyyy-MM", DAY: "yyyy-MM-dd", HOUR: "yyyy-
 _WITH_ZONE = ("timestamptz", "timestamptz_ns")
 _WITHOUT_ZONE = ("timestamp", "timestamp_ns", "date")
 _WRITTEN = ("string", "int", "long")
-_MICRO = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -121,7 +121,7 @@ class TimeField:
 
     def _of_start(self, start: datetime | None) -> Window | None:
         try:
-            return None if start is None else Window(_first(start, self.zone), _behind_last(_next(start, self.unit), self.zone))
+            return None if start is None else Window(first_instant(start, self.zone), behind_last(_next(start, self.unit), self.zone))
         except (OverflowError, ValueError):
             return None
 
@@ -291,37 +291,3 @@ def _next(start: datetime, unit: int) -> datetime:
     if unit == MONTH:
         return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
     return start + (timedelta(days=1) if unit == DAY else timedelta(hours=1))
-
-
-def _first(local: datetime, zone: tzinfo) -> datetime:
-    """The first instant whose local time is this one; when clocks leave it out, the first instant behind the gap."""
-    early, late = _instants(local, zone)
-    return _change(late, early, zone) if early > late else early
-
-
-def _behind_last(local: datetime, zone: tzinfo) -> datetime:
-    """The first instant from which on no local time is before this one."""
-    early, late = _instants(local, zone)
-    if early > late:
-        return _change(late, early, zone)
-    # Clocks that go back to this very time, as many do at midnight, do not go back into the unit before it.
-    return late if late > early and _local(late - _MICRO, zone) < local else early
-
-
-def _instants(local: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
-    """The instants that the offsets before and after a change of clocks give a local time. The second is earlier in a gap."""
-    before, after = (local.replace(tzinfo=zone, fold=fold).astimezone(timezone.utc) for fold in (0, 1))
-    return before, after
-
-
-def _local(at: datetime, zone: tzinfo) -> datetime:
-    return at.astimezone(zone).replace(tzinfo=None)
-
-
-def _change(before: datetime, after: datetime, zone: tzinfo) -> datetime:
-    """The instant at which the offset of the zone changes. It is behind `before`, and at most `after`."""
-    old = before.astimezone(zone).utcoffset()
-    while after - before > _MICRO:
-        middle = before + (after - before) // 2
-        before, after = (middle, after) if middle.astimezone(zone).utcoffset() == old else (before, middle)
-    return after

@@ -1,0 +1,1 @@
+"""The dependency center: which work waits for which data, and when it starts."""

@@ -1,0 +1,184 @@
+"""Which upstream times an instance needs: places counted in upstream periods from a zero that follows from the two periods.
+
+    0   -1   {0,-1}   [-23,0]   whole   last   last-1
+
+Zero is, for equal periods, the downstream's own time; for a finer upstream, its first time in the downstream's; for a coarser one, the
+time that holds the downstream's. Hours are counted by instant; days, weeks and months by label, whatever their zones. A place behind the
+last finer time of the downstream's (hour 23 of a day with 23 hours) is none, and so is a day that the upstream's zone left out. An
+interval from zero to the last place of a nominal period (24 hours, 7 days, 168 hours; 31 days and 744 hours of a month) is `whole`, which
+is each finer time, however many there are. For an upstream that is not finer, `whole` and `last` are zero.
+
+`offset_rules.check` says what is wrong with offsets, before an edge is saved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from compaction_pipeline.core.dependencies.center.nesting import holder, inside, is_finer
+from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period
+from compaction_pipeline.core.errors import ConfigError
+
+FARTHEST = 10_000
+"""No place is farther from zero: 400 days of hours are 9,600."""
+_NOMINAL = {
+    (Period.HOUR, Period.DAY): 24,
+    (Period.HOUR, Period.WEEK): 168,
+    (Period.HOUR, Period.MONTH): 744,
+    (Period.DAY, Period.WEEK): 7,
+    (Period.DAY, Period.MONTH): 31,
+}
+_RULE = "write places like 0 or -1, a set like {0,-1}, an interval like [-23,0], or whole, last or last-1"
+_SET = re.compile(r"\{([+-]?\d{1,9}(?:,[+-]?\d{1,9})*)\}|([+-]?\d{1,9})", re.ASCII)
+_INTERVAL = re.compile(r"\[([+-]?\d{1,9}),([+-]?\d{1,9})\]", re.ASCII)
+_LAST = re.compile(r"last(-\d{1,9})?", re.ASCII)
+
+
+class Form(str, Enum):
+    """How offsets name their places."""
+
+    SET = "SET"
+    INTERVAL = "INTERVAL"
+    WHOLE = "WHOLE"
+    LAST = "LAST"
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The places of one edge.
+
+    `places` are, of a set, all in ascending order; of an interval its first and its last; of `last`, one of 0 or below; of `whole`, none.
+    """
+
+    form: Form
+    places: tuple[int, ...] = ()
+
+    @staticmethod
+    def parse(text: str) -> Offsets:
+        """The offsets that somebody writes. Raises ConfigError, which names the text and the rule."""
+        plain = "".join(text.replace("−", "-").lower().split())
+        offsets = _parsed(plain)
+        if offsets is None:
+            raise ConfigError(f"the offsets {text!r} have another form: {_RULE}")
+        if any(abs(place) > FARTHEST for place in offsets.places):
+            raise ConfigError(f"the offsets {text!r} reach farther than {FARTHEST} periods: write places from -{FARTHEST} to {FARTHEST}")
+        if offsets.form is Form.INTERVAL and offsets.places[0] > offsets.places[1]:
+            raise ConfigError(f"the interval {text!r} is empty: write its lower end first, like [-23,0]")
+        return offsets
+
+    def text(self) -> str:
+        """The text that `parse` reads back; the nearest place of a set comes first."""
+        if self.form is Form.WHOLE:
+            return "whole"
+        if self.form is Form.LAST:
+            return f"last{self.places[0] or ''}"
+        if self.form is Form.INTERVAL:
+            return f"[{self.places[0]},{self.places[1]}]"
+        listed = ",".join(str(place) for place in reversed(self.places))
+        return listed if len(self.places) == 1 else f"{{{listed}}}"
+
+
+ZERO = Offsets(Form.SET, (0,))
+WHOLE = Offsets(Form.WHOLE)
+
+
+def canonical(offsets: Offsets, down: Calendar, up: Calendar) -> Offsets:
+    """The one way to write what these offsets mean between two periods. Raises ConfigError for a week and a month.
+
+    A set of neighbours is an interval, an interval of one place is that place, and one that is the nominal whole is `whole`. For an
+    upstream that is not finer, `whole` and `last` are places.
+    """
+    if offsets.form is Form.WHOLE or _is_nominal(offsets, down, up):
+        return WHOLE if is_finer(up.period, down.period) else ZERO
+    if offsets.form is Form.LAST:
+        return offsets if is_finer(up.period, down.period) else Offsets(Form.SET, offsets.places)
+    first, last = offsets.places[0], offsets.places[-1]
+    if first == last:
+        return Offsets(Form.SET, (first,))
+    return Offsets(Form.INTERVAL, (first, last)) if _is_run(offsets) else offsets
+
+
+def upstream_times(offsets: Offsets, down: Calendar, up: Calendar, time: BusinessTime) -> tuple[BusinessTime, ...]:
+    """The upstream times that the instance `time` of the downstream needs, in order. Raises ConfigError for a week and a month."""
+    if not down.has(time.number):
+        return ()
+    return tuple(
+        BusinessTime(up.period, number)
+        for first, last in upstream_runs(offsets, down, up, time.number)
+        for number in range(first, last + 1)
+        if up.has(number)
+    )
+
+
+def downstream_times(offsets: Offsets, down: Calendar, up: Calendar, up_time: BusinessTime) -> tuple[BusinessTime, ...]:
+    """The downstream times whose upstream times hold `up_time`, in order. Raises ConfigError for a week and a month."""
+    if not up.has(up_time.number):
+        return ()
+    return tuple(
+        BusinessTime(down.period, number)
+        for first, last in _candidates(offsets, down, up, up_time.number)
+        for number in range(first, last + 1)
+        if down.has(number) and any(low <= up_time.number <= high for low, high in upstream_runs(offsets, down, up, number))
+    )
+
+
+def upstream_runs(offsets: Offsets, down: Calendar, up: Calendar, number: int) -> list[tuple[int, int]]:
+    """The upstream numbers of a downstream number as runs from a first to a last, in order; days that are left out are still in them."""
+    if is_finer(up.period, down.period):
+        return _runs_inside(offsets, down, up, number)
+    zero = number if up.period is down.period else holder(down, up, number)
+    return [(zero + first, zero + last) for first, last in _place_runs(offsets)]
+
+
+def _runs_inside(offsets: Offsets, down: Calendar, up: Calendar, number: int) -> list[tuple[int, int]]:
+    first, last = inside(down, up, number)
+    if offsets.form is Form.WHOLE or _is_nominal(offsets, down, up):
+        return [(first, last)]
+    if offsets.form is Form.LAST:
+        return [(last + offsets.places[0],) * 2]
+    return [(first + low, min(first + high, last)) for low, high in _place_runs(offsets)]
+
+
+def _candidates(offsets: Offsets, down: Calendar, up: Calendar, up_number: int) -> Iterator[tuple[int, int]]:
+    """Runs of downstream numbers, in order and apart, among which are all that need an upstream number."""
+    if not is_finer(up.period, down.period):
+        for low, high in reversed(_place_runs(offsets)):
+            first, last = up_number - high, up_number - low
+            yield (first, last) if up.period is down.period else (inside(up, down, first)[0], inside(up, down, last)[1])
+        return
+    low, high = (0, 0) if offsets.form is Form.WHOLE or _is_nominal(offsets, down, up) else (offsets.places[0], offsets.places[-1])
+    yield holder(up, down, up_number - high), holder(up, down, up_number - low)
+
+
+def _place_runs(offsets: Offsets) -> list[tuple[int, int]]:
+    if offsets.form is Form.INTERVAL:
+        return [(offsets.places[0], offsets.places[1])]
+    return [(place, place) for place in offsets.places or (0,)]
+
+
+def _is_run(offsets: Offsets) -> bool:
+    first, last = offsets.places[0], offsets.places[-1]
+    return offsets.form is Form.INTERVAL or (offsets.form is Form.SET and last - first == len(offsets.places) - 1)
+
+
+def _is_nominal(offsets: Offsets, down: Calendar, up: Calendar) -> bool:
+    """Whether these are an interval, or a set of its members, that is the nominal whole."""
+    places = offsets.places
+    if len(places) < 2 or places[0] != 0 or places[-1] + 1 != _NOMINAL.get((up.period, down.period)):
+        return False
+    return _is_run(offsets)
+
+
+def _parsed(plain: str) -> Offsets | None:
+    if plain == "whole":
+        return WHOLE
+    if found := _LAST.fullmatch(plain):
+        return Offsets(Form.LAST, (int(found[1] or 0),))
+    if found := _INTERVAL.fullmatch(plain):
+        return Offsets(Form.INTERVAL, (int(found[1]), int(found[2])))
+    if found := _SET.fullmatch(plain):
+        return Offsets(Form.SET, tuple(sorted({int(place) for place in (found[1] or found[2]).split(",")})))
+    return None
