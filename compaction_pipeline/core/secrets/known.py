@@ -123,21 +123,24 @@ def without_secrets(error: BaseException) -> None:
             if hidden == said:
                 waiting.append(below)
             else:
-                setattr(one, name, RuntimeError(f"{type(below).__name__}: {hidden}"))
-        one.__suppress_context__ = suppressed
+                _set(one, name, RuntimeError(f"{type(below).__name__}: {hidden}"))
+        _set(one, "__suppress_context__", suppressed)
 
 
 def _hide_in_arguments(error: BaseException) -> None:
     """Change the texts that an error, and the errors that it was made of, were given."""
     hidden = tuple(without_known_secrets(each) if isinstance(each, str) else each for each in error.args)
     if hidden != error.args:
-        error.args = hidden
+        _set(error, "args", hidden)
     if isinstance(error, OSError) and isinstance(error.strerror, str):
         error.strerror = without_known_secrets(error.strerror)
     for inner in error.args:
         if isinstance(inner, BaseException) and inner is not error:
             _hide_in_arguments(inner)
 
+
+_set = BaseException.__setattr__
+"""Errors of Thrift, which Hive's metastore answers with, let nobody set anything by the usual way."""
 
 _registering = threading.Lock()
 _holders: tuple[weakref.ref[KnownSecrets], ...] = ()

@@ -12,7 +12,7 @@ import pytest
 
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.masking import masked_text
-from compaction_pipeline.core.secrets.known import KnownSecrets, without_known_secrets
+from compaction_pipeline.core.secrets.known import KnownSecrets, without_known_secrets, without_secrets
 
 SECRET = 'Zq7+/x=%&v"9Lm\\2Kp+T/w=%&u8Rj'
 
@@ -147,3 +147,16 @@ def test_masking_costs_little() -> None:
         assert without_known_secrets(line) is line
     # About 30 µs on one core. The bound is far above it, so that a busy machine does not break it.
     assert (time.perf_counter() - began) / 200 < 0.002
+
+
+def test_an_error_that_lets_nobody_set_anything_loses_its_secrets_too(known: KnownSecrets) -> None:
+    """The errors of Thrift are such ones."""
+
+    class Immutable(Exception):
+        def __setattr__(self, *args: object) -> None:
+            raise TypeError("can't modify immutable instance")
+
+    error = Immutable(f"said {SECRET}")
+    BaseException.__setattr__(error, "__cause__", ValueError(f"below {SECRET}"))
+    without_secrets(error)
+    assert SECRET not in f"{error} {error.__cause__}"
