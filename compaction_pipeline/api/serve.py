@@ -26,9 +26,10 @@ from compaction_pipeline.api.handshakes import Handshake
 from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.patient_protocol import HeaderDeadline
 from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
-from compaction_pipeline.api.ticking import ticking
+from compaction_pipeline.api.ticking import Telling, ticking
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 from compaction_pipeline.settings import Settings
 
 _BACKLOG = 512
@@ -121,7 +122,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
-    tell = partial(services.tell_readiness.tell, receiver.send) if receiver is not None else None
+    tell = telling(services.tell_readiness, receiver) if receiver is not None else None
     app = http_app(services, ticking(services.run_ticks, services.upkeep_tables, tables=ticks, tell=tell))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
@@ -130,6 +131,11 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
         server.run()
     if not server.started:
         raise ConfigError("the server did not start; its log says why")
+
+
+def telling(tell: TellReadiness, receiver: Receiver) -> Telling:
+    """What tells this receiver."""
+    return Telling(partial(tell.tell, receiver.send), partial(tell.tell_reported, receiver.send))
 
 
 def receiver_of(settings: Settings) -> Receiver | None:

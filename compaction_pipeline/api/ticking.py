@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -16,19 +19,26 @@ UPKEEP_EVERY = timedelta(minutes=10)
 """A server looks this often for works of upkeep that are due."""
 
 TELL_EVERY = timedelta(seconds=10)
-"""A server looks this often whether what somebody awaits is ready."""
+"""A server looks this often whether what somebody awaits is ready. It looks at tables of which something was reported every LOOK_EVERY."""
 
 _LOOK_SECONDS = 0.2
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What tells the receiver of callbacks what is ready: of all tables, and of those of which something was reported. Each goes on until
+    its argument says that it is over."""
+
+    all: Callable[[Callable[[], bool]], None]
+    reported: Callable[[Callable[[], bool]], object]
+
+
 @contextmanager
-def ticking(
-    run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, tell: Callable[[Callable[[], bool]], None] | None = None
-) -> Iterator[None]:
+def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, tell: Telling | None = None) -> Iterator[None]:
     """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, clean up and do works
-    of upkeep. `tell` tells the receiver of callbacks what is ready, until its argument says that it is over; None when there is none.
+    of upkeep. `tell` tells the receiver of callbacks what is ready; None when there is none.
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
@@ -65,7 +75,8 @@ def ticking(
             return stopped.is_set() or not leads[Part.CALLBACKS].is_set()
 
         # Of the servers that know the receiver one has this lease, so nobody is told twice at a time.
-        works.append(("callbacks", of(Part.CALLBACKS, partial(tell, telling_is_over)), TELL_EVERY))
+        # One thread does both, so that neither sends what the other sends.
+        works.append(("callbacks", of(Part.CALLBACKS, partial(_tell, tell, _Turn(TELL_EVERY), telling_is_over)), LOOK_EVERY))
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
     ]
@@ -80,6 +91,26 @@ def ticking(
         for thread in threads:
             thread.join()
         run_ticks.resign()
+
+
+class _Turn:
+    """Says when it is time for something that is done every so often."""
+
+    def __init__(self, every: timedelta) -> None:
+        self._every = every.total_seconds()
+        self._at = -math.inf
+
+    def has_come(self) -> bool:
+        """Whether so long has passed since this was true last."""
+        now = time.monotonic()
+        if now - self._at < self._every:
+            return False
+        self._at = now
+        return True
+
+
+def _tell(tell: Telling, turn: _Turn, is_over: Callable[[], bool]) -> None:
+    (tell.all if turn.has_come() else tell.reported)(is_over)
 
 
 def _again_and_again(work: Callable[[], None], every: timedelta, stopped: threading.Event) -> None:

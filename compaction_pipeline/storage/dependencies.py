@@ -11,18 +11,18 @@ from sqlalchemy import Connection, case, delete, exists, insert, select, update
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.judge import KnownPartition
 from compaction_pipeline.core.dependencies.ports import (
-    TOLD_AGAIN,
-    TOLD_READY,
     AwaitedAnswer,
     PartitionCommits,
     PartitionReading,
     ReadTo,
     Remembered,
     Report,
+    ToldAs,
 )
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import identifier_of
@@ -107,21 +107,35 @@ class SqlDependencyStore(SqlStore):
 
     def await_answers(self, uuid: str, whats: Collection[str], until: datetime, *, anew: bool) -> None:
         # What it was told is not forgotten: it must hear when that is taken back before it was told again.
-        again = case((_answer.told.endswith(TOLD_READY), _answer.told + TOLD_AGAIN), else_=_answer.told)
-        values = {"awaited_until": until, **({"told": again} if anew else {})}
+        again = case((_answer.told_as == ToldAs.READY, ToldAs.READY_AGAIN.value), else_=_answer.told_as)
+        values = {"awaited_until": until, **({"told_as": again} if anew else {})}
         with writing(self._engine) as connection:
             for some in batches(list(whats)):
                 rows = update(schema.ready_answer).where(_answer.table_uuid == uuid, _answer.what.in_(some))
                 connection.execute(rows.values(values))
 
     def awaited(self, now: datetime) -> Sequence[AwaitedAnswer]:
-        query = select(_answer.identifier, _answer.table_uuid, _answer.what, _answer.awaited_until, _answer.told)
-        rows = self._rows(query.where(_answer.awaited_until >= now).order_by(_answer.identifier, _answer.table_uuid, _answer.what))
-        return [AwaitedAnswer(identifier_of(row.identifier), row.table_uuid, row.what, row.awaited_until, row.told) for row in rows]
+        return _awaited(self._rows(_AWAITED.where(_answer.awaited_until >= now)))
 
-    def note_told(self, awaited: AwaitedAnswer, change: str) -> None:
+    def note_reported(self, table: TableIdentifier, now: datetime) -> None:
+        of_table = (_answer.identifier == str(table), _answer.awaited_until >= now, ~_answer.reported)
+        # Most reports are of tables that nobody awaits. A read holds up no other process.
+        if self._first(select(_answer.what).where(*of_table).limit(1)) is not None:
+            self._write(update(schema.ready_answer).where(*of_table).values(reported=True))
+
+    def take_reported(self, now: datetime) -> Sequence[AwaitedAnswer]:
+        of_now = (_answer.awaited_until >= now, _answer.reported)
+        found: list[AwaitedAnswer] = []
+        for some in batches([row.identifier for row in self._rows(select(_answer.identifier).where(*of_now).distinct())]):
+            of_tables = _answer.identifier.in_(some)
+            # What is reported from here on is noted anew.
+            self._write(update(schema.ready_answer).where(of_tables).values(reported=False))
+            found += _awaited(self._rows(_AWAITED.where(of_tables, _answer.awaited_until >= now)))
+        return found
+
+    def note_told(self, awaited: AwaitedAnswer, told: str, told_as: ToldAs) -> None:
         same = (_answer.table_uuid == awaited.uuid, _answer.what == awaited.what, _answer.awaited_until == awaited.until)
-        self._write(update(schema.ready_answer).where(*same).values(told=change))
+        self._write(update(schema.ready_answer).where(*same).values(told=told, told_as=told_as))
 
     def reports(self, uuid: str) -> Sequence[Report]:
         rows = self._rows(select(_report.what, _report.at).where(_report.table_uuid == uuid).order_by(_report.what))
@@ -147,6 +161,17 @@ class SqlDependencyStore(SqlStore):
             connection.execute(delete(schema.ready_reading).where(_reading.at < before, _reading.table_uuid.not_in(asked)))
             is_read = exists().where(_reading.table_uuid == _partition.table_uuid)
             connection.execute(delete(schema.ready_partition).where(~is_read))
+
+
+_AWAITED = select(_answer.identifier, _answer.table_uuid, _answer.what, _answer.awaited_until, _answer.told, _answer.told_as).order_by(
+    _answer.identifier, _answer.table_uuid, _answer.what
+)
+
+
+def _awaited(rows: Sequence[StoredRow]) -> Sequence[AwaitedAnswer]:
+    return [
+        AwaitedAnswer(identifier_of(row.identifier), row.table_uuid, row.what, row.awaited_until, row.told, row.told_as) for row in rows
+    ]
 
 
 def _add(connection: Connection, uuid: str, commits: Sequence[PartitionCommits]) -> None:

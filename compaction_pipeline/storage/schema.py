@@ -16,7 +16,7 @@ from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.catalogs.site_files import SiteFileKind
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.dependencies.answers import Answer
-from compaction_pipeline.core.dependencies.ports import ReadTo, Remembered
+from compaction_pipeline.core.dependencies.ports import ReadTo, Remembered, ToldAs
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
 from compaction_pipeline.core.queue.group import QueueOrder
@@ -574,11 +574,16 @@ ready_answer = _table(
     Column("what", Text, primary_key=True),
     Column("identifier", String, nullable=False),
     Column("asked_at", Moment, nullable=False),
-    # Until when the receiver of callbacks is told of each change, and the id of the one that it was told last.
+    # Until when the receiver of callbacks is told of each change, the id of the one that it was told last, and as what.
     Column("awaited_until", Moment),
     Column("told", Text),
+    Column("told_as", Member(ToldAs)),
+    # Something was reported of the table, and nobody has looked at it since.
+    Column("reported", Boolean, nullable=False, server_default=false()),
     Column("value", Json(Answer), nullable=False),
     Index("compaction_ready_answer_awaited", "awaited_until"),
+    # A report of a commit names its table.
+    Index("compaction_ready_answer_identifier", "identifier"),
 )
 
 ready_report = _table(

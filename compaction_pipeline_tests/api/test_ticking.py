@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.api.ticking import ticking
+from compaction_pipeline.api.ticking import Telling, ticking
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Registration
 from compaction_pipeline.core.queue.watchers import WatcherKind
@@ -56,8 +56,12 @@ def test_one_of_the_servers_that_know_the_receiver_tells_whichever_of_them_keeps
     first, second = (OpenedServices(keeper.settings, clock=lambda: house.now) for _ in range(2))
     with (
         ticking(keeper.run_ticks, keeper.upkeep_tables, tables=False),
-        ticking(first.run_ticks, first.upkeep_tables, tables=False, tell=lambda is_over: told.append("first")),
-        ticking(second.run_ticks, second.upkeep_tables, tables=False, tell=lambda is_over: told.append("second")),
+        ticking(
+            first.run_ticks, first.upkeep_tables, tables=False, tell=Telling(lambda is_over: told.append("first"), lambda is_over: None)
+        ),
+        ticking(
+            second.run_ticks, second.upkeep_tables, tables=False, tell=Telling(lambda is_over: told.append("second"), lambda is_over: None)
+        ),
     ):
         wait_until(lambda: bool(told), "somebody tells")
         time.sleep(0.5)

@@ -7,7 +7,15 @@ from datetime import timedelta
 
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.judge import KnownPartition
-from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, PartitionCommits, PartitionReading, ReadTo, Remembered, Report
+from compaction_pipeline.core.dependencies.ports import (
+    AwaitedAnswer,
+    PartitionCommits,
+    PartitionReading,
+    ReadTo,
+    Remembered,
+    Report,
+    ToldAs,
+)
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.dependencies.watermark import Said
 from compaction_pipeline.core.stores import Stores
@@ -122,24 +130,43 @@ def test_answers_and_who_awaits_them_are_kept(stores: Stores) -> None:
     assert memory.answers("v", [ANSWER.what]) == {}
     assert memory.awaited(NOW) == []
     memory.await_answers("u", [other.what], NOW + HOUR, anew=True)
-    first = AwaitedAnswer(TABLE, "u", other.what, NOW + HOUR, None)
+    first = AwaitedAnswer(TABLE, "u", other.what, NOW + HOUR)
     assert memory.awaited(NOW + HOUR) == [first]
     assert memory.awaited(NOW + 2 * HOUR) == []
-    memory.note_told(first, "a change")
+    memory.note_told(first, "a change", ToldAs.WITHDRAWN)
     memory.save_answers(TABLE, "u", [other])
-    assert memory.awaited(NOW) == [replace(first, told="a change")]
+    told = replace(first, told="a change", told_as=ToldAs.WITHDRAWN)
+    assert memory.awaited(NOW) == [told]
     memory.await_answers("u", [other.what], NOW + 2 * HOUR, anew=False)
-    assert memory.awaited(NOW) == [replace(first, until=NOW + 2 * HOUR, told="a change")]
+    assert memory.awaited(NOW) == [replace(told, until=NOW + 2 * HOUR)]
     # What was being told when somebody awaited it anew is told to them, too.
     memory.await_answers("u", [other.what], NOW + 3 * HOUR, anew=True)
-    memory.note_told(first, "another change")
+    memory.note_told(first, "another change", ToldAs.READY)
     (third,) = memory.awaited(NOW)
-    assert third == replace(first, until=NOW + 3 * HOUR, told="a change")
+    assert third == replace(told, until=NOW + 3 * HOUR)
     # That it was told to be ready is not forgotten.
-    memory.note_told(third, "a change/ready")
+    memory.note_told(third, "a change", ToldAs.READY)
     for _ in range(2):
         memory.await_answers("u", [other.what], third.until, anew=True)
-        assert memory.awaited(NOW) == [replace(third, told="a change/ready/again")]
+        assert memory.awaited(NOW) == [replace(third, told_as=ToldAs.READY_AGAIN)]
+
+
+def test_a_report_marks_the_table_until_it_is_taken_if_its_answers_are_awaited(stores: Stores) -> None:
+    memory, other = stores.dependencies, replace(TABLE, name="other")
+    for table, uuid in ((TABLE, "u"), (other, "v")):
+        memory.save_answers(table, uuid, [replace(ANSWER, what=what) for what in ("a=1", "a=2")])
+        memory.note_reported(table, NOW)
+    assert memory.take_reported(NOW) == []
+    memory.await_answers("u", ["a=1", "a=2"], NOW + HOUR, anew=True)
+    memory.await_answers("v", ["a=1"], NOW + HOUR, anew=True)
+    memory.note_reported(TABLE, NOW + HOUR)
+    memory.note_reported(other, NOW + 2 * HOUR)
+    both = [AwaitedAnswer(TABLE, "u", "a=1", NOW + HOUR), AwaitedAnswer(TABLE, "u", "a=2", NOW + HOUR)]
+    assert memory.take_reported(NOW + HOUR) == both
+    assert memory.take_reported(NOW) == []
+    memory.note_reported(TABLE, NOW)
+    memory.note_reported(other, NOW)
+    assert memory.take_reported(NOW) == sorted([*both, AwaitedAnswer(other, "v", "a=1", NOW + HOUR)], key=lambda one: str(one.table))
 
 
 def test_reports_are_kept_until_they_are_withdrawn(stores: Stores) -> None:

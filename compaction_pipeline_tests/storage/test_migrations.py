@@ -17,6 +17,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
+from compaction_pipeline.core.dependencies.ports import ToldAs
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.storage.engine import VERSION_TABLE, open_state, reading, writing
@@ -222,4 +223,25 @@ def test_what_the_receiver_of_callbacks_was_told_before_is_not_forgotten(state_u
             at = now if state_url.startswith("postgresql") else f"{now:%Y-%m-%d %H:%M:%S.%f}"
             connection.execute(insert, {"what": what, "table": str(TABLE), "at": at, "told": was_ready})
     awaited = open_stores(state_url, upgrade=True).dependencies.awaited(now)
-    assert {one.what: one.told for one in awaited} == dict(zip(told, ("/ready/again", "/withdrawn", None), strict=True))
+    assert {one.what: one.told_as for one in awaited} == dict(zip(told, (ToldAs.READY_AGAIN, ToldAs.WITHDRAWN, None), strict=True))
+
+
+def test_the_id_of_what_the_receiver_of_callbacks_was_told_stays_as_it_was(state_url: str) -> None:
+    make_old_state(state_url)
+    assert migrate(open_state(state_url), upgrade=True, head="0046")
+    now = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    told = {
+        "day=2026-01-01": ("u/day=2026-01-01/0/2026-01-02T00:00:00+00:00/ready", ToldAs.READY),
+        "day=2026-01-02": ("u/day=2026-01-02/0/2026-01-02T00:00:00+00:00/ready/again", ToldAs.READY_AGAIN),
+        "day=2026-01-03": ("u/day=2026-01-03/1/2026-01-02T00:00:00+00:00/withdrawn", ToldAs.WITHDRAWN),
+        "day=2026-01-04": (None, None),
+    }
+    columns = "table_uuid, what, identifier, asked_at, awaited_until, told, value"
+    insert = text(f"INSERT INTO compaction_ready_answer ({columns}) VALUES ('u', :what, :table, :at, :at, :told, '{{}}')")
+    with writing(open_state(state_url)) as connection:
+        for what, (before, _) in told.items():
+            at = now if state_url.startswith("postgresql") else f"{now:%Y-%m-%d %H:%M:%S.%f}"
+            connection.execute(insert, {"what": what, "table": str(TABLE), "at": at, "told": before})
+    awaited = open_stores(state_url, upgrade=True).dependencies.awaited(now)
+    ids = {what: None if before is None else before.partition("+00:00")[0] + "+00:00" for what, (before, _) in told.items()}
+    assert {one.what: (one.told, one.told_as) for one in awaited} == {what: (ids[what], told_as) for what, (_, told_as) in told.items()}

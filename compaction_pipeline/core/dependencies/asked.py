@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from urllib.parse import unquote
 
-from compaction_pipeline.core.dependencies.ready_time import ReadyTime, SpecField, TimeField, Window, ready_time, time_fields
+from compaction_pipeline.core.dependencies.ready_time import ReadyTime, SpecField, TimeField, Window, instant_of, ready_time, time_fields
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.node import Partition, PartitionValue
 
@@ -109,6 +109,14 @@ class Calendar:
         last = window.end - timedelta(microseconds=1)
         units = (time.of_moment(last) for time in self.times.values())
         return Asked(str(window), window, max([window.end, *(unit.end for unit in units if unit is not None)]))
+
+    def asked_before(self, what: str) -> Asked:
+        """What a question means that `Asked.what` names. Raises ConfigError as `partition` and `window`."""
+        # Partitions have an equals sign, windows have none.
+        if "=" in what:
+            return self.partition(what)
+        start, _, end = what.partition("/")
+        return self.window(instant_of(start), instant_of(end))
 
     def placed(self, spec_id: int, partition: Partition) -> Placed:
         """Where a partition of a spec lies."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any, Protocol
 
 from compaction_pipeline.core.dependencies.answers import Answer
@@ -48,6 +49,19 @@ class TableFacts:
     stores: Sequence[StoreFacts]
     namespace: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def seen(self) -> Seen:
+        return Seen(self.table, {each.store: each.metadata_location for each in self.stores}, self.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Where the newest metadata of each store of a table was when it was read, by name of the store, and what its namespaces said."""
+
+    table: TableIdentifier
+    stores: Mapping[TableIdentifier, str]
+    namespace: Mapping[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionCommits:
@@ -89,6 +103,12 @@ class FactsReader(Protocol):
         Raises NotFoundError, ConfigError and StorageUnavailable.
         """
 
+    def unmoved(self, seen: Collection[Seen]) -> frozenset[TableIdentifier]:
+        """Return those of these tables that are as they were seen, as far as their catalogs tell that of many tables at a time.
+
+        No table is loaded. A table whose question fails is left out.
+        """
+
     def partition_commits(self, facts: TableFacts, since: Sequence[int | None] | None) -> PartitionReading:
         """Read the manifests that are newer than a reading with these heads; None for the first reading.
 
@@ -127,22 +147,26 @@ class Report:
     at: datetime
 
 
-TOLD_READY = "/ready"
-"""So ends the id of a change by which something became ready."""
-TOLD_AGAIN = "/again"
-"""So ends what is stored of a change that was told, and is to be told once more, under its own id."""
+class ToldAs(str, Enum):
+    """What the receiver of callbacks was told: that something is ready, or that this was taken back. With READY_AGAIN it was told that it
+    is ready, and is to be told so once more, under the same id."""
+
+    READY = "ready"
+    READY_AGAIN = "ready again"
+    WITHDRAWN = "withdrawn"
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitedAnswer:
-    """An answer whose changes the receiver of callbacks is told until then. `told` is the change that it was told last; None when it was
-    told nothing yet. It ends with TOLD_AGAIN when it is to be told once more."""
+    """An answer whose changes the receiver of callbacks is told until then. `told` is the id of the last time that it was told to be ready,
+    which is also the id of its taking back, and `told_as` is the last of the two; both are None when it was told nothing yet."""
 
     table: TableIdentifier
     uuid: str
     what: str
     until: datetime
-    told: str | None
+    told: str | None = None
+    told_as: ToldAs | None = None
 
 
 class DependencyStore(Protocol):
@@ -188,8 +212,14 @@ class DependencyStore(Protocol):
     def awaited(self, now: datetime) -> Sequence[AwaitedAnswer]:
         """Return the answers that are awaited now, by table."""
 
-    def note_told(self, awaited: AwaitedAnswer, change: str) -> None:
-        """Note the change that the receiver of callbacks was told last of an answer, unless it is awaited anew meanwhile."""
+    def note_reported(self, table: TableIdentifier, now: datetime) -> None:
+        """Note that something was reported of a table, if an answer about it is awaited now."""
+
+    def take_reported(self, now: datetime) -> Sequence[AwaitedAnswer]:
+        """Return the answers that are awaited now about tables of which something was reported since this was called last, by table."""
+
+    def note_told(self, awaited: AwaitedAnswer, told: str, told_as: ToldAs) -> None:
+        """Note what the receiver of callbacks was told last of an answer, unless it is awaited anew meanwhile."""
 
     def reports(self, uuid: str) -> Sequence[Report]:
         """Return the reports about a table, by what they name."""

@@ -210,6 +210,29 @@ class Catalogs:
         asked = [table for table, location in known.items() if location and " " not in location]
         return frozenset(table for table, unmoved in zip(asked, self.in_threads(is_unmoved, asked), strict=True) if unmoved)
 
+    def still_at(self, name: str, known: Mapping[TableIdentifier, str]) -> frozenset[TableIdentifier]:
+        """Those of these tables of a catalog whose newest metadata is at the known place.
+
+        A SQL catalog is asked by one query for some hundreds of tables, and others for each table, a REST catalog as in `unmoved`. A table
+        whose question fails is left out.
+        """
+        catalog = self.catalog(name)
+        if isinstance(catalog, BoundedRestCatalog):
+            return self.unmoved(name, known)
+        if isinstance(catalog, BoundedSqlCatalog):
+            with translated(f"catalog {name!r}"):
+                found = catalog.locations_of([iceberg_identifier(table) for table in known])
+            return frozenset(table for table, location in known.items() if found.get(iceberg_identifier(table)) == location)
+
+        def is_there(table: TableIdentifier) -> bool:
+            try:
+                return self.load_raw(table, known[table]) is None
+            except CompactionError:
+                return False
+
+        tables = list(known)
+        return frozenset(table for table, there in zip(tables, self.in_threads(is_there, tables), strict=True) if there)
+
     def is_absent(self, table: TableIdentifier) -> bool:
         """Whether the catalog says of this table itself that it does not exist. No namespace is asked. Raises when it does not tell."""
         try:

@@ -7,18 +7,21 @@ too. With the driver psycopg 3 only the limits of libpq hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyiceberg.catalog import AVAILABLE_CATALOGS, CatalogType
 from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.typedef import Identifier
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Engine, Select, event, select
 from sqlalchemy.orm import Session
 
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
 from compaction_pipeline.iceberg.catalogs.told_properties import NothingOfTables
+
+_NAMES = 500
+"""So many names are in one query. SQLite allows 999 values at the least."""
 
 
 def use_bounded_sql_catalogs(limits: RequestLimits) -> None:
@@ -41,15 +44,31 @@ class BoundedSqlCatalog(NothingOfTables, SqlCatalog):
 
     def located(self) -> Mapping[Identifier, str | None]:
         """Every table with the path of its newest metadata, by one query of one moment."""
+        with Session(self.engine) as session:
+            rows = session.execute(self._located_query()).all()
+        return {(*self.identifier_to_tuple(namespace), table): location or None for namespace, table, location in rows}
+
+    def locations_of(self, identifiers: Collection[Identifier]) -> Mapping[Identifier, str]:
+        """The path of the newest metadata of each of these tables, by one query for some hundreds. Tables that do not exist are missing."""
+        by_namespace: dict[str, list[str]] = {}
+        for identifier in identifiers:
+            namespace = self.namespace_to_string(self.namespace_from(identifier))
+            by_namespace.setdefault(namespace, []).append(self.table_name_from(identifier))
+        found: dict[Identifier, str] = {}
+        with Session(self.engine) as session:
+            for namespace, names in by_namespace.items():
+                query = self._located_query().where(IcebergTables.table_namespace == namespace)
+                for begin in range(0, len(names), _NAMES):
+                    rows = session.execute(query.where(IcebergTables.table_name.in_(names[begin : begin + _NAMES]))).all()
+                    found.update(((*self.identifier_to_tuple(of), table), location) for of, table, location in rows if location)
+        return found
+
+    def _located_query(self) -> Select[tuple[str, str, str | None]]:
         columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
         query = select(*columns).where(IcebergTables.catalog_name == self.name)
         # A database of the newer schema keeps views in the same table.
         only_tables = self._iceberg_type_filter()
-        if only_tables is not None:
-            query = query.where(only_tables)
-        with Session(self.engine) as session:
-            rows = session.execute(query).all()
-        return {(*self.identifier_to_tuple(namespace), table): location or None for namespace, table, location in rows}
+        return query if only_tables is None else query.where(only_tables)
 
     def location_of(self, identifier: Identifier) -> str:
         """The path of a table's newest metadata. Raises NoSuchTableError."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
-from compaction_pipeline.core.dependencies.ports import PartitionReading, StoreFacts, TableFacts
-from compaction_pipeline.core.errors import ConfigError, TableRefused
+from compaction_pipeline.core.dependencies.ports import PartitionReading, Seen, StoreFacts, TableFacts
+from compaction_pipeline.core.errors import CompactionError, ConfigError, TableRefused
 from compaction_pipeline.core.tables.kinds import base_store, is_change_store, is_keyed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
@@ -47,6 +47,27 @@ class IcebergFactsReader:
         base = self._store(table)
         stores = (base, self._change_store(table, base)) if is_keyed(base.properties) else (base,)
         return TableFacts(table, base.table_uuid, stores, self._namespace(table))
+
+    def unmoved(self, seen: Collection[Seen]) -> frozenset[TableIdentifier]:
+        places: dict[str, dict[TableIdentifier, str]] = {}
+        for one in seen:
+            for store, location in one.stores.items():
+                if _UNIQUE.search(location):
+                    places.setdefault(store.catalog, {})[store] = location
+        still = frozenset[TableIdentifier]()
+        for catalog, known in places.items():
+            try:
+                still |= self._catalogs.still_at(catalog, known)
+            except CompactionError:
+                # The look at each table says what is wrong.
+                continue
+        return frozenset(one.table for one in seen if still.issuperset(one.stores) and self._has_namespace(one))
+
+    def _has_namespace(self, one: Seen) -> bool:
+        try:
+            return self._namespace(one.table) == one.namespace
+        except CompactionError:
+            return False
 
     def partition_commits(self, facts: TableFacts, since: Sequence[int | None] | None) -> PartitionReading:
         return read_partitions(facts, since, self._openable)

@@ -29,6 +29,7 @@ from compaction_pipeline.core.dependencies.ports import (
     ReadTo,
     Remembered,
     Report,
+    Seen,
     StoreFacts,
     TableFacts,
 )
@@ -73,6 +74,16 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Answers about a table, with what they follow from: `seen` is None where they also change as time passes. `catalog` are the properties
+    of its catalog."""
+
+    answers: tuple[Readiness, ...]
+    seen: Seen | None
+    catalog: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Marked:
     """A table as it is now, with the rule of its watermark."""
 
@@ -97,7 +108,7 @@ class _Table(_Marked):
 
 
 class ReadReadiness:
-    """The verbs watermark, answers, partition, partitions, missing, windows, report, report_watermark and withdraw.
+    """The verbs watermark, answers, partition, partitions, missing, windows, look, unchanged, report, report_watermark and withdraw.
 
     Each loads the newest metadata of the table once. Each may raise NotFoundError, ConfigError for properties and questions that break
     their rules, TableRefused when the rule needs manifests that cannot be read, and StorageUnavailable.
@@ -165,12 +176,29 @@ class ReadReadiness:
             asked = [known.calendar.window(window.start, window.end) for window in windows]
         return self._answers(known, asked)
 
+    def look(self, table: TableIdentifier, whats: Sequence[str]) -> Look:
+        """Return the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a window."""
+        known = self._load(table)
+        with _named(table):
+            asked = [known.calendar.asked_before(what) for what in whats]
+        # Nothing but a new commit, or another property, changes an answer by the other rules. Of a report the caller is told.
+        seen = None if isinstance(known.rule, Quiet) else known.facts.seen
+        return Look(self._answers(known, asked), seen, self._catalogs.entry(table.catalog).properties)
+
+    def unchanged(self, looks: Mapping[TableIdentifier, Look]) -> frozenset[TableIdentifier]:
+        """Return those of these tables of which each answer is still as it was, if nothing was reported. No table is loaded."""
+        seen = [look.seen for look in looks.values() if look.seen is not None]
+        properties = {catalog: self._catalogs.entry(catalog).properties for catalog in {one.table.catalog for one in seen}}
+        still = [one for one in seen if looks[one.table].catalog == properties[one.table.catalog]]
+        return self._reader.unmoved(still)
+
     def report(self, table: TableIdentifier, text: str) -> Readiness:
         """Take a report that a partition is ready, for the rule `reported`. Return what the table's own rule says of it now."""
         known = self._load(table)
         with _named(table):
             asked = known.calendar.called_ready(text)
         self._memory.report(known.uuid, Report(asked.what, self._clock()))
+        self._memory.note_reported(table, self._clock())
         _LOG.info("table=%s %s was reported ready", table, asked.what)
         return self._answers(known, [asked])[0]
 
@@ -187,6 +215,7 @@ class ReadReadiness:
             if snapshot is not None:
                 reported = Said(REPORTED, at.isoformat(), snapshot_id, snapshot.made_at)
                 self._remember_at(known, number, snapshot_id, partial(_with_report, reported))
+                self._memory.note_reported(table, self._clock())
                 return
         raise NotFoundError(f"table {table} has no snapshot {snapshot_id}: report a commit after it has landed, and name its table")
 
@@ -196,6 +225,7 @@ class ReadReadiness:
         with _named(table):
             asked = known.calendar.partition(text)
         if self._memory.withdraw(known.uuid, asked.what):
+            self._memory.note_reported(table, self._clock())
             _LOG.info("table=%s the report of %s was taken back", table, asked.what)
         return self._answers(known, [asked])[0]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -36,14 +37,23 @@ class TakeReports:
     """One verb: take."""
 
     def __init__(
-        self, catalogs: CatalogStore, reader: TableReader, index: IndexStore, reports: ReportStore, scan: TableScan, clock: Clock
+        self,
+        catalogs: CatalogStore,
+        reader: TableReader,
+        index: IndexStore,
+        reports: ReportStore,
+        scan: TableScan,
+        clock: Clock,
+        note_reported: Callable[[TableIdentifier, datetime], None],
     ) -> None:
+        """`note_reported` is `DependencyStore.note_reported`, for those who await that the table's data is ready."""
         self._catalogs = catalogs
         self._reader = reader
         self._index = index
         self._reports = reports
         self._scan = scan
         self._clock = clock
+        self._note_reported = note_reported
 
     def take(self, report: CommitReport) -> TakenReport:
         """Store a report, unless its snapshot is known already. A table that is new in its catalog becomes known.
@@ -56,6 +66,8 @@ class TakeReports:
         if keyed is not None:
             known = keyed
         table = known.table if known is not None else report.table
+        # Also a commit that the planner knows may be news to who awaits its data.
+        self._note_reported(table, self._clock())
         why = why_known(report, known.index) if known is not None else None
         if why is not None:
             return TakenReport(False, why, table)

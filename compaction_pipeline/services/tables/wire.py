@@ -68,7 +68,8 @@ class TableServices(Wiring):
         from compaction_pipeline.services.tables.take_reports import TakeReports
 
         stores = self._stores
-        return TakeReports(stores.catalogs, stores.tables, stores.index, stores.reports, self._scan, self.clock)
+        noted = stores.dependencies.note_reported
+        return TakeReports(stores.catalogs, stores.tables, stores.index, stores.reports, self._scan, self.clock, noted)
 
     @cached_property
     def take_events(self) -> TakeEvents:

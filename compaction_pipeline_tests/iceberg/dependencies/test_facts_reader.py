@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hive_metastore.ttypes import Database, NoSuchObjectException, StorageDescriptor, Table
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from compaction_pipeline.core.dependencies.ports import StoreFacts, TableFacts
 from compaction_pipeline.core.dependencies.ready_time import SpecField
@@ -487,6 +489,95 @@ def test_a_file_that_is_no_metadata_is_refused(lake: Lake, tmp_path: Path) -> No
     path.write_text("[]")
     with pytest.raises(TableRefused, match="is no metadata of an Iceberg table"):
         IcebergFactsReader(of_sql(lake)(str(path))).read(T)
+
+
+# ---- many tables at a time -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sql", "hive", "glue"])
+def test_tables_that_have_not_moved_are_told_without_reading_them(kind: str, lake: Lake, tmp_path: Path) -> None:
+    place = written(tmp_path, metadata())
+    parameters = {"table_type": "ICEBERG", "metadata_location": place}
+    catalogs = {
+        "sql": lambda: of_sql(lake)(place),
+        "hive": lambda: hive(**parameters),
+        "glue": lambda: opened(GlueCatalog(lake, **parameters)),
+    }[kind]()
+    reader = IcebergFactsReader(catalogs)
+    seen = reader.read(T).seen
+    Path(place.removeprefix("file://")).unlink()
+    moved = replace(seen, stores={T: place.replace("00001-", "00000-")})
+    gone = replace(seen, table=replace(T, name="gone"), stores={replace(T, name="gone"): place})
+    otherwise = replace(seen, namespace={"compaction.ready-when": "reported"})
+    assert reader.unmoved([seen, gone]) == {T}
+    assert reader.unmoved([moved]) == reader.unmoved([otherwise]) == reader.unmoved([]) == frozenset()
+
+
+def test_a_sql_catalog_is_asked_once_for_many_tables(lake: Lake, tmp_path: Path) -> None:
+    place = written(tmp_path, metadata())
+    lake.catalog.create_namespace(("a",))
+    lake.catalog.create_namespace(("a", "b"))
+    for number in range(600):
+        add(lake, f"t{number}", place, "a.b")
+    of_all = [TableIdentifier("lake", ("a", "b"), f"t{number}") for number in range(600)]
+    reader = IcebergFactsReader(lake.catalogs)
+    seen = replace(reader.read(of_all[0]).seen)
+    assert reader.unmoved([replace(seen, table=one, stores={one: place}) for one in of_all]) == set(of_all)
+    catalog: Any = lake.catalogs.catalog("lake")
+    asked: list[str] = []
+    event.listen(catalog.engine, "before_cursor_execute", lambda *of: asked.append(of[2]))
+    reader.unmoved([replace(seen, table=one, stores={one: place}) for one in of_all])
+    assert len(asked) == 2
+
+
+def test_a_rest_catalog_is_asked_with_etags(rest: Callable[..., _Rest]) -> None:
+    served = rest(etag='"1"', location=f"s3://b/00001-{UUID}.metadata.json")
+    reader = IcebergFactsReader(served.catalogs)
+    seen = reader.read(T).seen
+    assert (reader.unmoved([seen]), served.asked) == ({T}, [None, '"1"'])
+    served.etag, served.location = '"2"', f"s3://b/00002-{UUID}.metadata.json"
+    assert reader.unmoved([seen]) == frozenset()
+
+
+def test_a_metadata_file_that_may_be_another_one_under_its_name_says_nothing(lake: Lake, tmp_path: Path) -> None:
+    path = tmp_path / "v1.metadata.json"
+    path.write_text(json.dumps(metadata()))
+    reader = IcebergFactsReader(of_sql(lake)(str(path)))
+    assert reader.unmoved([reader.read(T).seen]) == frozenset()
+
+
+def test_a_keyed_table_moves_with_either_store(lake: Lake, tmp_path: Path) -> None:
+    change = written(tmp_path, metadata(table_uuid="change", properties=CHANGE))
+    add(lake, "raw_change_", change)
+    reader = IcebergFactsReader(of_sql(lake)(written(tmp_path, metadata(properties=BASE))))
+    seen = reader.read(T).seen
+    assert reader.unmoved([seen]) == {T}
+    assert reader.unmoved([replace(seen, stores={**seen.stores, replace(T, name="raw_change_"): f"{change}x"})]) == frozenset()
+    move(lake, written(tmp_path, metadata(properties=BASE)))
+    assert reader.unmoved([seen]) == frozenset()
+
+
+def test_a_catalog_that_does_not_answer_hides_no_change_of_its_tables(rest: Callable[..., _Rest], tmp_path: Path) -> None:
+    served = rest(location=f"s3://b/00001-{UUID}.metadata.json")
+    now = [0.0]
+    reader = IcebergFactsReader(served.catalogs, lambda: now[0])
+    seen = reader.read(T).seen
+    now[0] = 30.0
+    served.server.everything = of_namespaces(served, lambda call: call.answer(503))
+    assert reader.unmoved([seen]) == frozenset()
+    served.server.everything = lambda call: call.answer(503)
+    assert reader.unmoved([seen]) == frozenset()
+
+
+def test_the_properties_of_a_namespace_are_asked_for_again_after_thirty_seconds(lake: Lake, tmp_path: Path) -> None:
+    now = [0.0]
+    reader = IcebergFactsReader(of_sql(lake)(written(tmp_path, metadata())), lambda: now[0])
+    seen = reader.read(T).seen
+    lake.catalog.update_namespace_properties("db", updates={"compaction.ready-when": "reported"})
+    now[0] = 29.9
+    assert reader.unmoved([seen]) == {T}
+    now[0] = 30.0
+    assert reader.unmoved([seen]) == frozenset()
 
 
 # ---- keyed tables ----------------------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ import pytest
 from compaction_pipeline.core.dependencies.readiness import Readiness
 from compaction_pipeline.core.dependencies.ready_time import Question, SpecField, Window, question
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
 from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
-from compaction_pipeline_tests.services.dependencies.written_table import TABLE, WrittenTable
+from compaction_pipeline_tests.services.dependencies.written_table import TABLE, ManyTables, WrittenTable
 from compaction_pipeline_tests.state import sqlite_stores
 
 NEW_YEAR = "ts_day=2026-01-01"
@@ -47,9 +48,14 @@ def table() -> WrittenTable:
 
 
 @pytest.fixture
-def tell(tmp_path: Path, table: WrittenTable) -> TellReadiness:
+def stores(tmp_path: Path) -> Stores:
     stores = sqlite_stores(tmp_path)
     stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
+    return stores
+
+
+@pytest.fixture
+def tell(stores: Stores, table: WrittenTable) -> TellReadiness:
     return TellReadiness(ReadReadiness(stores.catalogs, table, stores.dependencies, table.clock), stores.dependencies, table.clock)
 
 
@@ -263,3 +269,118 @@ def test_each_taking_back_has_an_id_of_its_own_though_the_rule_changes_to_and_fr
         assert told.look() == [(NEW_YEAR, False)]
         table.pass_time(minutes=1)
     assert len({change for change, _, _ in told.taken}) == 4
+
+
+def test_a_table_that_has_not_moved_is_not_loaded_again(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00")
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR, "ts_day=2026-01-02"], None, None))
+    assert told.look() == [(NEW_YEAR, True)]
+    table.loads.clear()
+    assert (told.look(), told.look()) == ([], [])
+    assert table.loads == []
+    for change in (
+        lambda: table.namespace.update({"compaction.ready-when": "reported"}),
+        lambda: table.namespace.clear(),
+        lambda: table.properties.update({"owner": "me"}),
+        lambda: table.mark("2026-01-02T01:00:00+00:00"),
+        lambda: tell.await_answers(TABLE, question(["ts_day=2026-01-03"], None, None)),
+        lambda: table.pass_time(minutes=10),
+    ):
+        change()
+        table.loads.clear()
+        told.look()
+        assert len(table.loads) == 1, "somebody may be told something"
+        told.look()
+        assert len(table.loads) == 1
+
+
+def test_what_changes_as_time_passes_is_asked_again(tell: TellReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "quiet:2h"
+    table.commit(d2026_01_01=1)
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == []
+    table.pass_time(hours=2)
+    assert told.look() == [(NEW_YEAR, True)]
+
+
+def test_what_the_receiver_did_not_take_is_sent_again_though_the_table_has_not_moved(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-31T00:00:00+00:00")
+    tell.await_answers(TABLE, question([NEW_YEAR, "ts_day=2026-01-02"], None, None))
+    told = Told(tell)
+    told.is_down = True
+    tell.tell_reported(told.send)
+    told.is_down = False
+    tell.tell(told.send, lambda: bool(told.taken))
+    assert [what for _, what, _ in told.taken] == [NEW_YEAR]
+    assert told.look() == [("ts_day=2026-01-02", True)]
+
+
+def test_a_report_lets_its_table_alone_be_looked_at(tell: TellReadiness, table: WrittenTable, stores: Stores) -> None:
+    table.commit()
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == []
+    assert tell.tell_reported(told.send) == {TABLE}, "what was awaited just now is looked at"
+    table.mark("2026-01-02T00:00:00+00:00")
+    assert tell.tell_reported(told.send) == frozenset()
+    stores.dependencies.note_reported(TABLE, table.now)
+    assert tell.tell_reported(told.send) == {TABLE}
+    assert [(what, ready) for _, what, ready in told.taken] == [(NEW_YEAR, True)]
+    assert (tell.tell_reported(told.send), told.look()) == (frozenset(), [])
+
+
+def test_each_report_of_readiness_lets_its_table_be_looked_at(tell: TellReadiness, table: WrittenTable, stores: Stores) -> None:
+    readiness = ReadReadiness(stores.catalogs, table, stores.dependencies, table.clock)
+    table.properties["compaction.ready-when"] = "reported"
+    snapshot_id = table.commit()
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    told.look()
+    tell.tell_reported(told.send)
+    for report in (
+        lambda: readiness.report(TABLE, NEW_YEAR),
+        lambda: readiness.withdraw(TABLE, NEW_YEAR),
+        lambda: readiness.report_watermark(TABLE, snapshot_id, table.now),
+    ):
+        report()
+        assert tell.tell_reported(told.send) == {TABLE}
+    assert [ready for _, _, ready in told.taken] == [True, False]
+
+
+def test_a_look_at_all_tables_gives_way_to_what_is_reported_meanwhile(tmp_path: Path, table: WrittenTable) -> None:
+    """The first table takes two seconds, and the last one is reported in that time."""
+    stores = sqlite_stores(tmp_path)
+    tables = ManyTables({name: WrittenTable(table.now, TableIdentifier("lake", ("shop",), name), name) for name in "abc"}, table.clock)
+    stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
+    tell = TellReadiness(ReadReadiness(stores.catalogs, tables, stores.dependencies, table.clock), stores.dependencies, table.clock)
+    for one in tables.by_name.values():
+        one.commit()
+        tell.await_answers(one.table, question([NEW_YEAR], None, None))
+        one.mark("2026-01-02T00:00:00+00:00")
+    tell.tell_reported(lambda change, answer: None, lambda: True)
+    taken: list[str] = []
+
+    def send(change: str, answer: Readiness) -> None:
+        taken.append(answer.table.name)
+        if answer.table.name == "a":
+            table.pass_time(seconds=2)
+            stores.dependencies.note_reported(tables.by_name["c"].table, table.now)
+
+    tell.tell(send)
+    assert taken == ["a", "c", "b"]
+
+
+def test_a_table_that_is_gone_is_logged_when_that_changes(
+    tell: TellReadiness, table: WrittenTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.commit()
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    told = Told(tell)
+    for _ in range(2):
+        for gone in (True, True, False, False):
+            table.is_gone = gone
+            table.pass_time(minutes=11)
+            assert told.look() == []
+    assert caplog.text.count("nobody is told what is ready: there is no such table") == 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.dependencies.ports import PartitionCommits, PartitionReading, StoreFacts, TableFacts
+from compaction_pipeline.core.dependencies.ports import PartitionCommits, PartitionReading, Seen, StoreFacts, TableFacts
 from compaction_pipeline.core.dependencies.ready_time import SpecField
-from compaction_pipeline.core.errors import TableRefused
+from compaction_pipeline.core.errors import NotFoundError, TableRefused
 from compaction_pipeline.core.tables.node import PartitionValue
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.history import MAIN, History, Ref, Snapshot
@@ -31,6 +31,8 @@ class WrittenTable:
     changes: dict[int, Mapping[str, int]] = field(default_factory=dict)
     head: int | None = None
     unreadable: bool = False
+    is_gone: bool = False
+    loads: list[TableIdentifier] = field(default_factory=list)
     readings: list[object] = field(default_factory=list)
 
     def clock(self) -> datetime:
@@ -58,11 +60,22 @@ class WrittenTable:
             del self.snapshots[each]
 
     def read(self, table: TableIdentifier) -> TableFacts:
+        self.loads.append(table)
+        if self.is_gone:
+            raise NotFoundError("there is no such table")
+        return self._facts(table)
+
+    def _facts(self, table: TableIdentifier) -> TableFacts:
         assert table == self.table
         refs = {MAIN: Ref(MAIN, self.head, True)} if self.head is not None else {}
         history = History(dict(self.snapshots), refs)
-        store = StoreFacts(table, self.uuid, f"m{len(self.snapshots)}", history, dict(self.properties), self.specs, max(self.specs))
+        # Whatever is changed of a table makes another metadata file.
+        place = repr((self.uuid, self.head, sorted(self.snapshots), sorted(self.properties.items()), sorted(self.specs)))
+        store = StoreFacts(table, self.uuid, place, history, dict(self.properties), self.specs, max(self.specs))
         return TableFacts(table, self.uuid, (store,), dict(self.namespace))
+
+    def unmoved(self, seen: Collection[Seen]) -> frozenset[TableIdentifier]:
+        return frozenset(one.table for one in seen if not self.is_gone and one == self._facts(one.table).seen)
 
     def partition_commits(self, facts: TableFacts, since: Sequence[int | None] | None) -> PartitionReading:
         if self.unreadable:
@@ -83,3 +96,20 @@ class WrittenTable:
                     after = replace(after, added_at=one.made_at, added_by=one.snapshot_id)
                 found[day] = after
         return PartitionReading((self.head,), not goes_on, tuple(found.values()))
+
+
+@dataclass
+class ManyTables:
+    """The FactsReader of several tables, by their names."""
+
+    by_name: Mapping[str, WrittenTable]
+    clock: Callable[[], datetime]
+
+    def read(self, table: TableIdentifier) -> TableFacts:
+        return self.by_name[table.name].read(table)
+
+    def unmoved(self, seen: Collection[Seen]) -> frozenset[TableIdentifier]:
+        return frozenset[TableIdentifier]().union(*(self.by_name[one.table.name].unmoved([one]) for one in seen))
+
+    def partition_commits(self, facts: TableFacts, since: Sequence[int | None] | None) -> PartitionReading:
+        return self.by_name[facts.table.name].partition_commits(facts, since)

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.catalogs.change import CatalogChange
+from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.tables.commit_report import TOGETHER, CommitReport
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
@@ -153,3 +154,15 @@ def test_a_report_does_not_make_a_table_known_that_a_filter_leaves_out(house: Ho
     with pytest.raises(NotFoundError, match="is not looked after: 'table-filter' of catalog lake leaves it out"):
         house.services.take_reports.take(report_of(table))
     assert house.services.stores.tables.states() == ()
+
+
+def test_who_awaits_the_data_of_a_table_is_told_of_each_report_also_of_a_known_commit(house: House) -> None:
+    table = house.fragmented()
+    dependencies = house.services.stores.dependencies
+    dependencies.save_answers(table.identifier, "u", [Answer("day=2026-01-01", "watermark", False, house.now, house.now)])
+    dependencies.await_answers("u", ["day=2026-01-01"], house.now, anew=True)
+    assert house.services.take_reports.take(report_of(table)).accepted
+    assert [one.table for one in dependencies.take_reported(house.now)] == [table.identifier]
+    house.services.refresh_files.refresh(table.identifier)
+    assert not house.services.take_reports.take(report_of(table)).accepted
+    assert [one.table for one in dependencies.take_reported(house.now)] == [table.identifier]
