@@ -17,7 +17,7 @@ __all__ = ["app", "run"]
 
 _SLOW_TO_END = {"optimizer": 45.0}
 """Commands that get more seconds to end after SIGTERM. An optimizer lets its running tasks end for 30 s."""
-_SERVICES = ("optimizer", "serve")
+_SERVICES = ("forward-events", "optimizer", "serve")
 """When one of these does not end by itself, its log shows where each thread waits. Nobody sits before it who could try again and look."""
 
 
@@ -93,6 +93,12 @@ def _optimizer() -> typer.Typer:
     return commands
 
 
+def _events() -> typer.Typer:
+    from compaction_pipeline.cli.commands.events import commands
+
+    return commands
+
+
 def _service() -> typer.Typer:
     from compaction_pipeline.cli.commands.service import commands
 
@@ -120,6 +126,7 @@ COMMANDS.update(
         "resume": _table,
         "serve": _service,
         "optimizer": _optimizer,
+        "forward-events": _events,
         "token": _service,
         "state": _state,
         "doctor": _state,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-import requests
+from compaction_pipeline.reports.door import Door, ReportError
 
 log = logging.getLogger(__name__)
 
@@ -22,13 +21,6 @@ MOST_PARTITIONS = 1_000
 """The server takes so many partitions with one report."""
 MOST_BYTES = 512 * 1024
 """The server takes a report of this size. Of a larger one, the partitions with the fewest files are left out."""
-_TIMEOUT = (5, 15)
-_TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
-_LONGEST_PAUSE = 10.0
-
-
-class ReportError(Exception):
-    """A report was not delivered, or the server refused it. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +41,7 @@ class CommitReporter:
 
         A report is tried at most `tries` times. When the server does not answer, that takes a minute and a half at most.
         """
-        self._url = server.rstrip("/")
-        # A token that is none, None too, must not end the writer. Each report says so.
-        self._token = str(token or "").strip()
-        self._verify: bool | str = ca_file if ca_file is not None else True
-        self._tries = tries
-        self._sleep = sleep
+        self._door = Door(server, token, ca_file=ca_file, tries=tries, sleep=sleep)
 
     def report_commit(
         self,
@@ -74,43 +61,14 @@ class CommitReporter:
         """
         try:
             body = _body(snapshot_id, sequence_number, added or {})
-            return self._delivered(f"{self._url}/api/v1/tables/{quote(table, safe='')}/commits", body)
+            answer = self._door.send(f"/api/v1/tables/{quote(table, safe='')}/commits", body)
+            return Answer(bool(answer["accepted"]), str(answer["why"]))
         except Exception as error:
             # Whatever went wrong: a hint must not end the work of the writer that gives it.
             if must_arrive:
                 raise error if isinstance(error, ReportError) else ReportError(f"the report was not delivered: {error}") from error
             log.warning("commit %s of table %s not reported: %s", snapshot_id, table, error)
             return None
-
-    def _delivered(self, url: str, body: bytes) -> Answer:
-        if not self._token or not self._token.isascii() or not self._token.isprintable() or " " in self._token:
-            # The token is a secret. A message of the library would show it.
-            raise ReportError("the token must be one word, as `compaction-pipeline token add --role writer` prints it on stdout")
-        failure, headers = "", {"Content-Type": "application/json"}
-        for number in range(self._tries):
-            pause = min(_LONGEST_PAUSE, 2.0**number) * random.uniform(0.5, 1)
-            try:
-                answer = requests.post(
-                    url, body, headers=headers, auth=self._authorized, timeout=_TIMEOUT, allow_redirects=False, verify=self._verify
-                )
-            except requests.RequestException as error:
-                failure = f"the server did not answer: {error}"
-            else:
-                if answer.status_code == 200:
-                    value = answer.json()
-                    return Answer(bool(value["accepted"]), str(value["why"]))
-                failure = f"the server answered {answer.status_code}: {_detail(answer)}"
-                if answer.status_code not in _TRY_AGAIN:
-                    break
-                pause = max(pause, min(_LONGEST_PAUSE, _asked_pause(answer)))
-            if number + 1 < self._tries:
-                self._sleep(pause)
-        raise ReportError(failure)
-
-    def _authorized(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        # A header alone would be replaced by what ~/.netrc holds for the host.
-        request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
 
 
 def _body(snapshot_id: int, sequence_number: int, added: Mapping[str, int]) -> bytes:
@@ -123,16 +81,3 @@ def _body(snapshot_id: int, sequence_number: int, added: Mapping[str, int]) -> b
             return body
         # Names have different lengths, so how many fit is found by trying.
         largest = largest[: len(largest) * 9 // 10]
-
-
-def _asked_pause(answer: requests.Response) -> float:
-    """Return the seconds that the server asks to wait; 0 when it asks for nothing that can be read."""
-    text = answer.headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() else 0.0
-
-
-def _detail(answer: requests.Response) -> str:
-    try:
-        return str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return answer.text[:200] or str(answer.reason)

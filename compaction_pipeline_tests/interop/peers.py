@@ -31,6 +31,7 @@ REST_CATALOG = "1.11.0"
 """The newest iceberg-open-api that contains Iceberg's REST catalog for tests."""
 KAFKA = "3.9.1"
 """The version of Kafka for which this Iceberg's connector is built."""
+KAFKA_BROKER = "4.1.1"
 _JETTY = "12.1.5"
 _SQLITE = "3.46.1.3"
 _JUNIT = "4.13.2"
@@ -82,6 +83,13 @@ def flink_jars() -> Path:
 def kafka_connect_jars() -> Path:
     """A folder with the jars of Iceberg's sink connector for Kafka Connect, the clients of Kafka and SQLite's driver."""
     return _made(f"kafka-connect-{FLINK_ICEBERG}-kafka-{KAFKA}", lambda folder: _ivy_all(folder, _KAFKA_CONNECT))
+
+
+def kafka_jars() -> Path:
+    """A folder with a broker of Kafka. It logs nothing, because there is no backend for its log."""
+    broker = f"""
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_BROKER}"/>"""
+    return _made(f"kafka-{KAFKA_BROKER}", lambda folder: _ivy_all(folder, broker))
 
 
 def duckdb_packages() -> Path:
