@@ -26,7 +26,7 @@ KEEP_EVERY = timedelta(seconds=4)
 """Leases are renewed this often, and the keeper looks this often for what dead workers held."""
 TICK_EVERY = timedelta(seconds=5)
 """Tables are refreshed, planned and committed this often, or as often as the machine allows."""
-LOOK_EVERY = timedelta(seconds=1)
+LOOK_EVERY = timedelta(seconds=0.2)
 """The leader looks for reports of commits this often, also for those that other servers took."""
 CLEAN_UP_EVERY = timedelta(days=1)
 """Leftover files, old records and ended tasks are removed this often, whichever server does it."""

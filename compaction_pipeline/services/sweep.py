@@ -106,7 +106,7 @@ class SweepTables:
         return self._leases.done_at(_SWEPT, _REMEMBERED)
 
     def sweep_reported(self, budget: timedelta) -> Sequence[Refresh]:
-        """Refresh the tables whose commits were reported a second ago, the most urgent first, until the budget is used up."""
+        """Refresh the tables whose commits were reported `TOGETHER` ago, the most urgent first, until the budget is used up."""
         now = self._clock()
         return self._refresh_reported(due(self._reports.reported(), now), now + budget)
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.tables.index import Complete, TableIndex
 from compaction_pipeline.core.tables.table import ChangeHead, TableIdentifier
 
-TOGETHER = timedelta(seconds=1)
+TOGETHER = timedelta(seconds=0.5)
 """Reports of one table that arrive within this time are answered by one look at the table."""
 MOST_PARTITIONS = 1_000
 """So many partitions of a table's reports are remembered: those with the most added files."""
@@ -106,5 +106,5 @@ def most_urgent_first(reported: Iterable[ReportedTable]) -> Sequence[ReportedTab
 
 
 def due(reported: Iterable[ReportedTable], now: datetime) -> Sequence[ReportedTable]:
-    """Return the tables that are looked at now, the most urgent first. The others wait for further reports, for a second at most."""
+    """Return the tables that are looked at now, the most urgent first. The others wait for further reports, for `TOGETHER` at most."""
     return most_urgent_first(one for one in reported if one.since + TOGETHER <= now)
