@@ -104,9 +104,7 @@ def event_of(record: Message) -> str | None:
     A record is a CloudEvent, whose attributes are headers or stand beside its data, or an event of Polaris.
     """
     value = _bytes(record.value())
-    # The client answers pairs here, although its types also allow a dictionary, which is for senders.
-    pairs: Any = record.headers() or ()
-    headers = {name.lower(): _bytes(content).decode("utf-8", "replace") for name, content in pairs}
+    headers = {name.lower(): _bytes(content).decode("utf-8", "replace") for name, content in record.headers() or ()}
     attributes = {name[len(_ATTRIBUTE) :]: text for name, text in headers.items() if name.startswith(_ATTRIBUTE)}
     try:
         content = json.loads(value, parse_constant=lambda _: None) if value else None
