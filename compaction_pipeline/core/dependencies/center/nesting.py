@@ -13,13 +13,15 @@ _FINER = {
     (Period.DAY, Period.WEEK),
     (Period.DAY, Period.MONTH),
 }
+_CROSSING = {(Period.WEEK, Period.MONTH), (Period.MONTH, Period.WEEK)}
 
 
 def is_finer(period: Period, than: Period) -> bool:
     """Whether one period lies in the other. Raises ConfigError for weeks and months, which lie in each other in part."""
-    if {period, than} == {Period.WEEK, Period.MONTH}:
+    pair = (period, than)
+    if pair in _CROSSING:
         raise ConfigError("a WEEK cannot depend on a MONTH, nor a MONTH on a WEEK, because weeks lie in two months: depend on days instead")
-    return (period, than) in _FINER
+    return pair in _FINER
 
 
 def inside(coarse: Calendar, fine: Calendar, number: int) -> tuple[int, int]:

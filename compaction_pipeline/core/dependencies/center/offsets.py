@@ -14,7 +14,6 @@ is each finer time, however many there are. For an upstream that is not finer, `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -91,7 +90,7 @@ def canonical(offsets: Offsets, down: Calendar, up: Calendar) -> Offsets:
     A set of neighbours is an interval, an interval of one place is that place, and one that is the nominal whole is `whole`. For an
     upstream that is not finer, `whole` and `last` are places.
     """
-    if offsets.form is Form.WHOLE or _is_nominal(offsets, down, up):
+    if _is_whole(offsets, down, up):
         return WHOLE if is_finer(up.period, down.period) else ZERO
     if offsets.form is Form.LAST:
         return offsets if is_finer(up.period, down.period) else Offsets(Form.SET, offsets.places)
@@ -105,24 +104,20 @@ def upstream_times(offsets: Offsets, down: Calendar, up: Calendar, time: Busines
     """The upstream times that the instance `time` of the downstream needs, in order. Raises ConfigError for a week and a month."""
     if not down.has(time.number):
         return ()
-    return tuple(
-        BusinessTime(up.period, number)
-        for first, last in upstream_runs(offsets, down, up, time.number)
-        for number in range(first, last + 1)
-        if up.has(number)
-    )
+    runs = upstream_runs(offsets, down, up, time.number)
+    return tuple([at for first, last in runs for at in up.run(first, last)])
 
 
 def downstream_times(offsets: Offsets, down: Calendar, up: Calendar, up_time: BusinessTime) -> tuple[BusinessTime, ...]:
     """The downstream times whose upstream times hold `up_time`, in order. Raises ConfigError for a week and a month."""
     if not up.has(up_time.number):
         return ()
-    return tuple(
-        BusinessTime(down.period, number)
-        for first, last in _candidates(offsets, down, up, up_time.number)
-        for number in range(first, last + 1)
-        if down.has(number) and any(low <= up_time.number <= high for low, high in upstream_runs(offsets, down, up, number))
-    )
+    number = up_time.number
+    if not is_finer(up.period, down.period):
+        return tuple([at for first, last in _runs_around(offsets, down, up, number) for at in down.run(first, last)])
+    low, high = (0, 0) if _is_whole(offsets, down, up) else (offsets.places[0], offsets.places[-1])
+    candidates = down.run(holder(up, down, number - high), holder(up, down, number - low))
+    return tuple([at for at in candidates if any(first <= number <= last for first, last in _runs_inside(offsets, down, up, at.number))])
 
 
 def upstream_runs(offsets: Offsets, down: Calendar, up: Calendar, number: int) -> list[tuple[int, int]]:
@@ -135,22 +130,19 @@ def upstream_runs(offsets: Offsets, down: Calendar, up: Calendar, number: int) -
 
 def _runs_inside(offsets: Offsets, down: Calendar, up: Calendar, number: int) -> list[tuple[int, int]]:
     first, last = inside(down, up, number)
-    if offsets.form is Form.WHOLE or _is_nominal(offsets, down, up):
+    if _is_whole(offsets, down, up):
         return [(first, last)]
     if offsets.form is Form.LAST:
         return [(last + offsets.places[0],) * 2]
     return [(first + low, min(first + high, last)) for low, high in _place_runs(offsets)]
 
 
-def _candidates(offsets: Offsets, down: Calendar, up: Calendar, up_number: int) -> Iterator[tuple[int, int]]:
-    """Runs of downstream numbers, in order and apart, among which are all that need an upstream number."""
-    if not is_finer(up.period, down.period):
-        for low, high in reversed(_place_runs(offsets)):
-            first, last = up_number - high, up_number - low
-            yield (first, last) if up.period is down.period else (inside(up, down, first)[0], inside(up, down, last)[1])
-        return
-    low, high = (0, 0) if offsets.form is Form.WHOLE or _is_nominal(offsets, down, up) else (offsets.places[0], offsets.places[-1])
-    yield holder(up, down, up_number - high), holder(up, down, up_number - low)
+def _runs_around(offsets: Offsets, down: Calendar, up: Calendar, number: int) -> list[tuple[int, int]]:
+    """The downstream numbers that need an upstream number that is not finer, as runs in order."""
+    runs = [(number - high, number - low) for low, high in reversed(_place_runs(offsets))]
+    if up.period is down.period:
+        return runs
+    return [(inside(up, down, first)[0], inside(up, down, last)[1]) for first, last in runs]
 
 
 def _place_runs(offsets: Offsets) -> list[tuple[int, int]]:
@@ -164,12 +156,12 @@ def _is_run(offsets: Offsets) -> bool:
     return offsets.form is Form.INTERVAL or (offsets.form is Form.SET and last - first == len(offsets.places) - 1)
 
 
-def _is_nominal(offsets: Offsets, down: Calendar, up: Calendar) -> bool:
-    """Whether these are an interval, or a set of its members, that is the nominal whole."""
+def _is_whole(offsets: Offsets, down: Calendar, up: Calendar) -> bool:
+    """Whether these are `whole`, or an interval that is the nominal whole, or a set of its members."""
     places = offsets.places
-    if len(places) < 2 or places[0] != 0 or places[-1] + 1 != _NOMINAL.get((up.period, down.period)):
-        return False
-    return _is_run(offsets)
+    if len(places) < 2:
+        return offsets.form is Form.WHOLE
+    return places[0] == 0 and places[-1] + 1 == _NOMINAL.get((up.period, down.period)) and _is_run(offsets)
 
 
 def _parsed(plain: str) -> Offsets | None:

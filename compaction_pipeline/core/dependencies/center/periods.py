@@ -23,6 +23,7 @@ from datetime import date, datetime, timedelta, timezone
 from datetime import time as clock_time
 from enum import Enum
 from functools import cache, lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from compaction_pipeline.core.dependencies.local_time import first_instant
@@ -56,8 +57,7 @@ EXAMPLES = {
 }
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class BusinessTime:
+class BusinessTime(NamedTuple):
     """One period of a calendar. Times of one period are ordered as they follow each other.
 
     `number` counts the periods since the one that holds 1970-01-01: hours of UTC, local days, weeks from Monday on, months.
@@ -85,11 +85,10 @@ class Calendar:
             raise ConfigError(
                 f"the business time {text!r} is no {self.period.value} in zone {self.zone}: {error}; write it like {EXAMPLES[self.period]}"
             ) from None
+        if not self._is_in_span(number):
+            raise ConfigError(f"the business time {text!r} is not in the years {FIRST_YEAR} to {LAST_YEAR}: write a time in them")
         if not self.has(number):
-            raise ConfigError(
-                f"the business time {text!r} does not exist in zone {self.zone}: write a date that the zone did not leave out, "
-                f"in the years {FIRST_YEAR} to {LAST_YEAR}"
-            )
+            raise ConfigError(f"the clocks of zone {self.zone} left out the day {text!r}, so it has no data: write another day")
         return BusinessTime(self.period, number)
 
     def text(self, time: BusinessTime) -> str:
@@ -141,12 +140,19 @@ class Calendar:
                 yield BusinessTime(self.period, number)
             number += 1
 
+    def run(self, first: int, last: int) -> list[BusinessTime]:
+        """The times from one number to another, both included, without those that do not exist."""
+        lowest, highest = _SPANS[self.period]
+        numbers = range(max(first, lowest), min(last, highest) + 1)
+        if self.period is Period.DAY:
+            return [BusinessTime(Period.DAY, number) for number in numbers if self.has(number)]
+        return [BusinessTime(self.period, number) for number in numbers]
+
     def has(self, number: int) -> bool:
         """Whether there is a time with this number: not for a day that the zone left out, and not beyond the years 1900 to 2999."""
-        first, last = _SPANS[self.period]
-        if not first <= number <= last:
-            return False
-        return self.period is not Period.DAY or _day_opens(self.zone, number) < _day_opens(self.zone, number + 1)
+        if self.period is Period.DAY and self._is_in_span(number):
+            return _day_opens(self.zone, number) < _day_opens(self.zone, number + 1)
+        return self._is_in_span(number)
 
     def opens(self, number: int) -> int:
         """The first second of the time with this number, since 1970 in UTC."""
@@ -159,6 +165,10 @@ class Calendar:
         if self.period is Period.HOUR:
             return second // _HOUR
         return number_of_day(self.period, _day_at(self.zone, second))
+
+    def _is_in_span(self, number: int) -> bool:
+        first, last = _SPANS[self.period]
+        return first <= number <= last
 
     def _local_hour(self, time: BusinessTime) -> datetime:
         return self.start(time).astimezone(zone_of(self.zone))
