@@ -95,8 +95,8 @@ def _inside_problems(offsets: Offsets, counts: Counts, down: Calendar, up: Calen
     lacked = [place for place in (offsets.places if alone else offsets.places[:1]) if least <= place < most]
     if lacked and offsets.form is not Form.LAST:
         yield (
-            f"place {lacked[0]} does not exist in {_text(down, shortest)}, which has only {least} of period {up.period.value}: write `last`, "
-            f"or `last-1` and so on, or an interval that begins at {least - 1} or before and is cut where it ends"
+            f"place {lacked[0]} does not exist in {_text(down, shortest)}, which has only {least} of period {up.period.value}: write "
+            f"`last`, or `last-1` and so on, or an interval that begins at {least - 1} or before and is cut where it ends"
         )
 
 
