@@ -43,6 +43,8 @@ class RestServer:
         """The `Authorization` of each request."""
         self.overrides: dict[str, str] = {}
         """The `overrides` of the answer to `GET /v1/config`."""
+        self.defaults: dict[str, str] = {}
+        """The `defaults` of that answer, over which a client's own properties win."""
         self.table_config: dict[str, str] = {}
         """The `config` in the answer to a request that loads a table."""
         self.config_of: dict[str, dict[str, str]] = {}
@@ -190,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = path.strip("/").split("/")
         if path == "/v1/config":
             endpoints = {"endpoints": [*_ENDPOINTS, str(POLICIES)]} if self.rest.policies is not None else {}
-            call.answer(200, {"defaults": {}, "overrides": self.rest.overrides, **endpoints})
+            call.answer(200, {"defaults": self.rest.defaults, "overrides": self.rest.overrides, **endpoints})
         elif parts[-1] == "applicable-policies" and self.rest.policies is not None:
             self.rest.policies(call)
         elif path == "/v1/oauth/tokens":

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.formats.file_io.hdfs_clients import USER
 from compaction_pipeline.formats.file_io.hdfs_files import PART_BYTES
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
 from compaction_pipeline.iceberg.catalogs.site_files import SiteFolder
 from compaction_pipeline.iceberg.listing import files_under
 from compaction_pipeline.iceberg.upkeep.listed_files import listed_files
-from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
-from compaction_pipeline_tests.iceberg.reached import reached
 from compaction_pipeline_tests.interop.hive_warehouse import HiveWarehouse
-from compaction_pipeline_tests.opened import OpenedServices, merge_on_spark
+from compaction_pipeline_tests.interop.upkept import AT_ONCE, Upkept, written
 from compaction_pipeline_tests.real_services.hdfs import HdfsCluster, hdfs_cluster
 from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore
 
@@ -54,10 +47,10 @@ def read(io: ObjectFileIO, path: str) -> bytes:
 def test_a_file_has_the_bytes_that_were_written(hdfs: HdfsCluster) -> None:
     io, path = ObjectFileIO(), f"{hdfs.url}/bytes/of"
     data = os.urandom(PART_BYTES) + b"end"
-    for name, written in (("empty", b""), ("small", b"abc"), ("parts", data)):
-        write(io, f"{path}/{name}", written)
-        assert len(ObjectFileIO().new_input(f"{path}/{name}")) == len(written)
-        assert read(io, f"{path}/{name}") == written
+    for name, expected in (("empty", b""), ("small", b"abc"), ("parts", data)):
+        write(io, f"{path}/{name}", expected)
+        assert len(ObjectFileIO().new_input(f"{path}/{name}")) == len(expected)
+        assert read(io, f"{path}/{name}") == expected
     file = io.new_input(f"{path}/parts")
     assert [one.to_pybytes() for one in file.read_spans([(1, 4), (len(data) - 2, 99), (len(data) + 5, 1)])] == [data[1:5], b"nd", b""]
     tail = file.tail(7, 3)
@@ -163,12 +156,6 @@ def site(settings: Mapping[str, str]) -> bytes:
     return f"<configuration>{''.join(properties)}</configuration>".encode()
 
 
-def files_of(table: LakeTable) -> set[str]:
-    table.table.refresh()
-    found = (urlsplit(one.path).path for one in listed_files(table.table.io, table.table.location()))
-    return {path for path in found if not path.endswith(".metadata.json")}
-
-
 @dataclass(frozen=True)
 class Java:
     """Reads a table with Iceberg's Java library: its newest metadata, or, with `name`, the table that its own catalog names."""
@@ -184,55 +171,6 @@ class Java:
         return sorted(row[0] for row in rows.select("id").collect())
 
 
-class Upkept:
-    """The product with one catalog, and a clock that goes ahead."""
-
-    def __init__(self, folder: Path, properties: Mapping[str, str], on_spark: bool) -> None:
-        self.ahead = timedelta()
-        self.services = OpenedServices(Settings(home=folder / "state"), clock=lambda: datetime.now(timezone.utc) + self.ahead)
-        self.services.stores.catalogs.add(CatalogEntry("lake", properties))
-        if on_spark:
-            merge_on_spark(self.services)
-
-    def compact(self, table: LakeTable) -> None:
-        """Merge all files into one."""
-        assert self.services.compact_tables.compact(table.identifier, PlanRequest(types=(CompactionType.FULL,), force=True)).committed
-        table.table.refresh()
-        assert len(list(table.table.scan().plan_files())) == 1
-
-    def expire(self, table: LakeTable) -> None:
-        """Leave one snapshot, and no file that it does not need."""
-        until = time.monotonic() + 60
-        while files_of(table) != reached(table.table) or len(table.table.metadata.snapshots) > 1:
-            assert time.monotonic() < until, sorted(files_of(table) - reached(table.table))
-            self.services.expire_snapshots.expire(table.identifier)
-        assert len(table.table.metadata.snapshots) == 1
-
-    def remove_an_orphan(self, table: LakeTable) -> None:
-        """Write a file that no metadata names, and have it removed."""
-        orphan = f"{table.table.location()}/data/00000-7-0f8fad5b-d9cb-469f-a165-70867728950e-00001.parquet"
-        write(ObjectFileIO(), orphan, b"12345")
-        self.ahead += timedelta(days=30)
-        self.services.one_table.refresh(table.identifier)
-        assert self.services.clean_orphans.look(table.identifier).refusals == ()
-        self.ahead += timedelta(days=1)
-        cleaned = self.services.clean_orphans.delete(table.identifier, accept_share=1.0)
-        assert (cleaned.refusals, cleaned.problem) == ((), None)
-        assert {file.path for deletion in cleaned.deletions for file in deletion.deleted} >= {orphan}
-        assert not ObjectFileIO().new_input(orphan).exists()
-
-
-_AT_ONCE = {"history.expire.max-snapshot-age-ms": "0", "compaction.expire.grace": "0s"}
-
-
-def written(table: LakeTable) -> list[int]:
-    """Write four files and a delete file. Returns the ids that are left."""
-    for first in range(0, 24, 6):
-        table.ids(*range(first, first + 6))
-    table.delete_ids(1, 5)
-    return [one for one in range(24) if one not in (1, 5)]
-
-
 @pytest.mark.parametrize("engine", ["in this process", "on Spark"])
 def test_a_table_is_compacted_expired_and_cleaned_and_java_reads_its_rows(
     hdfs: HdfsCluster, iceberg_spark: Any, tmp_path: Path, engine: str
@@ -243,11 +181,12 @@ def test_a_table_is_compacted_expired_and_cleaned_and_java_reads_its_rows(
         "warehouse": f"{hdfs.url}/{tmp_path.name}",
         "init_catalog_tables": "true",
     }
-    table = Lake(tmp_path, properties=properties).table(properties=_AT_ONCE)
+    table = Lake(tmp_path, properties=properties).table(properties=AT_ONCE)
     java = Java(iceberg_spark, table)
     rows = written(table)
     assert java.ids() == rows
-    product = Upkept(tmp_path, properties, engine == "on Spark")
+    product = Upkept(tmp_path, on_spark=engine == "on Spark")
+    product.register(properties)
     for step in (product.compact, product.expire, product.remove_an_orphan):
         step(table)
         assert java.ids() == rows
@@ -260,12 +199,13 @@ def test_a_table_of_a_hive_metastore_is_looked_after_beside_writers_in_java(
     """Java finds the table by the metastore, as its users do, and commits between our works, which go by the metastore too."""
     hive = HiveWarehouse(tmp_path, metastore, root=f"{hdfs.url}/hive-{tmp_path.name}")
     hive.register(iceberg_spark)
-    table = Lake(tmp_path, properties=hive.properties, namespace=hive.database).table(properties=_AT_ONCE)
+    table = Lake(tmp_path, properties=hive.properties, namespace=hive.database).table(properties=AT_ONCE)
     java = Java(iceberg_spark, table, f"{hive.name}.{hive.database}.t")
     rows = written(table)
     assert table.table.location().startswith(hdfs.url)
     assert java.ids() == rows
-    product = Upkept(tmp_path, hive.properties, on_spark=False)
+    product = Upkept(tmp_path)
+    product.register(hive.properties)
     for number, step in enumerate((product.compact, product.expire, product.remove_an_orphan)):
         hive.sql(f"INSERT INTO {{t}} VALUES ({100 + number}, 'java'), ({200 + number}, 'java')")
         hive.sql(f"DELETE FROM {{t}} WHERE id = {200 + number} OR id = {rows[0]}")

@@ -11,18 +11,16 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.errors import AccessDenied, StorageUnavailable
-from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.credentials import credentials_end
 from compaction_pipeline.core.storage_failures import StorageFailure, storage_failure
 from compaction_pipeline.core.tables.table import CatalogEntry
-from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.formats.file_io.hdfs_clients import for_other_hosts
 from compaction_pipeline.formats.file_io.kerberos import Login, lifetime, ticket_cache
 from compaction_pipeline.formats.file_io.object_io import ObjectFileIO
 from compaction_pipeline.iceberg.catalogs.open_catalogs import Catalogs
 from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
-from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
+from compaction_pipeline_tests.interop.upkept import AT_ONCE, Upkept, written
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.real_services.hdfs import HdfsCluster, hdfs_cluster
 from compaction_pipeline_tests.real_services.hive_metastore import HiveMetastore, hive_metastore
@@ -166,17 +164,19 @@ def stored(services: OpenedServices, login: dict[str, str], hdfs: HdfsCluster) -
     return {"kerberos.principal": login["kerberos.principal"], **{key: file.reference for key, file in files.items()}}
 
 
-def compacted(services: OpenedServices, table: LakeTable) -> None:
-    """Write six files, and have the product merge them."""
-    for one in range(6):
-        table.ids(one)
-    assert services.compact_tables.compact(table.identifier, PlanRequest(types=(CompactionType.FULL,), force=True)).committed
-    table.table.refresh()
-    assert len(list(table.table.scan().plan_files())) == 1
-    assert sorted(table.table.scan().to_arrow()["id"].to_pylist()) == list(range(6))
+def looked_after(product: Upkept, table: LakeTable) -> None:
+    """Compact the table, expire its snapshots and remove an orphan file, each after a commit of a writer. No row is lost or revived."""
+    rows = written(table)
+    for number, step in enumerate((product.compact, product.expire, product.remove_an_orphan)):
+        table.ids(100 + number)
+        rows.append(100 + number)
+        step(table)
+        table.table.refresh()
+        assert sorted(table.table.scan().to_arrow()["id"].to_pylist()) == rows
+    product.services.close()
 
 
-def test_a_catalog_of_stored_files_is_compacted(hdfs: HdfsCluster, logins: dict[str, dict[str, str]], tmp_path: Path) -> None:
+def test_a_table_of_stored_login_files_is_looked_after(hdfs: HdfsCluster, logins: dict[str, dict[str, str]], tmp_path: Path) -> None:
     properties = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/catalog.db",
@@ -184,31 +184,29 @@ def test_a_catalog_of_stored_files_is_compacted(hdfs: HdfsCluster, logins: dict[
         "init_catalog_tables": "true",
     }
     login = logins[SUPERUSER]
-    table = Lake(tmp_path, properties={**properties, **login}).table()
-    services = OpenedServices(Settings(home=tmp_path / "state", merge_engine="in-process"))
-    services.stores.catalogs.add(CatalogEntry("lake", {**properties, **stored(services, login, hdfs)}))
-    compacted(services, table)
-    services.close()
+    table = Lake(tmp_path, properties={**properties, **login}).table(properties=AT_ONCE)
+    product = Upkept(tmp_path)
+    product.register({**properties, **stored(product.services, login, hdfs)})
+    looked_after(product, table)
 
 
 def hive(metastore: HiveMetastore, login: dict[str, str]) -> dict[str, str]:
     return {"type": "hive", "uri": f"thrift://localhost:{metastore.port}", "hive.kerberos-authentication": "true", **login}
 
 
-def test_a_table_of_a_metastore_with_kerberos_is_compacted(
+def test_a_table_of_a_metastore_with_kerberos_is_looked_after(
     hdfs: HdfsCluster, metastore: HiveMetastore, logins: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
     """Its lock is taken, kept and given back, and its pointer swapped, over connections that need tickets."""
     login = logins[SUPERUSER]
     ours = Catalogs(lambda name: CatalogEntry(name, hive(metastore, login)), RequestLimits(30, 60, 60)).catalog("lake")
     ours.create_namespace("shop", {"location": f"{hdfs.url}/shop"})
-    table = Lake(tmp_path, properties=hive(metastore, login), namespace="shop").table()
-    services = OpenedServices(Settings(home=tmp_path / "state", merge_engine="in-process"))
+    table = Lake(tmp_path, properties=hive(metastore, login), namespace="shop").table(properties=AT_ONCE)
+    product = Upkept(tmp_path)
     of_site = {"hive.metastore.uris": f"thrift://localhost:{metastore.port}", "hive.metastore.sasl.enabled": "true"}
-    kept = services.site_files.add("hive-site", site(of_site).encode())
-    services.stores.catalogs.add(CatalogEntry("lake", {"type": "hive", "hive.hive-site": kept.reference, **stored(services, login, hdfs)}))
-    compacted(services, table)
-    services.close()
+    kept = product.services.site_files.add("hive-site", site(of_site).encode())
+    product.register({"type": "hive", "hive.hive-site": kept.reference, **stored(product.services, login, hdfs)})
+    looked_after(product, table)
 
 
 def test_a_metastore_tells_the_principals_of_one_process_apart(

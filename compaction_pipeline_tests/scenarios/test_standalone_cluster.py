@@ -31,6 +31,16 @@ from compaction_pipeline_tests.spark.given import SECRETS, seen
 
 pytestmark = pytest.mark.scenario
 
+_ALL_DEBUG = """
+rootLogger.level = debug
+rootLogger.appenderRef.all.ref = all
+appender.all.type = Console
+appender.all.name = all
+appender.all.target = SYSTEM_ERR
+appender.all.layout.type = PatternLayout
+appender.all.layout.pattern = %d %p %c{1}: %m%n%ex
+"""
+"""The configuration of a log that tells all that Spark, Netty and Hadoop have to say on the level DEBUG, with the stacks of errors."""
 _SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 
 
@@ -111,6 +121,9 @@ def test_merges_run_on_the_session_that_a_project_started_on_the_cluster(tmp_pat
     [here] = InProcessMergeEngine().merge([task.merge_input(layout)], {})
     began = tmp_path / "began"
     config = {"spark.master": cluster, "spark.app.name": "a team's", "spark.ui.enabled": "false", "spark.executor.memory": "512m"}
+    log = tmp_path / "log4j2.properties"
+    log.write_text(_ALL_DEBUG)
+    config |= {f"spark.{role}.extraJavaOptions": f"-Dlog4j2.configurationFile={log}" for role in ("driver", "executor")}
     (tmp_path / "events").mkdir()
     config |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": (tmp_path / "events").as_uri(), "spark.eventLog.compress": "false"}
     found = seen(config, task, layout, tmp_path, endless_io(tmp_path, began), began)
@@ -120,9 +133,10 @@ def test_merges_run_on_the_session_that_a_project_started_on_the_cluster(tmp_pat
     assert f"Registered app a team's with ID {application}" in (tmp_path / "master.log").read_text()
     # The executors import the package from the zip file that was sent.
     assert list((tmp_path / "work" / application).glob("*/compaction_pipeline.zip"))
-    # Their logs and the event log tell much of these merges, and no secret.
+    # Their logs and the event log tell much of these merges, and no secret, also on the level DEBUG.
     logs = [path.read_text() for path in (tmp_path / "work" / application).glob("*/stderr")]
     assert sum(each.count("INFO Executor: Running task") for each in logs) >= 2
+    assert sum(each.count(" DEBUG ") for each in logs) > 100
     assert any("MapInArrow" in path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file() and path.suffix != ".crc")
     assert found_in_files(tmp_path, SECRETS) == {}
 

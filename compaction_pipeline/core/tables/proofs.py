@@ -50,7 +50,7 @@ PROOFS: Mapping[tuple[str, Authentication], Shown] = {
         "iceberg/test_sql_catalog.py::test_a_commit_whose_answer_never_comes_is_unknown_and_found_when_the_server_goes_on",
     ),
     ("sql", Authentication.AKSK): _tested(f"{_LOGINS}test_a_sql_catalog_with_keys_of_the_storage"),
-    ("sql", Authentication.KERBEROS): _tested("interop/test_hdfs_with_kerberos.py::test_a_catalog_of_stored_files_is_compacted"),
+    ("sql", Authentication.KERBEROS): _tested("interop/test_hdfs_with_kerberos.py::test_a_table_of_stored_login_files_is_looked_after"),
     ("rest", Authentication.SIMPLE): _tested(
         f"{_LOGINS}test_a_catalog_without_a_login_gets_no_authorization",
         f"{_LOGINS}test_vended_credentials_that_end_during_a_merge_come_anew",
@@ -78,7 +78,7 @@ PROOFS: Mapping[tuple[str, Authentication], Shown] = {
         f"{_GLUE}test_a_refusal_is_certain_and_the_next_attempt_commits",
     ),
     ("hive", Authentication.KERBEROS): _tested(
-        "interop/test_hdfs_with_kerberos.py::test_a_table_of_a_metastore_with_kerberos_is_compacted"
+        "interop/test_hdfs_with_kerberos.py::test_a_table_of_a_metastore_with_kerberos_is_looked_after"
     ),
     ("hive", Authentication.SIMPLE): _tested(
         f"{_HIVE}test_rows_stay_exact_while_spark_writes_through_the_same_metastore",

@@ -247,6 +247,58 @@ def test_a_policy_that_comes_between_two_batches_stops_an_expiry(house: House, c
         assert local(removed.manifest_list).exists()
 
 
+def test_the_answers_of_polariss_own_tests_are_understood() -> None:
+    """`testPolicyMapping` of `PolarisPolicyServiceIntegrationTest`: a table with policies of its own, of its namespace and of its catalog.
+
+    The contents there have neither a version nor a `config`.
+    """
+    kinds = {"NS1_P1": COMPACTION, "NS1_P2": METADATA, "NS1_P3": ORPHANS}
+    listed = [
+        {
+            "policy-type": kind,
+            "inheritable": True,
+            "name": name,
+            "description": "test policy",
+            "content": '{"enable":true}' if name == "NS1_P1" else '{"enable":false}',
+            "version": 0,
+            "inherited": name != "NS1_P3",
+            "namespace": ["NS1"],
+        }
+        for name, kind in kinds.items()
+    ]
+    found = read_policies([{"next-page-token": None, "applicable-policies": listed}])
+    assert [(one.in_words, one.enabled, one.ignored) for one in found] == [
+        ("'NS1.NS1_P1' (system.data-compaction)", True, ()),
+        ("'NS1.NS1_P2' (system.metadata-compaction)", False, ()),
+        ("'NS1.NS1_P3' (system.orphan-file-removal)", False, ()),
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "null", "{}", '{"enable": invalidToken}', '{"enable": null}', '{"enable": "invalid"}'])
+def test_contents_that_polaris_refuses_are_no_policies_here_either(content: str) -> None:
+    """Those of Polaris's `MaintenancePolicyContentTest` in which nothing says whether the work is allowed."""
+    with pytest.raises(ValueError, match="the content of policy"):
+        read_policies([told(policy(COMPACTION, content=content))])
+
+
+def test_the_examples_of_polariss_schemas_are_understood() -> None:
+    """The `examples` in `schemas/policies/system/*/2025-02-03.json`, of which the target size alone is taken."""
+    answer = told(
+        policy(COMPACTION, **{"target_file_size_bytes": 134_217_728, "max-concurrent-file-group-rewrites": 5, "key1": "value1"}),
+        policy(METADATA, spec_id=1, key1="value1"),
+        policy(EXPIRY, min_snapshot_to_keep=1, max_snapshot_age_days=2, max_ref_age_days=3, key1="value1"),
+        policy(ORPHANS, content={"max_orphan_file_age_in_days": 30, "locations": ["s3://my-bucket/my-table-location"]}, key1="value1"),
+    )
+    policies = TablePolicies("uuid", asked_at=None, policies=read_policies([answer]))  # type: ignore[arg-type]
+    assert resolve_properties({}, inherited({}, policies)).target_size_bytes == 134_217_728
+    assert {one.type.value: one.ignored for one in policies.policies} == {
+        COMPACTION: ("key1", "max-concurrent-file-group-rewrites"),
+        METADATA: ("key1", "spec_id"),
+        EXPIRY: ("key1", "max_ref_age_days", "max_snapshot_age_days", "min_snapshot_to_keep"),
+        ORPHANS: ("key1", "locations", "max_orphan_file_age_in_days"),
+    }
+
+
 @pytest.mark.parametrize(
     ("own", "registered", "size"),
     [

@@ -26,6 +26,7 @@ from compaction_pipeline_tests.iceberg.lake import LakeTable
 from compaction_pipeline_tests.iceberg.reached import files_on_disk, reached
 from compaction_pipeline_tests.keyed.change_logs import row
 from compaction_pipeline_tests.keyed.program import MAJOR, MINOR, TABLE, Program
+from compaction_pipeline_tests.rest_catalog import rest_server
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.upkeep.cleaning import delete, deleted, local, looked_at, roomy, stray
 from compaction_pipeline_tests.services.upkeep.expiring import DAY, HOUR, compacted, expire, expired, gone_on, set_properties
@@ -87,6 +88,29 @@ def test_files_of_an_expiry_wait_for_the_end_of_the_ban(house: House, where: str
     ban(house, table, where, "true")
     assert gone_on(house, table).status is UpkeepStatus.DONE
     assert files_on_disk(table.table) == reached(table.table)
+
+
+def test_lakekeepers_default_of_a_warehouse_with_soft_deletion_is_a_ban_over_which_the_registration_wins(tmp_path: Path) -> None:
+    """It stands in `defaults` of `GET /v1/config`: `generate_catalog_config` in Lakekeeper's `service/storage/s3.rs`, commit 90892e9."""
+    house = House(tmp_path)
+    table = compacted(house)
+    house.pass_time(6 * DAY)
+    assert expired(house, table).status is UpkeepStatus.REMOVED
+    house.pass_time(2 * HOUR)
+    files = files_on_disk(table.table)
+    with rest_server(house.lake.catalog) as server:
+        server.defaults = {BAN: "false"}
+        rest = {"type": "rest", "uri": server.uri}
+        house.services.stores.catalogs.replace(CatalogEntry("lake", rest))
+        record = gone_on(house, table)
+        assert f"'{BAN}' of the catalog is false: no file of its tables may be deleted; register the catalog with {BAN}=true" in (
+            record.reason or ""
+        )
+        assert files_on_disk(table.table) == files
+        house.services.stores.catalogs.replace(CatalogEntry("lake", {**rest, BAN: "true"}))
+        assert gone_on(house, table).status is UpkeepStatus.DONE
+    assert files_on_disk(table.table) == reached(table.table)
+    house.services.close()
 
 
 @pytest.mark.parametrize("where", ["table", "catalog"])
