@@ -1,0 +1,100 @@
+"""What the dependency center knows of jobs: when each has an instance, and what this instance waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from compaction_pipeline.core.dependencies.center.offsets import Offsets, upstream_times
+from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
+from compaction_pipeline.core.dependencies.center.subjects import BACKFILL, JOB, PART, Subject, key_of
+from compaction_pipeline.core.dependencies.center.triggers import Trigger
+from compaction_pipeline.core.dependencies.center.upstreams import JobRun, Upstream
+
+SCHEDULED = ""
+"""The origin of instances that a trigger made. Those of a backfill have its id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """An edge: of this upstream, all periods that the offsets name must be there. `calendar` is that of the upstream."""
+
+    upstream: Upstream
+    calendar: Calendar
+    offsets: Offsets
+
+    def __str__(self) -> str:
+        return f"{self.upstream} {self.offsets.text()}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataJob:
+    """A job that waits for data, or makes some. `since` is its first business time.
+
+    `receiver` is who starts its instances. A `virtual` job is run elsewhere and only reported: it has no receiver, and may have `parts`.
+    A virtual job with `needs` succeeds by itself when they are there. `produces` are tables and assets, as subjects name them.
+    """
+
+    name: str
+    project: str
+    owner: str
+    calendar: Calendar
+    trigger: Trigger
+    since: BusinessTime
+    needs: tuple[Dependency, ...] = ()
+    produces: tuple[str, ...] = ()
+    receiver: str | None = None
+    parts: tuple[str, ...] = ()
+
+    @property
+    def virtual(self) -> bool:
+        return self.receiver is None
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether instances are made. A virtual job that waits for nothing has reports alone."""
+        return not self.virtual or bool(self.needs)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one instance waits for, by the number of the edge in `DataJob.needs`."""
+
+    edge: int
+    subject: Subject
+
+
+def requirements(
+    job: DataJob, time: BusinessTime, jobs: Mapping[str, DataJob], origin: str, is_in_backfill: Callable[[str, str], bool]
+) -> tuple[Requirement, ...]:
+    """What the instance of a job for this business time waits for.
+
+    Periods before the `since` of an upstream job are not waited for. In a backfill, runs of the same backfill are, where
+    `is_in_backfill(job, biz)`, and scheduled ones elsewhere.
+    """
+    found: dict[Requirement, None] = {}
+    for number, edge in enumerate(job.needs):
+        upstream = jobs.get(edge.upstream.job) if isinstance(edge.upstream, JobRun) else None
+        for one in upstream_times(edge.offsets, job.calendar, edge.calendar, time):
+            is_made_here = upstream is not None and origin != SCHEDULED and is_in_backfill(upstream.name, edge.calendar.text(one))
+            if upstream is not None and one < upstream.since and not is_made_here:
+                continue
+            for subject in _subjects(edge, upstream, one, origin if is_made_here else SCHEDULED):
+                found[Requirement(number, subject)] = None
+    return tuple(found)
+
+
+def _subjects(edge: Dependency, upstream: DataJob | None, time: BusinessTime, origin: str) -> Iterator[Subject]:
+    """What one period of an edge is. The whole of a job with parts is all of them."""
+    if not isinstance(edge.upstream, JobRun):
+        yield edge.upstream.subject(edge.calendar, time)
+        return
+    parts = (edge.upstream.part,) if edge.upstream.part or upstream is None else upstream.parts or ("",)
+    for part in parts:
+        yield run_subject(edge.upstream.job, edge.calendar.text(time), origin, part)
+
+
+def run_subject(job: str, biz: str, origin: str = SCHEDULED, part: str = "") -> Subject:
+    """The run of a job, by the text of its business time."""
+    more = {BACKFILL: origin, PART: part}
+    return Subject(key_of(JOB, job, biz=biz, **{name: value for name, value in more.items() if value}))

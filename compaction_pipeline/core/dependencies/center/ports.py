@@ -1,0 +1,158 @@
+"""The port of the dependency center: definitions, instances, what they wait for, and what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from compaction_pipeline.core.dependencies.center.inbox import Fact
+from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
+from compaction_pipeline.core.dependencies.center.jobs import Requirement
+
+LEADER = "dependency center"
+"""The lease of the one process that makes instances and applies facts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads, by the owner of the lease, and the time of the pass. A transaction of one that leads no more changes nothing."""
+
+    owner: str
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SavedProject:
+    """The file of a project, as it was read, and how many changes of all projects there had been then."""
+
+    name: str
+    file: Mapping[str, Any]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The next business time of a job, by its text, and when its trigger is; None when there is none."""
+
+    job: str
+    biz: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An instance to be made. `receiver` is None when nobody starts it, because it succeeds by itself."""
+
+    job: str
+    biz: str
+    origin: str
+    receiver: str | None
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One thing that an instance waits for, or waited for: its subject as a text, the edge, whether it is there, and how far it is."""
+
+    edge: int
+    key: str
+    bound: int
+    met: bool
+    reached: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceQuery:
+    """Which instances are asked for; None asks for all."""
+
+    job: str | None = None
+    biz: str | None = None
+    origin: str | None = None
+    state: InstanceState | None = None
+    most: int = 100
+
+
+class CenterStore(Protocol):
+    """The state of the dependency center. Each method is one transaction.
+
+    Those with a `leader` return nothing found, and change nothing, when this process leads no more.
+    """
+
+    def projects(self) -> Sequence[SavedProject]:
+        """Return all projects, by name. Those without jobs were removed."""
+
+    def version(self) -> int:
+        """Return how many changes of projects there were."""
+
+    def turns(self, project: str) -> Sequence[Turn]:
+        """Return the next turns of the jobs of a project."""
+
+    def unclaimed(self, project: str) -> Sequence[Instance]:
+        """Return the instances of the jobs of a project that are waiting, or ready and not claimed."""
+
+    def save_project(self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made]) -> bool:
+        """Replace a project. Jobs that `turns` has no more are removed with the instances that nobody has claimed.
+
+        `waiting` has what the waiting instances of its jobs wait for from now on. Return False, and change nothing, when projects have
+        changed since `version`.
+        """
+
+    def post(self, facts: Sequence[Fact]) -> None:
+        """Put facts into the inbox."""
+
+    def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
+        """Return the oldest ready instances of a receiver, and note that it has them.
+
+        What it claimed before, and nobody knows it has got, is returned again. What was taken back is not.
+        """
+
+    def note_delivered(self, receiver: str, delivered: Sequence[tuple[int, int]], now: datetime) -> int:
+        """Note that the receiver has these, by id and generation. Return how many this was true of."""
+
+    def instances(self, query: InstanceQuery) -> Sequence[Instance]:
+        """Return instances, the newest first."""
+
+    def waits(self, instance_id: int) -> Sequence[Wait]:
+        """Return what an instance waits for, by edge."""
+
+    def reached(self, keys: Sequence[str]) -> Mapping[str, int]:
+        """Return how far these have got. Those that nobody told anything of are missing."""
+
+    def awaited(self, kind: str, most: int) -> Sequence[str]:
+        """Return the keys of a kind (`table`, `asset`) that unfinished instances wait for, or have found there."""
+
+    def is_idle(self, now: datetime) -> bool:
+        """Return whether there is nothing for the leader to do."""
+
+    def due(self, leader: Leader, most: int) -> Sequence[Turn]:
+        """Return jobs whose next trigger is over, the oldest first."""
+
+    def make(self, leader: Leader, version: int, made: Sequence[Made], turns: Sequence[Turn]) -> int | None:
+        """Make instances that look at what is known, and set the next turns of jobs. One that exists is left as it is.
+
+        Return how many were made; None, when projects have changed since `version`.
+        """
+
+    def backfill(self, version: int, made: Sequence[Made], now: datetime) -> int | None:
+        """Make instances at once. Return how many; None, and change nothing, when projects have changed since `version`."""
+
+    def run_again(self, version: int, before: Instance, made: Made, now: datetime) -> bool:
+        """Let an instance wait for its data again, as the next generation. Return False when it has changed meanwhile."""
+
+    def take_in(self, leader: Leader, most: int) -> int:
+        """Apply the oldest facts of the inbox, and remove them. Return how many."""
+
+    def spread(self, leader: Leader, most: int) -> int:
+        """Let instances know what has changed, the newest change first. Return how many requirements changed."""
+
+    def release(self, leader: Leader, most: int) -> Sequence[Instance]:
+        """Make instances ready that miss nothing, and let those succeed that nobody starts. Return them."""
+
+    def recount(self) -> int:
+        """Return how many waiting instances have another count of what is missing than their requirements; it must be none."""
+
+    def expire(self, before: datetime) -> int:
+        """Remove ended instances that were made before, and what nobody waits for since then. Return how many instances."""
