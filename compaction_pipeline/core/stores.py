@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
+from compaction_pipeline.core.dependencies.center.ports import CenterStore
 from compaction_pipeline.core.dependencies.ports import DependencyStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
@@ -61,6 +62,7 @@ class Stores:
     listings: ListingStore
     moves: MoveStore
     dependencies: DependencyStore
+    center: CenterStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -8,14 +8,32 @@ Dagster may use the same database.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, false, text, true
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+    text,
+    true,
+)
 from sqlalchemy.schema import SchemaItem
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.catalogs.site_files import SiteFileKind
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.dependencies.answers import Answer
+from compaction_pipeline.core.dependencies.center.inbox import Fact
+from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.core.dependencies.ports import ReadTo, Remembered, ToldAs
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
@@ -40,6 +58,9 @@ from compaction_pipeline.storage.columns import Json, Member, Moment, Said
 from compaction_pipeline.storage.table_rows import IndexStateName
 
 metadata = MetaData()
+
+Serial = BigInteger().with_variant(Integer(), "sqlite")
+"""A number that the database gives. SQLite counts only in columns that it calls INTEGER."""
 
 
 def _table(name: str, *items: SchemaItem, with_rowid: bool = True) -> Table:
@@ -591,4 +612,80 @@ ready_report = _table(
     Column("table_uuid", String, primary_key=True),
     Column("what", Text, primary_key=True),
     Column("at", Moment, nullable=False),
+)
+
+# The dependency center. A project without jobs was removed; its row stays, so that `version` counts every change.
+center_project = _table(
+    "compaction_center_project",
+    Column("name", String, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("file", Json(Mapping[str, Any]), nullable=False),
+)
+
+center_job = _table(
+    "compaction_center_job",
+    Column("name", String, primary_key=True),
+    Column("project", String, nullable=False),
+    # The business time of which the next instance will be, and when its trigger is; NULL when none will be made.
+    Column("biz", String, nullable=False),
+    Column("at", Moment),
+    Index("compaction_center_job_at", "at"),
+)
+
+center_instance = _table(
+    "compaction_center_instance",
+    Column("id", Serial, primary_key=True),
+    Column("job", String, nullable=False),
+    Column("biz", String, nullable=False),
+    Column("origin", String, nullable=False),
+    Column("part", String, nullable=False),
+    Column("receiver", String),
+    Column("generation", Integer, nullable=False),
+    Column("state", Member(InstanceState), nullable=False),
+    Column("missing", Integer, nullable=False),
+    Column("made_at", Moment, nullable=False),
+    Column("ready_at", Moment),
+    Column("claimed_at", Moment),
+    Column("delivered_at", Moment),
+    Column("ended_at", Moment),
+    Column("changed_at", Moment),
+    UniqueConstraint("job", "biz", "origin", "part", name="compaction_center_instance_run"),
+    Index("compaction_center_instance_state", "state", "missing", "receiver"),
+)
+
+# How far a thing has got: 1 when it is there, or a watermark in milliseconds. `spread` is false while instances must still be told, and
+# `fell` is the lowest point to which it fell since they all knew.
+center_subject = _table(
+    "compaction_center_subject",
+    Column("id", Serial, primary_key=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("reached", BigInteger, nullable=False),
+    Column("fell", BigInteger),
+    Column("spread", Boolean, nullable=False),
+    Column("at", Moment),
+    Index("compaction_center_subject_spread", "spread", "at"),
+)
+
+center_requirement = _table(
+    "compaction_center_requirement",
+    Column("instance_id", Serial, ForeignKey("compaction_center_instance.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("edge", Integer, primary_key=True, autoincrement=False),
+    Column("subject_id", Serial, ForeignKey("compaction_center_subject.id"), primary_key=True, autoincrement=False),
+    Column("bound", BigInteger, primary_key=True, autoincrement=False),
+    Column("met", Boolean, nullable=False),
+    Index("compaction_center_requirement_subject", "subject_id", "met", "bound"),
+)
+
+center_fact = _table(
+    "compaction_center_fact",
+    Column("id", Serial, primary_key=True),
+    Column("value", Json(Fact), nullable=False),
+)
+
+# The last number that a source gave to what it says of one thing.
+center_number = _table(
+    "compaction_center_number",
+    Column("key", Text, primary_key=True),
+    Column("source", String, primary_key=True),
+    Column("number", BigInteger, nullable=False),
 )

@@ -1,4 +1,4 @@
-"""Builds the use cases of readiness, each on first use."""
+"""Builds the use cases of readiness and of the dependency center, each on first use."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.services.dependencies.center import DependencyCenter
+    from compaction_pipeline.services.dependencies.definitions import Definitions
+    from compaction_pipeline.services.dependencies.detect_tables import DetectTables
+    from compaction_pipeline.services.dependencies.lead_center import LeadCenter
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
     from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 
 
 class DependencyServices(Wiring):
-    """The use cases of readiness."""
+    """The use cases of readiness and of the dependency center."""
 
     @cached_property
     def read_readiness(self) -> ReadReadiness:
@@ -26,3 +30,27 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 
         return TellReadiness(self.read_readiness, self._stores.dependencies, self.clock)
+
+    @cached_property
+    def _definitions(self) -> Definitions:
+        from compaction_pipeline.services.dependencies.definitions import Definitions
+
+        return Definitions(self._stores.center)
+
+    @cached_property
+    def center(self) -> DependencyCenter:
+        from compaction_pipeline.services.dependencies.center import DependencyCenter
+
+        return DependencyCenter(self._stores.center, self._definitions, self.clock)
+
+    @cached_property
+    def lead_center(self) -> LeadCenter:
+        from compaction_pipeline.services.dependencies.lead_center import LeadCenter
+
+        return LeadCenter(self._stores.center, self._definitions, self._leases)
+
+    @cached_property
+    def detect_tables(self) -> DetectTables:
+        from compaction_pipeline.services.dependencies.detect_tables import DetectTables
+
+        return DetectTables(self._stores.center, self.read_readiness, self.clock)

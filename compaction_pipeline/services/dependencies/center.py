@@ -1,0 +1,317 @@
+"""What doors ask of the dependency center: projects, instances, why one waits, reports, claims, backfills and runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
+from compaction_pipeline.core.dependencies.center.inbox import Fact, RunId, run_fact
+from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
+from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Turn, Wait
+from compaction_pipeline.core.dependencies.center.projects import Project, project_of, with_since
+from compaction_pipeline.core.dependencies.center.subjects import ASSET, BACKFILL, BIZ, JOB, PART, THERE, Subject, named_in, subject_of
+from compaction_pipeline.core.dependencies.center.upstreams import JobRun
+from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
+from compaction_pipeline.services.dependencies.lead_center import first_turn, made_of
+
+MOST_CLAIMED = 1_000
+MOST_BACKFILLED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job as people see it: its calendar, its trigger and its first business time, who starts it (None: it is only reported), and what
+    it needs, each as a text."""
+
+    name: str
+    project: str
+    owner: str
+    period: str
+    zone: str
+    trigger: str
+    since: str
+    receiver: str | None
+    parts: tuple[str, ...]
+    produces: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectChange:
+    """What saving a project does: which jobs are new, changed and removed, and what the first instance of each new or changed job waits
+    for (`previews`, by job, as texts)."""
+
+    project: str
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    previews: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One thing that an instance waits for. `produced_by` has the jobs that say so; for the run of a job it is this job."""
+
+    subject: str
+    there: bool
+    at: datetime | None
+    produced_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """An instance, what it waits for, and what it found. `busy` is the origin of the instance that runs in its place; None for none."""
+
+    instance: Instance
+    waits_for: tuple[Missing, ...]
+    found: tuple[Missing, ...]
+    busy: str | None
+
+
+class DependencyCenter:
+    """The verbs save_project, projects, jobs, instances, why, ready, report, claim, delivered, backfill and run_again."""
+
+    def __init__(self, store: CenterStore, definitions: Definitions, clock: Clock) -> None:
+        self._store = store
+        self._definitions = definitions
+        self._clock = clock
+
+    def save_project(self, file: Mapping[str, Any], *, dry_run: bool = False) -> ProjectChange:
+        """Replace a project by its file; a file without jobs removes it. Return what changed, or what would change.
+
+        Raises ConfigError with all that is wrong, for a job that others wait for and that would be gone, and for a way round that no data
+        can start. Raises CommitConflict when somebody else changed projects at the same time.
+        """
+        jobs = self._definitions.jobs()
+        name = file.get("project") if isinstance(file, Mapping) else None
+        others = {one.name: one for one in jobs.by_name.values() if one.project != name}
+        before = {one.name: one for one in jobs.by_name.values() if one.project == name}
+        project = project_of(file, others, before, self._clock())
+        known = {**others, **project.jobs}
+        _refuse_orphans(others, known)
+        _refuse_cycles(known, self._clock())
+        change = _change(project, before, known, jobs.version)
+        if dry_run:
+            return change
+        after = Jobs(jobs.version, known)
+        turns = {turn.job: turn for turn in self._store.turns(project.name)}
+        next_turns = [_turn(job, before.get(job.name), turns.get(job.name)) for job in project.jobs.values()]
+        waiting = [
+            made_of(known[one.job], one.biz, one.origin, after, self._backfill_of(one.origin))
+            for one in self._store.unclaimed(project.name)
+            if one.job in known
+        ]
+        if not self._store.save_project(project.name, with_since(file, project), jobs.version, next_turns, waiting):
+            raise CommitConflict("somebody else changed a project at the same time, so nothing was saved: save it again")
+        return change
+
+    def projects(self) -> Sequence[SavedProject]:
+        """Return the projects that have jobs, as their files were saved."""
+        return [one for one in self._store.projects() if one.file.get("jobs")]
+
+    def jobs(self) -> Sequence[JobSummary]:
+        """Return all jobs, by name."""
+        return [_summary(job) for _, job in sorted(self._definitions.jobs().by_name.items())]
+
+    def instances(self, query: InstanceQuery) -> Sequence[Instance]:
+        """Return instances, the newest first. Raises NotFoundError for a job that is not there."""
+        if query.job is not None:
+            self._definitions.jobs().get(query.job)
+        return self._store.instances(query)
+
+    def why(self, job: str, biz: str, origin: str = SCHEDULED) -> Why:
+        """Return what an instance waits for. Raises NotFoundError and ConfigError."""
+        one = self._instance(job, biz, origin)
+        jobs = self._definitions.jobs()
+        waits = [(_missing(wait, jobs), wait.reached >= wait.bound) for wait in self._store.waits(one.id)]
+        others = self._store.instances(InstanceQuery(job=one.job, biz=one.biz))
+        busy = [other.origin for other in others if other.id != one.id and other.state in (InstanceState.READY, InstanceState.RUNNING)]
+        is_busy = one.state is InstanceState.WAITING and one.missing == 0 and bool(busy)
+        return Why(
+            one,
+            tuple(each for each, is_there in waits if not is_there),
+            tuple(each for each, is_there in waits if is_there),
+            (busy[0] or "scheduled") if is_busy else None,
+        )
+
+    def ready(self, text: str) -> bool | None:
+        """Return whether a subject is there; None when nobody told the center. Raises ConfigError and NotFoundError."""
+        subject = self._subject(text)
+        reached = self._store.reached([subject.key]).get(subject.key)
+        return None if reached is None else reached >= subject.bound
+
+    def report(self, text: str, state: InstanceState, source: str, *, generation: int | None = None, number: int | None = None) -> Subject:
+        """Take a report: of a run (`job=…`), or that an asset is there or not (SUCCEEDED, FAILED).
+
+        `source` is who reports, and `number` its own count of reports about this subject, by which old ones and copies are known.
+        `generation` says which run of a job it is; its receiver was told it. Return the subject. Raises ConfigError and NotFoundError.
+        """
+        if state not in REPORTED:
+            raise ConfigError(f"the state {state.value} is not reported: report {', '.join(one.value for one in REPORTED)}")
+        subject = self._subject(text)
+        named = named_in(subject.key)
+        now = self._clock()
+        if ASSET in named:
+            reached = THERE if state is InstanceState.SUCCEEDED else 0
+            self._store.post([Fact(subject.key, now, source, reached, number=number)])
+            return subject
+        if JOB not in named:
+            raise ConfigError(
+                f"{text!r} is data of a table, which the center looks up itself: commit it, or report it by 'POST …/tables/TABLE/ready'"
+            )
+        job = self._definitions.jobs().get(named[JOB])
+        if not job.virtual and generation is None:
+            raise ConfigError(f"the report of {text!r} needs 'generation': the start of {job.name!r} told it, and it tells runs apart")
+        if job.virtual and job.needs:
+            raise ConfigError(f"the job {job.name!r} is made by {job.needs[0].upstream}, so nobody reports it: leave the report out")
+        if job.parts and PART not in named:
+            raise ConfigError(f"the job {job.name!r} is reported part by part: add part=…; it has {', '.join(job.parts)}")
+        run = RunId(job.name, named[BIZ], named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
+        self._store.post([run_fact(run, Report(state, now, generation), source, number)])
+        return subject
+
+    def claim(self, receiver: str, most: int = 100) -> Sequence[Instance]:
+        """Return what a receiver is to start, and note that it has it. It is returned again until `delivered`, or a report of its run.
+
+        Start each key once (`Instance.key`): a key may come twice.
+        """
+        return self._store.claim(receiver, min(max(most, 1), MOST_CLAIMED), self._clock())
+
+    def delivered(self, receiver: str, instances: Sequence[tuple[int, int]]) -> int:
+        """Note that a receiver has these, by id and generation. Return how many this was true of."""
+        return self._store.note_delivered(receiver, instances[:MOST_CLAIMED], self._clock())
+
+    def backfill(self, origin: str, names: Sequence[str], first: str, last: str) -> int:
+        """Make instances of jobs for all business times from one to another, all at once, with an origin of their own.
+
+        Of each job those are made whose time starts within the span of the first job. Return how many.
+
+        Raises ConfigError and NotFoundError.
+        """
+        jobs = self._definitions.jobs()
+        if not origin or not names or any(mark in origin for mark in " =&/"):
+            raise ConfigError(f"the backfill {origin!r} must have a name without blanks, '=', '&' and '/', and at least one job")
+        leading = jobs.get(names[0]).calendar
+        start, end = leading.start(leading.parse(first)), leading.end(leading.parse(last))
+        runs = []
+        for job in (jobs.get(name) for name in dict.fromkeys(names)):
+            if job.virtual:
+                raise ConfigError(f"the job {job.name!r} is virtual, so nothing can start it: leave it out of the backfill")
+            runs += [(job.name, job.calendar.text(time)) for time in job.calendar.between(start, end)]
+        if not 0 < len(runs) <= MOST_BACKFILLED:
+            raise ConfigError(f"the backfill would make {len(runs)} instances but must make 1 to {MOST_BACKFILLED}: choose another span")
+        together = frozenset(runs)
+        made = [made_of(jobs.get(job), biz, origin, jobs, together) for job, biz in runs]
+        count = self._store.backfill(jobs.version, made, self._clock())
+        if count is None:
+            raise CommitConflict("somebody changed a project at the same time, so nothing was made: launch the backfill again")
+        return count
+
+    def run_again(self, job: str, biz: str, origin: str = SCHEDULED) -> Instance:
+        """Let an instance run again, as the next generation, when its data is there. What waits for it waits until it has succeeded.
+
+        Raises ConfigError for one that nobody has started yet, NotFoundError, and CommitConflict when it changed meanwhile.
+        """
+        one = self._instance(job, biz, origin)
+        jobs = self._definitions.jobs()
+        definition = jobs.get(job)
+        if definition.virtual or one.claimed_at is None:
+            raise ConfigError(f"{one.key} was not started here, so it cannot run again: it starts when its data is there")
+        made = made_of(definition, one.biz, one.origin, jobs, self._backfill_of(one.origin))
+        if not self._store.run_again(jobs.version, one, made, self._clock()):
+            raise CommitConflict(f"{one.key} changed at the same time: look at it, and ask again")
+        return self._instance(job, biz, origin)
+
+    def _instance(self, job: str, biz: str, origin: str) -> Instance:
+        calendar = self._definitions.jobs().get(job).calendar
+        wanted = InstanceQuery(job=job, biz=calendar.text(calendar.parse(biz)), origin=origin, most=2)
+        found = [one for one in self._store.instances(wanted) if not one.part]
+        if not found:
+            raise NotFoundError(f"{job!r} has no instance for {biz!r}: it is made at its trigger; 'dependencies instances' lists them")
+        return found[0]
+
+    def _subject(self, text: str) -> Subject:
+        """A subject as the center keeps it, with the business time as the job's calendar writes it."""
+        subject = subject_of(text)
+        named = dict(named_in(subject.key))
+        if JOB not in named:
+            return subject
+        job = self._definitions.jobs().get(named[JOB])
+        if PART in named and named[PART] not in job.parts:
+            raise ConfigError(f"the job {job.name!r} declares no part {named[PART]!r}; it has {', '.join(job.parts) or 'none'}")
+        run = RunId(job.name, job.calendar.text(job.calendar.parse(named[BIZ])), named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
+        return Subject(run.key)
+
+    def _backfill_of(self, origin: str) -> frozenset[tuple[str, str]]:
+        if origin == SCHEDULED:
+            return frozenset()
+        return frozenset((one.job, one.biz) for one in self._store.instances(InstanceQuery(origin=origin, most=MOST_BACKFILLED)))
+
+
+def _summary(job: DataJob) -> JobSummary:
+    calendar = (job.calendar.period.value, job.calendar.zone, job.trigger.text(), job.calendar.text(job.since))
+    return JobSummary(
+        job.name, job.project, job.owner, *calendar, job.receiver, job.parts, job.produces, tuple(str(edge) for edge in job.needs)
+    )
+
+
+def _missing(wait: Wait, jobs: Jobs) -> Missing:
+    subject = Subject(wait.key, wait.bound)
+    named = named_in(wait.key)
+    if JOB in named:
+        return Missing(str(subject), wait.reached >= wait.bound, wait.at, (named[JOB],))
+    kind = next(iter(named))
+    produced = f"{kind}={named[kind]}"
+    makers = tuple(sorted(one.name for one in jobs.by_name.values() if produced in one.produces))
+    return Missing(str(subject), wait.reached >= wait.bound, wait.at, makers)
+
+
+def _turn(job: DataJob, before: DataJob | None, turn: Turn | None) -> Turn:
+    """Where a job goes on after its definition changed: where it was, when its calendar is the same, or at its new first time."""
+    first = first_turn(job)
+    if turn is None or before is None or before.calendar != job.calendar or not job.has_instances:
+        return first
+    next_time = job.calendar.parse(turn.biz)
+    if next_time <= job.since or job.since < before.since:
+        return first
+    return Turn(job.name, turn.biz, job.trigger.instant(job.calendar, next_time))
+
+
+def _change(project: Project, before: Mapping[str, DataJob], known: Mapping[str, DataJob], version: int) -> ProjectChange:
+    changed = [name for name, job in project.jobs.items() if before.get(name) != job]
+    previews = {}
+    for name in changed:
+        job = project.jobs[name]
+        made = made_of(job, job.calendar.text(job.since), SCHEDULED, Jobs(version, known))
+        previews[name] = tuple(str(one.subject) for one in made.requirements)
+    added = tuple(name for name in changed if name not in before)
+    removed = tuple(sorted(set(before) - set(project.jobs)))
+    return ProjectChange(project.name, added, tuple(name for name in changed if name in before), removed, previews)
+
+
+def _refuse_orphans(others: Mapping[str, DataJob], known: Mapping[str, DataJob]) -> None:
+    """Refuse to remove, or to change the calendar of, what other projects wait for."""
+    for job in others.values():
+        for edge in job.needs:
+            if not isinstance(edge.upstream, JobRun):
+                continue
+            found = known.get(edge.upstream.job)
+            if found is None:
+                raise ConfigError(f"the job {edge.upstream.job!r} would be gone, but {job.name!r} waits for it: take that need out first")
+            if found.calendar != edge.calendar or (edge.upstream.part and edge.upstream.part not in found.parts):
+                raise ConfigError(f"the job {found.name!r} would have another calendar or other parts, but {job.name!r} waits for it")
+
+
+def _refuse_cycles(known: Mapping[str, DataJob], now: datetime) -> None:
+    edges = [
+        Edge(job.name, edge.upstream.job, edge.offsets) for job in known.values() for edge in job.needs if isinstance(edge.upstream, JobRun)
+    ]
+    found = cycles(edges, {name: job.calendar for name, job in known.items()}, now)
+    if found:
+        raise ConfigError("; ".join(one.text() for one in found))

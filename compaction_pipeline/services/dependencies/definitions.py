@@ -1,0 +1,44 @@
+"""Keeps the jobs of all projects in memory, as long as no project changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compaction_pipeline.core.dependencies.center.jobs import DataJob
+from compaction_pipeline.core.dependencies.center.ports import CenterStore
+from compaction_pipeline.core.dependencies.center.projects import saved_jobs
+from compaction_pipeline.core.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The jobs by name, when there had been so many changes of projects."""
+
+    version: int
+    by_name: Mapping[str, DataJob]
+
+    def get(self, name: str) -> DataJob:
+        """Raises NotFoundError."""
+        found = self.by_name.get(name)
+        if found is None:
+            raise NotFoundError(f"there is no job {name!r}: 'compaction-pipeline dependencies jobs' lists them")
+        return found
+
+
+class Definitions:
+    """The verb is jobs."""
+
+    def __init__(self, store: CenterStore) -> None:
+        self._store = store
+        self._jobs = Jobs(0, {})
+
+    def jobs(self) -> Jobs:
+        """Return the jobs as they are now."""
+        version = self._store.version()
+        if version != self._jobs.version:
+            projects = self._store.projects()
+            # A project may have changed since the first look, so the newest of what was read counts.
+            newest = max((one.version for one in projects), default=0)
+            self._jobs = Jobs(newest, saved_jobs([one.file for one in projects]))
+        return self._jobs

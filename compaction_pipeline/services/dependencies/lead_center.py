@@ -1,0 +1,121 @@
+"""Does what the leader of the dependency center does: makes instances, applies facts, and releases what misses nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.dependencies.center.instances import Instance
+from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, requirements
+from compaction_pipeline.core.dependencies.center.ports import LEADER, CenterStore, Leader, Made, Turn
+from compaction_pipeline.core.leases.timeouts import LEASE
+from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
+from compaction_pipeline.services.held_lease import Leases
+
+_LOG = logging.getLogger(__name__)
+AT_ONCE = 2_000
+"""A transaction changes at most so many rows, so that other facts need not wait for a large one."""
+KEPT = timedelta(days=400)
+"""So long what has ended is remembered. What is older is unknown, and so not ready."""
+_EXPIRE_EVERY = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass did: how many instances it made, how many facts it applied, how many requirements it changed, what it released."""
+
+    made: int = 0
+    facts: int = 0
+    told: int = 0
+    released: tuple[Instance, ...] = ()
+
+    @property
+    def did_something(self) -> bool:
+        return bool(self.made or self.facts or self.told or self.released)
+
+
+class LeadCenter:
+    """The verbs are run, once and resign. `leads` says whether this process led at its last pass."""
+
+    def __init__(self, store: CenterStore, definitions: Definitions, leases: Leases) -> None:
+        self._store = store
+        self._definitions = definitions
+        self._leases = leases
+        self._owner = leases.new_owner()
+        self._expired_at: datetime | None = None
+        self.leads = False
+
+    def run(self, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Do passes until nothing is left to do, or it is over, or another process leads."""
+        while not is_over():
+            done = self.once()
+            if done is None or not done.did_something:
+                return
+
+    def once(self) -> Pass | None:
+        """Do one pass. Return None when another process leads."""
+        self.leads = self._leases.lead(LEADER, self._owner, LEASE)
+        if not self.leads:
+            return None
+        leader = Leader(self._owner, self._leases.clock())
+        if self._store.is_idle(leader.now):
+            self._expire(leader.now)
+            return Pass()
+        made = self._make(leader)
+        facts = self._store.take_in(leader, AT_ONCE)
+        told = self._store.spread(leader, AT_ONCE)
+        released = self._store.release(leader, AT_ONCE)
+        return Pass(made, facts, told, tuple(released))
+
+    def resign(self) -> None:
+        """Let another process lead at once."""
+        self.leads = False
+        self._leases.release(LEADER, self._owner)
+
+    def _make(self, leader: Leader) -> int:
+        turns = self._store.due(leader, AT_ONCE)
+        if not turns:
+            return 0
+        jobs = self._definitions.jobs()
+        made, following, more = [], [], AT_ONCE - len(turns)
+        for turn in turns:
+            job = jobs.get(turn.job)
+            made.append(made_of(job, turn.biz, SCHEDULED, jobs))
+            turn = turn_after(job, turn)
+            # After a time without a leader, a job has many turns.
+            while more > 0 and turn.at is not None and turn.at <= leader.now:
+                made.append(made_of(job, turn.biz, SCHEDULED, jobs))
+                turn, more = turn_after(job, turn), more - 1
+            following.append(turn)
+        count = self._store.make(leader, jobs.version, made, following)
+        # When a project changed in between, the next pass makes them by what it says now.
+        return count or 0
+
+    def _expire(self, now: datetime) -> None:
+        if self._expired_at is None or now - self._expired_at > _EXPIRE_EVERY:
+            self._store.expire(now - KEPT)
+            self._expired_at = now
+
+
+def made_of(job: DataJob, biz: str, origin: str, jobs: Jobs, backfill: frozenset[tuple[str, str]] = frozenset()) -> Made:
+    """The instance of a job for a business time. `backfill` has the jobs and business times of its backfill."""
+    needs = requirements(job, job.calendar.parse(biz), jobs.by_name, origin, lambda name, time: (name, time) in backfill)
+    return Made(job.name, biz, origin, job.receiver, needs)
+
+
+def first_turn(job: DataJob) -> Turn:
+    """The turn of the first instance of a job."""
+    return Turn(job.name, job.calendar.text(job.since), job.trigger.instant(job.calendar, job.since) if job.has_instances else None)
+
+
+def turn_after(job: DataJob, turn: Turn) -> Turn:
+    """The turn that follows."""
+    time, by = job.calendar.parse(turn.biz), 1
+    # A day that a zone left out has no instance.
+    while (later := job.calendar.shift(time, by)) is None and by < 3:
+        by += 1
+    if later is None:
+        return replace(turn, at=None)
+    return Turn(job.name, job.calendar.text(later), job.trigger.instant(job.calendar, later))

@@ -1,0 +1,263 @@
+"""The CenterStore: what doors ask for and write. `center_leader` has what only the leader does.
+
+One lock serializes all that makes instances or changes what is known, so that no instance misses what changes while it is made. Claims
+take rows of instances only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, true, tuple_, update
+
+from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
+from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
+from compaction_pipeline.core.dependencies.center.jobs import Requirement, run_subject
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
+from compaction_pipeline.storage.engine import batches, lock, upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
+
+PROJECT, JOB, INSTANCE = schema.center_project.c, schema.center_job.c, schema.center_instance.c
+SUBJECT, REQUIREMENT, FACT = schema.center_subject.c, schema.center_requirement.c, schema.center_fact.c
+LOCK = "dependency center"
+_UNCLAIMED = (InstanceState.WAITING, InstanceState.READY)
+
+
+class CenterDoors(SqlStore):
+    """What every process may do."""
+
+    def projects(self) -> Sequence[SavedProject]:
+        rows = self._rows(select(schema.center_project))
+        return sorted((SavedProject(row.name, row.file, row.version) for row in rows), key=lambda one: one.name)
+
+    def version(self) -> int:
+        return int(self._values(select(func.coalesce(func.max(PROJECT.version), 0)))[0])
+
+    def turns(self, project: str) -> Sequence[Turn]:
+        rows = self._rows(select(schema.center_job).where(JOB.project == project).order_by(JOB.name))
+        return [Turn(row.name, row.biz, row.at) for row in rows]
+
+    def unclaimed(self, project: str) -> Sequence[Instance]:
+        jobs = select(JOB.name).where(JOB.project == project)
+        open_ones = (INSTANCE.job.in_(jobs), INSTANCE.state.in_(_UNCLAIMED), INSTANCE.claimed_at.is_(None))
+        return [instance_of(row) for row in self._rows(select(schema.center_instance).where(*open_ones).order_by(INSTANCE.id))]
+
+    def save_project(self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made]) -> bool:
+        with writing(self._engine) as connection:
+            if not is_version(connection, version):
+                return False
+            values = {"version": version + 1, "file": file}
+            row = upsert(connection, schema.center_project).values(name=name, **values)
+            connection.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
+            had = set(connection.execute(select(JOB.name).where(JOB.project == name)).scalars())
+            for some in batches(sorted(had - {turn.job for turn in turns})):
+                unclaimed = and_(INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), INSTANCE.state.not_in(ENDED))
+                connection.execute(
+                    delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(select(INSTANCE.id).where(unclaimed)))
+                )
+                connection.execute(delete(schema.center_instance).where(unclaimed))
+                connection.execute(delete(schema.center_job).where(JOB.name.in_(some)))
+            put_turns(connection, turns, name)
+            for made in batches(waiting):
+                _wait_anew(connection, made)
+            return True
+
+    def post(self, facts: Sequence[Fact]) -> None:
+        with writing(self._engine) as connection:
+            for some in batches(facts):
+                connection.execute(insert(schema.center_fact), [{"value": fact} for fact in some])
+
+    def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
+        with writing(self._engine) as connection:
+            mine = (INSTANCE.receiver == receiver, INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
+            # Only what is ready has been READY; what was taken back since then waits for the leader to say so.
+            ready = (*mine, or_(INSTANCE.claimed_at.is_not(None), ~misses()))
+            query = select(schema.center_instance).where(*ready).order_by(INSTANCE.ready_at, INSTANCE.id).limit(most)
+            rows = connection.execute(query.with_for_update(skip_locked=True)).all()
+            fresh = [row.id for row in rows if row.claimed_at is None]
+            for some in batches(fresh):
+                connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(claimed_at=now))
+            return [instance_of(row) for row in rows]
+
+    def note_delivered(self, receiver: str, delivered: Sequence[tuple[int, int]], now: datetime) -> int:
+        count = 0
+        with writing(self._engine) as connection:
+            for number, generation in delivered:
+                same = (INSTANCE.id == number, INSTANCE.generation == generation, INSTANCE.receiver == receiver)
+                claimed = (INSTANCE.claimed_at.is_not(None), INSTANCE.delivered_at.is_(None))
+                count += connection.execute(update(schema.center_instance).where(*same, *claimed).values(delivered_at=now)).rowcount
+        return count
+
+    def instances(self, query: InstanceQuery) -> Sequence[Instance]:
+        wanted = ((INSTANCE.job, query.job), (INSTANCE.biz, query.biz), (INSTANCE.origin, query.origin), (INSTANCE.state, query.state))
+        rows = select(schema.center_instance).where(*(column == value for column, value in wanted if value is not None))
+        return [instance_of(row) for row in self._rows(rows.order_by(INSTANCE.id.desc()).limit(query.most))]
+
+    def waits(self, instance_id: int) -> Sequence[Wait]:
+        joined = schema.center_requirement.join(schema.center_subject, SUBJECT.id == REQUIREMENT.subject_id)
+        columns = (REQUIREMENT.edge, REQUIREMENT.bound, REQUIREMENT.met, SUBJECT.key, SUBJECT.reached, SUBJECT.at)
+        rows = self._rows(select(*columns).select_from(joined).where(REQUIREMENT.instance_id == instance_id))
+        waits = [Wait(row.edge, row.key, row.bound, row.met, row.reached, row.at) for row in rows]
+        return sorted(waits, key=lambda one: (one.edge, one.key, one.bound))
+
+    def reached(self, keys: Sequence[str]) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for some in batches(keys):
+            rows = self._rows(select(SUBJECT.key, SUBJECT.reached).where(SUBJECT.key.in_(some), SUBJECT.at.is_not(None)))
+            found.update((row.key, row.reached) for row in rows)
+        return found
+
+    def awaited(self, kind: str, most: int) -> Sequence[str]:
+        waits = exists().where(REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id, INSTANCE.claimed_at.is_(None))
+        of_kind = SUBJECT.key.startswith(f"{kind}=", autoescape=True)
+        return self._values(select(SUBJECT.key).where(of_kind, waits).order_by(SUBJECT.id).limit(most))
+
+    def backfill(self, version: int, made: Sequence[Made], now: datetime) -> int | None:
+        with writing(self._engine) as connection:
+            if not is_version(connection, version):
+                return None
+            return sum(make_instances(connection, some, now) for some in batches(made))
+
+    def run_again(self, version: int, before: Instance, made: Made, now: datetime) -> bool:
+        with writing(self._engine) as connection:
+            if not is_version(connection, version):
+                return False
+            same = (INSTANCE.id == before.id, INSTANCE.generation == before.generation, INSTANCE.state == before.state)
+            unset = dict.fromkeys(("ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at"))
+            values = {"generation": before.generation + 1, "state": InstanceState.WAITING, "receiver": made.receiver, **unset}
+            if connection.execute(update(schema.center_instance).where(*same).values(values)).rowcount != 1:
+                return False
+            put_requirements(connection, {before.id: made.requirements})
+            # What it made is made anew.
+            key = run_subject(before.job, before.biz, before.origin).key
+            put_reached(connection, {key: NOTHING}, {key: NOTHING}, now)
+            return True
+
+    def expire(self, before: datetime) -> int:
+        with writing(self._engine) as connection:
+            lock(connection, LOCK)
+            old = and_(INSTANCE.state.in_(ENDED), INSTANCE.made_at < before)
+            gone = connection.execute(delete(schema.center_instance).where(old)).rowcount
+            waited = exists().where(REQUIREMENT.subject_id == SUBJECT.id)
+            connection.execute(delete(schema.center_subject).where(or_(SUBJECT.at < before, SUBJECT.at.is_(None)), ~waited))
+            return gone
+
+
+def instance_of(row: StoredRow) -> Instance:
+    """The instance of a row of its table."""
+    moments = (row.made_at, row.generation, row.state, row.missing, row.ready_at, row.claimed_at, row.delivered_at, row.ended_at)
+    return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at)
+
+
+def is_version(connection: Connection, version: int) -> bool:
+    """Take the lock, and see whether projects are as they were."""
+    lock(connection, LOCK)
+    return bool(connection.execute(select(func.coalesce(func.max(PROJECT.version), 0))).scalar() == version)
+
+
+def misses() -> Any:
+    """Whether something that an instance needs is not there now, whatever was counted."""
+    joined = and_(REQUIREMENT.instance_id == INSTANCE.id, SUBJECT.id == REQUIREMENT.subject_id, SUBJECT.reached < REQUIREMENT.bound)
+    return exists(_one().where(joined).correlate(schema.center_instance))
+
+
+def _one() -> Select[Any]:
+    return select(REQUIREMENT.edge)
+
+
+def make_instances(connection: Connection, made: Sequence[Made], now: datetime) -> int:
+    """Make instances that do not exist, and count what they miss now. Return how many. The caller holds the lock."""
+    runs = {(one.job, one.biz, one.origin): one for one in made}
+    same = tuple_(INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.part).in_([(*run, "") for run in runs])
+    query = select(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(same)
+    exist = {(row.job, row.biz, row.origin) for row in connection.execute(query)}
+    fresh = {run: one for run, one in runs.items() if run not in exist}
+    values = {"part": "", "generation": 1, "state": InstanceState.WAITING, "missing": 0, "made_at": now}
+    rows = [{"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, **values} for one in fresh.values()]
+    if rows:
+        connection.execute(insert(schema.center_instance), rows)
+    ids = {row.id: fresh[row.job, row.biz, row.origin] for row in connection.execute(query) if (row.job, row.biz, row.origin) in fresh}
+    put_requirements(connection, {number: one.requirements for number, one in ids.items()})
+    return len(fresh)
+
+
+def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None = None) -> None:
+    """Set the next turns of jobs. With a project, jobs that are new are added."""
+    for some in batches(turns):
+        if project is None:
+            changed = (
+                update(schema.center_job).where(JOB.name == bindparam("job")).values(biz=bindparam("next_biz"), at=bindparam("next_at"))
+            )
+            connection.execute(changed, [{"job": turn.job, "next_biz": turn.biz, "next_at": turn.at} for turn in some])
+        else:
+            row = upsert(connection, schema.center_job)
+            fresh = row.on_conflict_do_update(index_elements=["name"], set_={"biz": row.excluded.biz, "at": row.excluded.at})
+            connection.execute(fresh, [{"name": turn.job, "project": project, "biz": turn.biz, "at": turn.at} for turn in some])
+
+
+def put_requirements(connection: Connection, wanted: Mapping[int, Iterable[Requirement]]) -> None:
+    """Replace what instances need, and count what is missing by what is known now. The caller holds the lock."""
+    subjects = _subjects(connection, {one.subject.key for some in wanted.values() for one in some})
+    for some in batches(list(wanted)):
+        connection.execute(delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(some)))
+    rows, missing = [], Counter(dict.fromkeys(wanted, 0))
+    for number, needs in wanted.items():
+        for need in needs:
+            subject_id, reached = subjects[need.subject.key]
+            met = reached >= need.subject.bound
+            missing[number] += not met
+            rows.append({"instance_id": number, "edge": need.edge, "subject_id": subject_id, "bound": need.subject.bound, "met": met})
+    for some_rows in batches(rows, 5_000):
+        connection.execute(insert(schema.center_requirement), some_rows)
+    set_missing(connection, missing)
+
+
+def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mapping[str, int], now: datetime) -> None:
+    """Note how far things are. `spread` tells instances, also what fell and came back: something ran on what it was before."""
+    for key, value in reached.items():
+        fallen = fell.get(key)
+        values = {"reached": value, "at": now, "spread": False}
+        fresh = upsert(connection, schema.center_subject).values(key=key, fell=fallen, **values)
+        lowest = SUBJECT.fell if fallen is None else case((SUBJECT.fell < fallen, SUBJECT.fell), else_=fallen)
+        changed = {**values, "fell": lowest}
+        is_news = true() if fallen is not None else or_(SUBJECT.reached != value, SUBJECT.at.is_(None))
+        connection.execute(fresh.on_conflict_do_update(index_elements=["key"], set_=changed, where=is_news))
+
+
+def set_missing(connection: Connection, missing: Mapping[int, int]) -> None:
+    """Set what is missing of instances."""
+    for count in set(missing.values()):
+        for some in batches([number for number, one in missing.items() if one == count]):
+            connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(missing=count))
+
+
+def _subjects(connection: Connection, keys: set[str]) -> Mapping[str, tuple[int, int]]:
+    """The id of each key, and how far it is. Those that nobody asked for yet are added."""
+    found: dict[str, tuple[int, int]] = {}
+    for some in batches(sorted(keys)):
+        query = select(SUBJECT.key, SUBJECT.id, SUBJECT.reached).where(SUBJECT.key.in_(some))
+        known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
+        fresh = [{"key": key, "reached": NOTHING, "spread": True} for key in some if key not in known]
+        if fresh:
+            connection.execute(insert(schema.center_subject), fresh)
+            known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
+        found.update(known)
+    return found
+
+
+def _wait_anew(connection: Connection, made: Sequence[Made]) -> None:
+    runs = {(one.job, one.biz, one.origin): one for one in made}
+    jobs = sorted({one.job for one in made})
+    waiting = (INSTANCE.job.in_(jobs), INSTANCE.claimed_at.is_(None), INSTANCE.state.in_(_UNCLAIMED))
+    rows = connection.execute(select(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*waiting)).all()
+    found = {row.id: runs[row.job, row.biz, row.origin] for row in rows if (row.job, row.biz, row.origin) in runs}
+    put_requirements(connection, {number: one.requirements for number, one in found.items()})
+    for number, one in found.items():
+        # What was ready is looked at anew by what it needs now.
+        values = {"state": InstanceState.WAITING, "ready_at": None, "receiver": one.receiver}
+        connection.execute(update(schema.center_instance).where(INSTANCE.id == number).values(values))

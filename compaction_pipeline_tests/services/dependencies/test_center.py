@@ -1,0 +1,284 @@
+"""The dependency center, from the definition of a project to the claims of its scheduler."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
+from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
+from compaction_pipeline_tests.state import sqlite_stores
+
+RAW = {"name": "raw", "period": "hour", "virtual": True}
+LOAD = {"name": "load", "period": "day", "trigger": "02:00", "needs": [{"job": "raw", "times": "whole"}]}
+REPORT = {"name": "report", "period": "day", "needs": [{"job": "load"}]}
+DAY = "2026-01-02"
+HOURS = [f"job=raw && biz={DAY}T{hour:02}" for hour in range(24)]
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> CenterHouse:
+    return CenterHouse(sqlite_stores(tmp_path))
+
+
+def test_a_day_starts_when_its_last_hour_is_there_and_not_before(house: CenterHouse) -> None:
+    house.save(RAW, LOAD, REPORT)
+    house.pass_time(hours=3)
+    assert house.one("load", DAY).missing == 24
+    for hour in HOURS[1:]:
+        house.succeed(hour)
+    assert house.state("load", DAY) == "WAITING"
+    assert house.claimed() == []
+    house.succeed(HOURS[0])
+    assert house.claimed() == [f"load/{DAY}/scheduled/1"]
+    assert house.claimed() == []
+    assert house.state("report", DAY) == "WAITING"
+    house.succeed(f"job=load && biz={DAY}", generation=1)
+    assert house.claimed() == [f"report/{DAY}/scheduled/1"]
+
+
+def test_an_instance_is_made_at_its_trigger_and_triggers_that_passed_are_made_up_for(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "trigger": "02:00", "zone": "Europe/Berlin", "since": "2026-01-01"})
+    house.settle()
+    assert house.claimed() == ["load/2026-01-01/scheduled/1"]
+    house.now = datetime(2026, 1, 2, 0, 59, 59, tzinfo=timezone.utc)
+    house.settle()
+    assert house.claimed() == []
+    house.pass_time(seconds=1)
+    assert house.claimed() == ["load/2026-01-02/scheduled/1"]
+    house.pass_time(days=3)
+    assert sorted(house.claimed()) == [f"load/2026-01-0{day}/scheduled/1" for day in (3, 4, 5)]
+
+
+def test_a_claim_comes_again_until_it_is_delivered(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "since": "2026-01-01"})
+    house.settle()
+    (first,) = house.center.claim(RECEIVER)
+    (second,) = house.another_center().claim(RECEIVER)
+    assert first.key == second.key
+    assert house.center.claim("somebody else") == []
+    assert house.center.delivered("somebody else", [(first.id, 1)]) == 0
+    assert house.center.delivered(RECEIVER, [(first.id, 2)]) == 0
+    assert house.center.delivered(RECEIVER, [(first.id, 1)]) == 1
+    assert house.center.claim(RECEIVER) == []
+
+
+def test_what_is_taken_back_waits_again_unless_it_was_claimed(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "since": "2026-01-01", "needs": [{"table": "lake.a.b"}]}, REPORT)
+    window = "table=lake.a.b && window=2026-01-01T00:00Z/2026-01-02T00:00Z"
+    house.settle()
+    house.tell(window)
+    assert house.state("load", "2026-01-01") == "READY"
+    house.tell(window, 0)
+    assert house.state("load", "2026-01-01") == "WAITING"
+    assert house.claimed() == []
+    house.tell(window)
+    assert house.claimed() == ["load/2026-01-01/scheduled/1"]
+    house.tell(window, 0)
+    assert house.state("load", "2026-01-01") == "READY"
+    assert house.one("load", "2026-01-01").changed_at == house.now
+    assert house.center.claim(RECEIVER) == []
+
+
+def test_a_withdrawal_that_came_back_at_once_is_noted_for_what_ran(house: CenterHouse) -> None:
+    house.save(
+        {"name": "load", "period": "day", "since": "2026-01-01", "needs": [{"job": "raw", "times": "0"}]}, {**RAW, "since": "2026-01-01T00"}
+    )
+    house.settle()
+    house.succeed("job=raw && biz=2026-01-01T00")
+    assert house.claimed() == ["load/2026-01-01/scheduled/1"]
+    for state in (InstanceState.RUNNING, InstanceState.SUCCEEDED):
+        house.center.report("job=raw && biz=2026-01-01T00", state, "test")
+    house.settle()
+    assert house.one("raw", "2026-01-01T00").generation == 2
+    assert house.one("load", "2026-01-01").changed_at == house.now
+
+
+def test_a_watermark_releases_what_it_has_reached(house: CenterHouse) -> None:
+    needs = [{"table": "lake.a.b", "watermark": True}]
+    house.save({"name": "load", "period": "hour", "since": "2026-01-01T21", "needs": needs})
+    house.settle()
+    at = {hour: int(datetime(2026, 1, 1, hour, tzinfo=timezone.utc).timestamp() * 1000) for hour in (22, 23)}
+    house.tell("table=lake.a.b && watermark=", at[22] - 1)
+    assert house.claimed() == []
+    house.tell("table=lake.a.b && watermark=", at[22])
+    assert house.claimed() == ["load/2026-01-01T21/scheduled/1"]
+    house.tell("table=lake.a.b && watermark=", at[23])
+    assert house.state("load", "2026-01-01T22") == "READY"
+    house.tell("table=lake.a.b && watermark=", at[22])
+    assert house.state("load", "2026-01-01T22") == "WAITING"
+
+
+def test_a_virtual_job_that_is_made_by_a_table_succeeds_and_is_taken_back_with_it(house: CenterHouse) -> None:
+    made_by = {"table": "lake.c.d", "partition": "dt={%Y%m%d}/app=x"}
+    stream = {"name": "stream", "period": "day", "since": "2026-01-01", "made-by": made_by}
+    house.save(stream, {"name": "after", "period": "day", "since": "2026-01-01", "needs": [{"job": "stream"}]})
+    house.settle()
+    assert house.state("stream", "2026-01-01") == "WAITING"
+    partition = "table=lake.c.d && app=x && dt=20260101"
+    house.tell(partition)
+    assert (house.state("stream", "2026-01-01"), house.state("after", "2026-01-01")) == ("SUCCEEDED", "READY")
+    house.tell(partition, 0)
+    assert (house.state("stream", "2026-01-01"), house.state("after", "2026-01-01")) == ("WAITING", "WAITING")
+    with pytest.raises(ConfigError, match=r"'stream' is made by table=lake.c.d"):
+        house.center.report("job=stream && biz=2026-01-01", InstanceState.SUCCEEDED, "test")
+
+
+def test_parts_of_a_virtual_job_do_not_wait_for_each_other(house: CenterHouse) -> None:
+    raw = {"name": "raw", "period": "day", "virtual": True, "parts": ["eu", "us"]}
+    one = {"name": "one", "period": "day", "since": "2026-01-02", "needs": [{"job": "raw", "part": "eu"}]}
+    house.save(raw, one, {"name": "both", "period": "day", "since": "2026-01-02", "needs": [{"job": "raw"}]})
+    house.pass_time(hours=1)
+    with pytest.raises(ConfigError, match="part by part"):
+        house.center.report(f"job=raw && biz={DAY}", InstanceState.SUCCEEDED, "test")
+    with pytest.raises(ConfigError, match=r"declares no part 'asia'; it has eu, us"):
+        house.center.report(f"job=raw && biz={DAY} && part=asia", InstanceState.SUCCEEDED, "test")
+    house.succeed(f"job=raw && part=eu && biz={DAY}")
+    assert house.claimed() == [f"one/{DAY}/scheduled/1"]
+    house.succeed(f"job=raw && biz={DAY} && part=us")
+    assert house.claimed() == [f"both/{DAY}/scheduled/1"]
+
+
+def test_run_again_is_a_generation_and_what_an_older_run_reports_changes_nothing(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "since": "2026-01-01"}, {**REPORT, "since": "2026-01-01"})
+    house.settle()
+    with pytest.raises(ConfigError, match="was not started here"):
+        house.center.run_again("report", "2026-01-01")
+    assert house.claimed() == ["load/2026-01-01/scheduled/1"]
+    house.succeed("job=load && biz=2026-01-01", generation=1)
+    assert house.state("report", "2026-01-01") == "READY"
+    assert house.center.run_again("load", "2026-01-01").generation == 2
+    house.settle()
+    assert house.state("report", "2026-01-01") == "WAITING"
+    assert house.claimed() == ["load/2026-01-01/scheduled/2"]
+    house.succeed("job=load && biz=2026-01-01", generation=1)
+    assert house.state("report", "2026-01-01") == "WAITING"
+    house.succeed("job=load && biz=2026-01-01", generation=2)
+    assert house.claimed() == ["report/2026-01-01/scheduled/1"]
+
+
+def test_a_late_success_of_a_generation_that_had_failed_counts(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "since": "2026-01-01"}, {**REPORT, "since": "2026-01-01"})
+    house.settle()
+    house.claimed()
+    house.succeed("job=load && biz=2026-01-01", 1, InstanceState.FAILED)
+    assert house.claimed() == []
+    house.succeed("job=load && biz=2026-01-01", 1)
+    assert house.claimed() == ["report/2026-01-01/scheduled/1"]
+
+
+def test_a_backfill_waits_for_its_own_runs_and_scheduled_ones_never_see_it(house: CenterHouse) -> None:
+    jobs = ({"name": "load", "period": "day", "since": "2026-01-01"}, {**REPORT, "since": "2026-01-01"})
+    house.save(*jobs)
+    house.settle()
+    house.succeed("job=load && biz=2026-01-01", generation=1)
+    assert house.center.backfill("fix", ["load", "report"], "2025-12-31", "2026-01-01") == 4
+    assert house.center.backfill("fix", ["load", "report"], "2025-12-31", "2026-01-01") == 0
+    house.settle()
+    assert house.state("report", "2026-01-01", "fix") == "WAITING"
+    assert house.center.why("report", "2025-12-31", "fix").waits_for[0].subject == "job=load && backfill=fix && biz=2025-12-31"
+    house.succeed("job=load && biz=2025-12-31 && backfill=fix", generation=1)
+    assert house.state("report", "2025-12-31", "fix") == "READY"
+    # The scheduled report of this day is ready, so that of the backfill waits for its end.
+    house.succeed("job=load && biz=2026-01-01 && backfill=fix", generation=1)
+    why = house.center.why("report", "2026-01-01", "fix")
+    assert (why.instance.state, why.busy) == (InstanceState.WAITING, "scheduled")
+    house.succeed("job=report && biz=2026-01-01", generation=1)
+    assert house.state("report", "2026-01-01", "fix") == "READY"
+
+
+def test_a_saved_project_changes_what_waits_and_not_what_was_claimed(house: CenterHouse) -> None:
+    load = {"name": "load", "period": "day", "since": "2026-01-01", "needs": [{"table": "lake.a.b"}]}
+    house.save(load)
+    house.settle()
+    changed = house.save({**load, "needs": [{"table": "lake.c.d"}]})
+    assert (changed.added, changed.changed, changed.removed) == ((), ("load",), ())
+    assert changed.previews == {"load": ("table=lake.c.d && window=2026-01-01T00:00Z/2026-01-02T00:00Z",)}
+    house.tell("table=lake.a.b && window=2026-01-01T00:00Z/2026-01-02T00:00Z")
+    assert house.claimed() == []
+    house.tell("table=lake.c.d && window=2026-01-01T00:00Z/2026-01-02T00:00Z")
+    assert house.claimed() == ["load/2026-01-01/scheduled/1"]
+    assert house.save({**load, "needs": [{"table": "lake.e.f"}]}).changed == ("load",)
+    assert house.state("load", "2026-01-01") == "READY"
+    assert house.save().removed == ("load",)
+    assert house.center.projects() == []
+    with pytest.raises(NotFoundError, match="there is no job 'load'"):
+        house.center.why("load", "2026-01-01")
+
+
+def test_a_dry_run_saves_nothing_and_two_that_save_at_once_are_told(house: CenterHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = {"project": "sales", "receiver": RECEIVER, "jobs": [{"name": "load", "period": "day"}]}
+    assert house.center.save_project(file, dry_run=True).added == ("load",)
+    assert house.center.jobs() == []
+    other = house.another_center()
+    real = house.store.turns
+
+    def meanwhile(project: str) -> object:
+        monkeypatch.undo()
+        other.save_project({**file, "project": "other", "jobs": []})
+        return real(project)
+
+    monkeypatch.setattr(type(house.store), "turns", lambda self, project: meanwhile(project))
+    with pytest.raises(CommitConflict, match="save it again"):
+        house.center.save_project(file)
+
+
+def test_another_project_keeps_the_jobs_that_it_waits_for(house: CenterHouse) -> None:
+    house.save(RAW)
+    house.save({"name": "load", "period": "day", "needs": [{"job": "raw", "times": "whole"}]}, project="other")
+    with pytest.raises(ConfigError, match="'raw' would be gone, but 'load' waits for it"):
+        house.save()
+    with pytest.raises(ConfigError, match="another calendar"):
+        house.save({**RAW, "zone": "Europe/Berlin"})
+    with pytest.raises(ConfigError, match="'sales' has a job of this name"):
+        house.save(RAW, project="third")
+
+
+def test_one_that_leads_no_more_changes_nothing(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "since": "2026-01-01"})
+    house.settle()
+    second = house.another_leader()
+    assert second.once() is None
+    house.now = datetime(2026, 1, 2, 1, tzinfo=timezone.utc)
+    assert second.once() is not None
+    assert house.leader.once() is None
+    second.resign()
+    assert house.leader.once() is not None
+
+
+def test_why_names_who_makes_the_data(house: CenterHouse) -> None:
+    made = {"name": "make", "period": "day", "since": "2026-01-01", "produces": ["table=lake.a.b"]}
+    house.save(made, {"name": "load", "period": "day", "since": "2026-01-01", "needs": [{"table": "lake.a.b"}]})
+    house.settle()
+    (waits,) = house.center.why("load", "2026-01-01").waits_for
+    assert (waits.produced_by, waits.there, waits.at) == (("make",), False, None)
+
+
+def test_reports_need_a_generation_where_runs_are_started_here(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day"}, RAW)
+    with pytest.raises(ConfigError, match="needs 'generation'"):
+        house.center.report(f"job=load && biz={DAY}", InstanceState.SUCCEEDED, "test")
+    with pytest.raises(ConfigError, match="is data of a table"):
+        house.center.report("table=lake.a.b && day=2026-01-01", InstanceState.SUCCEEDED, "test")
+    with pytest.raises(ConfigError, match="is no HOUR"):
+        house.center.report(f"job=raw && biz={DAY}", InstanceState.SUCCEEDED, "test")
+    assert house.center.ready(f"job=raw && biz={DAY}T03") is None
+    house.succeed(f"job=raw && biz={DAY}T03:00+00:00")
+    assert house.center.ready(f"job=raw && biz={DAY}T03") is True
+    house.succeed(f"job=raw && biz={DAY}T03", state=InstanceState.RUNNING)
+    assert house.center.ready(f"job=raw && biz={DAY}T03") is False
+
+
+def test_numbers_of_a_reporter_tell_copies_and_old_reports(house: CenterHouse) -> None:
+    house.save(RAW)
+    subject = f"job=raw && biz={DAY}T03"
+    for number, state in ((5, InstanceState.SUCCEEDED), (5, InstanceState.FAILED), (4, InstanceState.FAILED)):
+        house.center.report(subject, state, "a", number=number)
+        house.settle()
+        assert house.center.ready(subject) is True
+    house.center.report(subject, InstanceState.FAILED, "b", number=1)
+    house.settle()
+    assert house.center.ready(subject) is False
