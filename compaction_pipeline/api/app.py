@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from compaction_pipeline.api.bodies import Bodies
 from compaction_pipeline.api.catalog_files import catalog_file_routes
 from compaction_pipeline.api.catalogs import catalog_routes
+from compaction_pipeline.api.center import center_routes
 from compaction_pipeline.api.consumers import consumer_routes
 from compaction_pipeline.api.dependencies import dependency_routes
 from compaction_pipeline.api.docs_pages import add_docs
@@ -76,6 +77,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(consumer_routes(services.keep_consumers, guard, bodies), prefix=VERSION_PREFIX)
     tell = services.tell_readiness if services.settings.ready_callback_url is not None else None
     app.include_router(dependency_routes(services.read_readiness, tell, guard, bodies), prefix=VERSION_PREFIX)
+    app.include_router(center_routes(services.center, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(file_routes(services.read_tables, services.read_files, guard), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),

@@ -10,7 +10,8 @@ import socket
 import ssl
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from compaction_pipeline.api.handshakes import Handshake
 from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.patient_protocol import HeaderDeadline
 from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
-from compaction_pipeline.api.ticking import Telling, ticking
+from compaction_pipeline.api.ticking import Telling, center_works, ticking
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
@@ -123,7 +124,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
     tell = telling(services.tell_readiness, receiver) if receiver is not None else None
-    app = http_app(services, ticking(services.run_ticks, services.upkeep_tables, tables=ticks, tell=tell))
+    app = http_app(services, _works(services, tables=ticks, tell=tell))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
     # It ends the process when it cannot start.
@@ -136,6 +137,13 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
 def telling(tell: TellReadiness, receiver: Receiver) -> Telling:
     """What tells this receiver."""
     return Telling(partial(tell.tell, receiver.send), partial(tell.tell_reported, receiver.send))
+
+
+@contextmanager
+def _works(services: Services, *, tables: bool, tell: Telling | None) -> Iterator[None]:
+    center = center_works(services.lead_center, services.detect_tables)
+    with ticking(services.run_ticks, services.upkeep_tables, tables=tables, tell=tell), center:
+        yield
 
 
 def receiver_of(settings: Settings) -> Receiver | None:

@@ -6,12 +6,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from compaction_pipeline.services.dependencies.detect_tables import DetectTables
+from compaction_pipeline.services.dependencies.lead_center import LeadCenter
 from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, WATCH_EVERY, Part, RunTicks
 from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
 
@@ -20,6 +22,12 @@ UPKEEP_EVERY = timedelta(minutes=10)
 
 TELL_EVERY = timedelta(seconds=10)
 """A server looks this often whether what somebody awaits is ready. It looks at tables of which something was reported every LOOK_EVERY."""
+
+LEAD_EVERY = timedelta(milliseconds=200)
+"""The leader of the dependency center looks this often whether there is something to do."""
+
+DETECT_EVERY = timedelta(seconds=10)
+"""It looks this often at the tables that instances wait for."""
 
 _LOOK_SECONDS = 0.2
 
@@ -56,7 +64,7 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
     def of(part: Part, work: Callable[[], None]) -> Callable[[], None]:
         return lambda: work() if leads[part].is_set() else None
 
-    works: list[tuple[str, Callable[[], None], timedelta]] = [
+    works: list[_Work] = [
         ("leases", lead, KEEP_EVERY),
         ("keeper", of(Part.KEEPER, run_ticks.keep), KEEP_EVERY),
         ("maintainer", of(Part.KEEPER, run_ticks.maintain), run_ticks.maintain_every),
@@ -77,11 +85,40 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
         # Of the servers that know the receiver one has this lease, so nobody is told twice at a time.
         # One thread does both, so that neither sends what the other sends.
         works.append(("callbacks", of(Part.CALLBACKS, partial(_tell, tell, _Turn(TELL_EVERY), telling_is_over)), LOOK_EVERY))
+    # The leases are taken first, so that the other threads need not wait for their second round.
+    _try(lead)
+    try:
+        with _in_threads(works, stopped):
+            yield
+    finally:
+        run_ticks.resign()
+
+
+@contextmanager
+def center_works(leader: LeadCenter, tables: DetectTables) -> Iterator[None]:
+    """Do what a server does for the dependency center until the block ends. Of all servers the leader alone does it."""
+    stopped = threading.Event()
+
+    def look() -> None:
+        if leader.leads:
+            tables.look(stopped.is_set)
+
+    try:
+        with _in_threads([("center", lambda: leader.run(stopped.is_set), LEAD_EVERY), ("detector", look, DETECT_EVERY)], stopped):
+            yield
+    finally:
+        leader.resign()
+
+
+_Work = tuple[str, Callable[[], None], timedelta]
+"""What is done again and again: its name, the work, and how often."""
+
+
+@contextmanager
+def _in_threads(works: Sequence[_Work], stopped: threading.Event) -> Iterator[None]:
     threads = [
         threading.Thread(target=_again_and_again, args=(work, every, stopped), name=name, daemon=True) for name, work, every in works
     ]
-    # The leases are taken first, so that the other threads need not wait for their second round.
-    _try(lead)
     for thread in threads:
         thread.start()
     try:
@@ -90,7 +127,6 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
         stopped.set()
         for thread in threads:
             thread.join()
-        run_ticks.resign()
 
 
 class _Turn:

@@ -69,6 +69,12 @@ def _dependencies() -> typer.Typer:
     return commands
 
 
+def _center() -> typer.Typer:
+    from compaction_pipeline.cli.commands.center import commands
+
+    return commands
+
+
 def _task() -> typer.Typer:
     from compaction_pipeline.cli.commands.task import commands
 
@@ -118,6 +124,7 @@ COMMANDS.update(
         "consumer": _consumer,
         "ready": _dependencies,
         "watermark": _dependencies,
+        "dependencies": _center,
         "task": _task,
         "group": _group,
         "queue": _group,

@@ -36,7 +36,9 @@ _FOUND_OUT = frozenset(f"compaction_ready_{name}" for name in ("head", "standing
 MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     None: frozenset(),
     Role.READER: _FOUND_OUT,
-    Role.WRITER: _FOUND_OUT | {"compaction_commit_report", "compaction_table", "compaction_consumer", "compaction_ready_report"},
+    Role.WRITER: _FOUND_OUT
+    | {"compaction_commit_report", "compaction_table", "compaction_consumer", "compaction_ready_report"}
+    | {"compaction_center_fact", "compaction_center_instance"},
     Role.OPTIMIZER: frozenset({"compaction_optimizer", "compaction_token", "compaction_task", "compaction_attempt"}),
     Role.EVENTS: frozenset({"compaction_commit_report", "compaction_table"}),
     Role.ADMIN: frozenset(metadata.tables),

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition, kind_in_words, read_definition
 from compaction_pipeline.core.catalogs.problem import Problem
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.words import printable
+from compaction_pipeline.services.yaml_file import yaml_value
 
 SETTING = "COMPACTION_CATALOGS_FILE"
 _MOST_BYTES = 4 * 1024 * 1024
@@ -25,18 +23,7 @@ def read_catalogs_file(path: Path) -> tuple[tuple[CatalogDefinition, tuple[Probl
     are not repeated, because they may be secrets.
     """
     where = f"{SETTING} is {str(path)!r}"
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{where}, which cannot be read: {error.strerror}; correct it") from error
-    if len(text) > _MOST_BYTES:
-        raise ConfigError(f"{where}, which has more than {_MOST_BYTES // 2**20} MiB: it cannot be a list of catalogs; correct it")
-    try:
-        # The loader makes values of the same safe types as `yaml.safe_load`.
-        read = yaml.load(text.decode("utf-8"), Loader=_NoKeyTwice)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ConfigError(f"{where}, which is no YAML: {_problem(error)}; correct the file") from None
+    read = yaml_value(path, where, _MOST_BYTES, "a list of catalogs")
     return tuple(_definitions(read, where))
 
 
@@ -53,28 +40,3 @@ def _definitions(read: object, where: str) -> Sequence[tuple[CatalogDefinition, 
         shown = ", ".join(printable(name, 100) for name in twice)
         raise ConfigError(f"{where}, which defines {shown} more than once: define each catalog once; correct the file")
     return found
-
-
-class _NoKeyTwice(yaml.SafeLoader):  # type: ignore[misc]
-    """Refuses a mapping with a key twice, where YAML's own loader takes the last value and tells nobody."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            if isinstance(key, dict | list | set):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
-            if key in seen:
-                twice = f"the key {printable(str(key), 100)!r} stands twice in one mapping"
-                raise yaml.constructor.ConstructorError(None, None, twice, key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _problem(error: Exception) -> str:
-    """What is wrong and where, without the text of the line, which may hold a secret."""
-    mark = getattr(error, "problem_mark", None)
-    what = getattr(error, "problem", None) or type(error).__name__
-    return f"{what} in line {mark.line + 1}" if mark is not None else str(what)

@@ -1,0 +1,86 @@
+"""A scheduler that starts jobs over HTTP when their data is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.access.token import Role
+from compaction_pipeline_tests.api.served import Served
+
+PATH = "/api/v1/dependencies"
+JOBS: list[dict[str, Any]] = [
+    {"name": "raw", "period": "day", "virtual": True, "since": "2026-01-01"},
+    {"name": "load", "period": "day", "since": "2025-12-30", "needs": [{"job": "raw"}]},
+]
+FILE = {"project": "sales", "receiver": "airflow", "jobs": JOBS}
+SUBJECT = "job=raw && biz=2026-01-01"
+
+
+def saved(served: Served) -> str:
+    """A token of a writer, after the project was saved and its instances were made."""
+    assert served.ask("PUT", f"{PATH}/project", served.token(Role.ADMIN), json={"file": FILE}).status_code == 200
+    served.house.services.lead_center.run()
+    return served.token(Role.WRITER)
+
+
+def test_a_scheduler_claims_starts_and_reports(served: Served) -> None:
+    writer = saved(served)
+    reader = served.token(Role.READER)
+    waiting = served.ask("GET", f"{PATH}/why", reader, params={"job": "load", "biz": "2026-01-01"}).json()
+    assert [one["subject"] for one in waiting["waits_for"]] == [SUBJECT]
+    old = served.ask("POST", f"{PATH}/claims", writer, json={"receiver": "airflow", "most": 1000}).json()
+    assert {one["biz"] for one in old} == {"2025-12-30", "2025-12-31"}
+    assert served.ask("POST", f"{PATH}/reports", writer, json={"subject": SUBJECT, "state": "SUCCEEDED"}).json() == {"subject": SUBJECT}
+    served.house.services.lead_center.run()
+    assert served.ask("GET", f"{PATH}/ready", reader, params={"subject": SUBJECT}).json() == {"ready": True}
+    (one,) = served.ask("GET", f"{PATH}/instances", reader, params={"job": "load", "biz": "2026-01-01"}).json()
+    assert (one["key"], one["state"]) == ("load/2026-01-01/scheduled/1", "READY")
+    delivered = {"receiver": "airflow", "instances": [{"id": one["id"], "generation": 1} for one in old]}
+    assert served.ask("POST", f"{PATH}/deliveries", writer, json=delivered).json() == {"count": len(old)}
+    assert served.ask("POST", f"{PATH}/deliveries", writer, json=delivered).json() == {"count": 0}
+
+
+def test_an_admin_backfills_and_runs_again(served: Served) -> None:
+    writer, admin = saved(served), served.token(Role.ADMIN)
+    body = {"name": "fix", "jobs": ["load"], "from": "2026-01-01", "to": "2026-01-03"}
+    assert served.ask("POST", f"{PATH}/backfills", admin, json=body).json() == {"count": 3}
+    assert served.ask("POST", f"{PATH}/backfills", admin, json=body).json() == {"count": 0}
+    again = {"job": "load", "biz": "2025-12-30"}
+    assert served.ask("POST", f"{PATH}/runs-again", admin, json=again).status_code == 400
+    report = {"subject": "job=load && biz=2025-12-30", "state": "SUCCEEDED", "generation": 1}
+    assert served.ask("POST", f"{PATH}/reports", writer, json=report).status_code == 200
+    served.house.services.lead_center.run()
+    assert served.ask("POST", f"{PATH}/runs-again", admin, json=again).json()["key"] == "load/2025-12-30/scheduled/2"
+    assert [one["name"] for one in served.ask("GET", f"{PATH}/jobs", admin).json()] == ["load", "raw"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role", "body", "status"),
+    [
+        ("PUT", "project", Role.WRITER, {"file": FILE}, 403),
+        ("PUT", "project", Role.ADMIN, {"file": {"project": "a"}}, 400),
+        ("PUT", "project", Role.ADMIN, {"file": []}, 422),
+        ("POST", "reports", Role.READER, {"subject": SUBJECT, "state": "SUCCEEDED"}, 403),
+        ("POST", "reports", Role.WRITER, {"subject": SUBJECT, "state": "DONE"}, 422),
+        ("POST", "reports", Role.WRITER, {"subject": SUBJECT, "state": "READY"}, 400),
+        ("POST", "reports", Role.WRITER, {"subject": "job=nobody && biz=2026-01-01", "state": "SUCCEEDED"}, 404),
+        ("POST", "reports", Role.WRITER, {"subject": "job=load && biz=2026-01-01", "state": "SUCCEEDED"}, 400),
+        ("POST", "reports", Role.WRITER, {"subject": "job=raw", "state": "SUCCEEDED"}, 400),
+        ("POST", "claims", Role.READER, {"receiver": "airflow"}, 403),
+        ("POST", "claims", Role.WRITER, {"receiver": "airflow", "most": 0}, 422),
+        ("POST", "backfills", Role.ADMIN, {"name": "a b", "jobs": ["load"], "from": "2026-01-01", "to": "2026-01-01"}, 400),
+        ("POST", "backfills", Role.ADMIN, {"name": "a", "jobs": ["raw"], "from": "2026-01-01", "to": "2026-01-01"}, 400),
+        ("POST", "backfills", Role.ADMIN, {"name": "a", "jobs": ["load"], "from": "1990-01-01", "to": "2026-01-01"}, 400),
+        ("POST", "backfills", Role.ADMIN, {"name": "a", "jobs": ["load"], "from": "2026-01-02", "to": "2026-01-01"}, 400),
+        ("POST", "runs-again", Role.ADMIN, {"job": "load", "biz": "1999-01-01"}, 404),
+    ],
+)
+def test_bad_requests_change_nothing(served: Served, method: str, path: str, role: Role, body: Any, status: int) -> None:
+    saved(served)
+    before = served.house.services.center.jobs()
+    answer = served.ask(method, f"{PATH}/{path}", served.token(role), json=body)
+    assert answer.status_code == status, answer.text
+    assert served.house.services.center.jobs() == before
+    assert served.house.services.lead_center.once() is not None

@@ -1,0 +1,92 @@
+"""`dependencies …` as a person and a shell script use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.settings import load_settings
+from compaction_pipeline_tests.cli.conftest import Desk
+
+FILE = """
+project: sales
+receiver: airflow
+jobs:
+  - {name: raw, period: day, virtual: true, since: 2026-01-01}
+  - name: load
+    period: day
+    since: 2026-01-01
+    trigger: "02:00"
+    needs:
+      - job: raw
+      - {table: lake.shop.daily, watermark: true}
+"""
+RAW = "job=raw && biz=2026-01-01"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sales.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def pass_of_a_server() -> None:
+    services = Services(load_settings())
+    services.lead_center.run()
+    services.lead_center.resign()
+    services.close()
+
+
+def test_a_project_is_saved_and_its_instances_say_what_they_wait_for(desk: Desk, file: Path) -> None:
+    dry = desk.type("dependencies", "save", str(file), "--dry-run")
+    assert dry.exit_code == 0
+    assert "nothing was saved" in dry.stdout
+    assert desk.type("dependencies", "jobs").stdout.strip() == "no jobs"
+    shown = desk.type("dependencies", "save", str(file)).stdout
+    assert "load: added" in shown
+    assert "load: its first instance waits for: job=raw && biz=2026-01-01, table=lake.shop.daily && watermark>=2026-01-02T00:00Z" in shown
+    assert "nothing changed" in desk.type("dependencies", "save", str(file)).stdout
+    jobs = desk.type("dependencies", "jobs").stdout
+    assert "load (sales): each day in UTC, trigger 02:00, started by airflow" in jobs
+    assert "  needs table=lake.shop.daily && watermark 0" in jobs
+    pass_of_a_server()
+    assert (
+        "load/2026-01-01/scheduled/1: WAITING, 2 things missing"
+        in desk.type("dependencies", "instances", "--job", "load", "--most", "9999").stdout
+    )
+    why = desk.type("dependencies", "why", "load", "2026-01-01").stdout
+    assert f"  waits for {RAW}, made by raw" in why
+    assert desk.type("dependencies", "ready", RAW).exit_code == 6
+    assert desk.type("dependencies", "report", RAW, "SUCCEEDED").exit_code == 0
+    pass_of_a_server()
+    assert desk.type("dependencies", "ready", RAW).exit_code == 0
+    assert f"  found {RAW}, " in desk.type("dependencies", "why", "load", "2026-01-01").stdout
+    assert desk.json("dependencies", "backfill", "fix", "2025-12-30", "2025-12-31", "load")["made"] == 2
+    assert len(desk.json("dependencies", "instances", "--backfill", "fix")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("why", "nobody", "2026-01-01"), "there is no job 'nobody'"),
+        (("ready", "nonsense"), "is no NAME=VALUE"),
+        (("report", "job=raw", "SUCCEEDED"), "does not say which biz"),
+        (("save", "missing.yaml"), "cannot be read"),
+        (("run-again", "load", "2026-01-01"), "there is no job 'load'"),
+    ],
+)
+def test_bad_input_is_told_in_words(desk: Desk, arguments: tuple[str, ...], words: str) -> None:
+    refused = desk.type("dependencies", *arguments)
+    assert refused.exit_code == 2
+    assert words in refused.stderr
+
+
+def test_a_file_that_is_no_project_is_refused(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    for text, words in (("- a", "which is no mapping"), ("a: [", "which is no YAML"), ("project: a\nproject: b", "stands twice")):
+        path.write_text(text)
+        refused = desk.type("dependencies", "save", str(path))
+        assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
