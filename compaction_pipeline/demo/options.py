@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from compaction_pipeline.core.errors import ConfigError
@@ -14,6 +15,9 @@ CATALOG = "demo"
 
 # A person may have set other variables for tables of their own. They must not reach the demo.
 _KEPT_VARIABLES = ("COMPACTION_LOG_LEVEL", "COMPACTION_MERGE_ENGINE")
+
+_REPLAYED = timedelta(days=40)
+"""The demo's events begin so long before the demo: an hour, as a day of them lasts a minute and a half."""
 
 _SWITCHES = {"": False, "0": False, "no": False, "false": False, "1": True, "yes": True, "true": True}
 
@@ -82,10 +86,22 @@ class DemoOptions:
         """The HTTP service, which runs only beside optimizers."""
         return f"http://127.0.0.1:{self.server_port}"
 
-    def make_folders(self) -> None:
-        """Make every folder that a process of the demo expects."""
+    @property
+    def first_day(self) -> datetime:
+        """The day on which the events of this demo begin. `make_folders` chooses it once."""
+        return datetime.fromisoformat(self._first_day.read_text())
+
+    @property
+    def _first_day(self) -> Path:
+        return self.root / "first_day"
+
+    def make_folders(self, now: datetime | None = None) -> None:
+        """Make every folder that a process of the demo expects, and choose the first day of its events."""
         for folder in (self.warehouse, self.changes, self.home, self.dagster_home, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
+        if not self._first_day.exists():
+            midnight = (now or datetime.now(timezone.utc)).replace(hour=0, minute=0, second=0, microsecond=0)
+            self._first_day.write_text((midnight - _REPLAYED).isoformat())
 
 
 def read_options(environment: Mapping[str, str] = os.environ) -> DemoOptions:

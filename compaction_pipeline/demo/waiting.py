@@ -8,12 +8,11 @@
 import dagster as dg
 
 from compaction_pipeline.automation import ready_definitions, ready_partitions
-from compaction_pipeline.demo.event_time import FIRST_DAY
 from compaction_pipeline.demo.options import CATALOG, read_options
 from compaction_pipeline.demo.tables import EVENTS, NAMESPACE
 from compaction_pipeline.demo.warehouse import bought_between
 
-DAYS = dg.DailyPartitionsDefinition(FIRST_DAY)
+DAYS = dg.DailyPartitionsDefinition(read_options().first_day)
 EVENTS_READY = ready_partitions(f"{CATALOG}.{NAMESPACE}.{EVENTS.name}", DAYS)
 
 

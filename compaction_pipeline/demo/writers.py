@@ -57,7 +57,7 @@ class Writer:
         self._table = open_table(options, demo_table)
         self._log = ChangeLog(options.changes, demo_table.name)
         self._random = random.Random(seed)
-        self._event_time = EventTime(newest_watermark(self._table)) if demo_table.says_watermarks else None
+        self._event_time = EventTime(options.first_day, newest_watermark(self._table)) if demo_table.says_watermarks else None
         self._log.settle(lambda batch_id: files_of_batch(self._table, batch_id))
 
     @property

@@ -6,13 +6,14 @@ from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from compaction_pipeline.demo.event_time import FIRST_DAY, LATENESS, SECONDS_OF_A_DAY, EventTime
+from compaction_pipeline.demo.event_time import LATENESS, SECONDS_OF_A_DAY, EventTime
 from compaction_pipeline.demo.options import DemoOptions
 from compaction_pipeline.demo.tables import EVENTS
 from compaction_pipeline.demo.warehouse import bought_between, make_tables, open_table
 from compaction_pipeline.demo.writers import Writer, newest_watermark
 
 NOW = datetime(2026, 11, 1, tzinfo=timezone.utc)
+FIRST_DAY = NOW - timedelta(days=40)
 
 
 class Seconds:
@@ -25,7 +26,7 @@ class Seconds:
 
 def test_a_day_of_events_ends_at_least_every_two_minutes() -> None:
     seconds = Seconds()
-    events = EventTime(None, seconds)
+    events = EventTime(FIRST_DAY, None, seconds)
     assert SECONDS_OF_A_DAY <= 120
     days = set()
     for _ in range(120):
@@ -36,7 +37,7 @@ def test_a_day_of_events_ends_at_least_every_two_minutes() -> None:
 
 def test_event_time_stands_still_while_a_backlog_is_written_and_while_the_writer_stands() -> None:
     seconds = Seconds()
-    events = EventTime(None, seconds)
+    events = EventTime(FIRST_DAY, None, seconds)
     seconds.at += 1_000
     assert events.next(NOW, runs=False) == FIRST_DAY + LATENESS
     seconds.at += 1_000_000
@@ -46,17 +47,19 @@ def test_event_time_stands_still_while_a_backlog_is_written_and_while_the_writer
 def test_event_time_never_passes_the_clock_nor_falls() -> None:
     seconds = Seconds()
     ahead = NOW + timedelta(days=3)
-    events = EventTime(ahead, seconds)
+    events = EventTime(FIRST_DAY, ahead, seconds)
     seconds.at += 5
     assert events.next(NOW, runs=True) == ahead + LATENESS
-    behind = EventTime(NOW - LATENESS - timedelta(hours=1), seconds)
+    behind = EventTime(FIRST_DAY, NOW - LATENESS - timedelta(hours=1), seconds)
     seconds.at += 10
     assert behind.next(NOW, runs=True) == NOW
 
 
 def test_commits_say_watermarks_that_hold_and_another_writer_goes_on_from_there(tmp_path: Path) -> None:
     options = DemoOptions(tmp_path / "demo")
-    options.make_folders()
+    options.make_folders(NOW + timedelta(hours=3))
+    options.make_folders(NOW + timedelta(days=9))
+    assert options.first_day == FIRST_DAY, "it is chosen once"
     make_tables(options)
     with closing(Writer(options, EVENTS, seed=3)) as writer:
         writer.commit_batch()
