@@ -104,7 +104,7 @@ def dependency_routes(readiness: ReadReadiness, tell: TellReadiness | None, guar
         """Let the receiver of callbacks be told for 7 days when these become ready, and when not any more. The answer is as of now."""
         if tell is None:
             raise ConfigError("this server tells nobody what is ready: set COMPACTION_READY_CALLBACK_URL, or ask by GET again and again")
-        identifier, asked = TableIdentifier.parse(table), question(body.partitions, body.start, body.end)
+        identifier, asked = TableIdentifier.parse(table), question(body.partitions, body.start, body.end, ("partitions", "from", "to"))
         return _answer(identifier, await to_thread.run_sync(tell.await_answers, identifier, asked, limiter=limiter))
 
     return routes

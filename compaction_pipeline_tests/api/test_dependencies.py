@@ -61,7 +61,7 @@ def test_a_table_without_a_watermark_says_so(served: Served) -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({}, "name partitions"),
+        ({}, "name partitions, such as day=2026-01-01, in partition, or give a window by from and to"),
         ({"partition": NEW_YEAR, "from": "2026-01-01T00:00Z", "to": "2026-01-02T00:00Z"}, "name partitions"),
         ({"from": "2026-01-01T00:00Z"}, "belong together"),
         ({"from": "2026-01-01", "to": "2026-01-02"}, "no time with a zone"),

@@ -57,7 +57,7 @@ def test_a_rule_of_the_namespace_counts_for_its_tables(desk: Desk, daily: Table)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "name partitions, such as day=2026-01-01"),
+        ((), "name partitions, such as day=2026-01-01, in PARTITION, or give a window by --from and --to"),
         ((NEW_YEAR, "--from", "2026-01-01T00:00Z", "--to", "2026-01-02T00:00Z"), "one of the two, not both"),
         (("--from", "2026-01-01T00:00Z"), "--from and --to belong together"),
         (("--from", "2026-01-01", "--to", "2026-01-02"), "no time with a zone"),

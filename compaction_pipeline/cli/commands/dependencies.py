@@ -43,7 +43,7 @@ def ready(
       compaction-pipeline ready lake.shop.orders day=2026-01-01 && run-the-report
       compaction-pipeline ready lake.shop.orders --from 2026-01-01T00:00Z --to 2026-01-02T00:00Z --json
     """
-    asked = question(list(dict.fromkeys(partitions or ())), start, end, before_names="--")
+    asked = question(list(dict.fromkeys(partitions or ())), start, end, ("PARTITION", "--from", "--to"))
     identifier = TableIdentifier.parse(table)
     with Session(context) as session:
         answers = session.services.read_readiness.answers(identifier, asked)

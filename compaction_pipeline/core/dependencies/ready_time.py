@@ -134,17 +134,21 @@ class Question:
     window: Window | None = None
 
 
-def question(partitions: Sequence[str], start: str | None, end: str | None, before_names: str = "") -> Question:
+def question(
+    partitions: Sequence[str], start: str | None, end: str | None, keys: tuple[str, str, str] = ("partition", "from", "to")
+) -> Question:
     """The question that somebody writes: names of partitions, or the two times of a window.
 
-    `before_names` stands before the words `from` and `to` in errors. Raises ConfigError for both, for neither, and for half a window.
+    `keys` are those under which all three are written, for errors. Raises ConfigError for both, for neither, and for half a window.
     """
-    first, last = f"{before_names}from", f"{before_names}to"
+    named, first, last = keys
     if (start is None) != (end is None):
-        raise ConfigError(f"{first} and {last} belong together: give both, or name partitions instead")
+        raise ConfigError(f"{first} and {last} belong together: give both, or name partitions in {named} instead")
     window = Window(instant_of(start), instant_of(end)) if start is not None and end is not None else None
     if bool(partitions) == (window is not None):
-        raise ConfigError(f"name partitions, such as day=2026-01-01, or give a window by {first} and {last}; one of the two, not both")
+        raise ConfigError(
+            f"name partitions, such as day=2026-01-01, in {named}, or give a window by {first} and {last}; one of the two, not both"
+        )
     return Question(tuple(partitions), window)
 
 
