@@ -148,8 +148,9 @@ class _StoreReading:
                     continue
                 by = self._history.snapshots.get(one.snapshot_id, main[-1])
                 place = bisect_left(numbers, one.sequence)
-                if is_of_upkeep(by) and one.sequence and place < len(numbers):
-                    # No row of a rewritten file is newer than its data sequence number. It was there at the first snapshot from there on.
+                if is_of_upkeep(by) and place < len(numbers):
+                    # No row of a rewritten file is newer than its data sequence number, which is 0 for all of format v1. It was there at
+                    # the first snapshot from there on.
                     by = min(by, numbered[place], key=lambda each: each.made_at)
                 self._found.added(one.place, by)
 
