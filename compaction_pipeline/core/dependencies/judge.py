@@ -54,7 +54,7 @@ def by_watermark(asked: Asked, watermark: Watermark | None, keys: Iterable[str])
             f"the table has no watermark: no writer says one under {' or '.join(keys)}, and {end}; let a writer say one, or choose another "
             f"rule in '{READY_WHEN_KEY}'",
         )
-    said = f"the watermark is {instant_text(watermark.at)} ({_where(watermark)})"
+    said = f"the watermark is {_second(watermark.at)} ({_where(watermark)})"
     if watermark.at >= until:
         return Verdict(True, f"{said}, and {end}")
     warning = too_early(watermark)
@@ -93,12 +93,12 @@ def by_files(asked: Asked, calendar: Calendar, partitions: Iterable[KnownPartiti
     if not loud:
         if newest is None:
             return Verdict(True, "only compactions added files to it")
-        return Verdict(True, f"no snapshot has added files to it since {instant_text(newest)}", newest)
+        return Verdict(True, f"no snapshot has added files to it since {_second(newest)}", newest)
     added_at, added_by, placed = max(loud, key=lambda each: each[0])
     return Verdict(
         False,
-        f"snapshot {added_by} added files to {placed.path or 'the table'} at {instant_text(added_at)}; it is ready when no other does "
-        f"until {instant_text(added_at + rule.duration)}",
+        f"snapshot {added_by} added files to {placed.path or 'the table'} at {_second(added_at)}; it is ready when no other does "
+        f"until {_second(added_at + rule.duration)}",
         newest,
     )
 
@@ -161,6 +161,11 @@ def _gap_in_words(asked: Asked, parts: Sequence[Window | None], verb: str) -> st
     if gap is None:
         return None
     return f"nothing of it {verb}" if gap == asked.window.start else f"nothing {verb} from {instant_text(gap)} on"
+
+
+def _second(at: datetime) -> str:
+    """An instant for a sentence. It is cut off, so a watermark never seems to have reached what it has not."""
+    return instant_text(at.replace(microsecond=0))
 
 
 def _where(watermark: Watermark) -> str:

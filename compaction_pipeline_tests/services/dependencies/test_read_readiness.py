@@ -433,3 +433,10 @@ def test_a_report_that_could_not_be_read_again_is_refused(readiness: ReadReadine
     with pytest.raises(ConfigError, match="year 1"):
         readiness.report_watermark(TABLE, snapshot, datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14))))
     assert readiness.watermark(TABLE).watermark is None
+
+
+def test_sentences_tell_seconds_and_no_watermark_seems_to_have_reached_the_end(readiness: ReadReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-01T23:59:59.999000+00:00")
+    answer = readiness.partition(TABLE, NEW_YEAR)
+    assert "the watermark is 2026-01-01T23:59:59Z (watermark of snapshot 1), but the end is 2026-01-02T00:00Z, 0 s later" in answer.why
+    assert answer.watermark == DAY.end - timedelta(milliseconds=1)

@@ -39,6 +39,6 @@ def _reason(one: Standing, now: datetime) -> str:
         if one.writer:
             return f"{said}: see that it runs and writes its key; when it has ended for good, remove it from '{WATERMARK_WRITERS_KEY}'"
         return f"{said}: let them write one (docs/readiness.md shows how), or set another '{READY_WHEN_KEY}'"
-    said = f"{whose} not moved the watermark {instant_text(one.at)} since {since} ({age})"
+    said = f"{whose} not moved the watermark {instant_text(one.at.replace(microsecond=0))} since {since} ({age})"
     gone = f"; when it has ended for good, remove it from '{WATERMARK_WRITERS_KEY}'" if one.writer else ""
     return f"{said}: see that {'it runs' if one.writer else 'they run'}, and that new events reach {'it' if one.writer else 'them'}{gone}"
