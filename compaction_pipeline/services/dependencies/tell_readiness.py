@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
+from threading import Lock
 
 from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, DependencyStore, ToldAs
 from compaction_pipeline.core.dependencies.readiness import Readiness
@@ -24,6 +26,9 @@ REPORTED_EVERY = timedelta(seconds=1)
 """A look at all tables gives way so often to those of which something was reported."""
 _FAILURES = 5
 """A change that the receiver refuses lets others go on. After so many it is taken to be down until the next look."""
+_AT_ONCE = 4
+"""So many tables are looked at together."""
+_CHUNK = 5 * _AT_ONCE
 _SETTLED = timedelta(minutes=10)
 """So long a table that has not moved is not loaded again. What nobody foresaw is seen then."""
 
@@ -70,16 +75,14 @@ class TellReadiness:
         by_table = _by_table(self._in_turn())
         self._forget(by_table)
         unchanged = self._unchanged(by_table)
-        done = set(unchanged)
         left, reported_at = _FAILURES, self._clock()
-        for table, awaited in by_table.items():
-            if left == 0 or is_over():
-                return
+        tables = [table for table in by_table if table not in unchanged]
+        for begin in range(0, len(tables), _CHUNK):
             if self._clock() - reported_at >= REPORTED_EVERY:
-                done |= self.tell_reported(send, is_over)
+                done = self.tell_reported(send, is_over)
                 reported_at = self._clock()
-            if table not in done:
-                left -= self._tell_of(table, awaited, send, left, is_over)
+                tables = [*tables[:begin], *(table for table in tables[begin:] if table not in done)]
+            left -= self._tell_of_all({table: by_table[table] for table in tables[begin : begin + _CHUNK]}, send, left, is_over)
 
     def tell_reported(self, send: Send, is_over: Callable[[], bool] = lambda: False) -> frozenset[TableIdentifier]:
         """Do the same for tables of which something was reported just now, and return these. What fails is left to the next look at all
@@ -87,12 +90,27 @@ class TellReadiness:
         by_table = _by_table(self._memory.take_reported(self._clock()))
         for table in by_table:
             self._settled.pop(table, None)
-        left = _FAILURES
-        for table, awaited in by_table.items():
-            if left == 0 or is_over():
-                break
-            left -= self._tell_of(table, awaited, send, left, is_over)
+        self._tell_of_all(by_table, send, _FAILURES, is_over)
         return frozenset(by_table)
+
+    def _tell_of_all(
+        self, by_table: Mapping[TableIdentifier, Sequence[AwaitedAnswer]], send: Send, most: int, is_over: Callable[[], bool]
+    ) -> int:
+        """Send the changes of these tables, several at a time: most of the time they wait for files, the database and the receiver. Return
+        how often the receiver failed; after `most` times no other table begins."""
+        failures = 0
+        counting = Lock()
+
+        def of_one(table: TableIdentifier) -> None:
+            nonlocal failures
+            if failures < most and not is_over():
+                failed = self._tell_of(table, by_table[table], send, most - failures, is_over)
+                with counting:
+                    failures += failed
+
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="callbacks") as pool:
+            list(pool.map(of_one, by_table))
+        return min(failures, most)
 
     def _in_turn(self) -> Sequence[AwaitedAnswer]:
         awaited = self._memory.awaited(self._clock())

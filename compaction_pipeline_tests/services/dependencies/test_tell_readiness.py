@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -350,26 +352,62 @@ def test_each_report_of_readiness_lets_its_table_be_looked_at(tell: TellReadines
 
 
 def test_a_look_at_all_tables_gives_way_to_what_is_reported_meanwhile(tmp_path: Path, table: WrittenTable) -> None:
-    """The first table takes two seconds, and the last one is reported in that time."""
-    stores = sqlite_stores(tmp_path)
-    tables = ManyTables({name: WrittenTable(table.now, TableIdentifier("lake", ("shop",), name), name) for name in "abc"}, table.clock)
-    stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
-    tell = TellReadiness(ReadReadiness(stores.catalogs, tables, stores.dependencies, table.clock), stores.dependencies, table.clock)
-    for one in tables.by_name.values():
-        one.commit()
-        tell.await_answers(one.table, question([NEW_YEAR], None, None))
-        one.mark("2026-01-02T00:00:00+00:00")
-    tell.tell_reported(lambda change, answer: None, lambda: True)
+    """The first tables take two seconds, and the last one is reported in that time."""
+    tables, tell, stores = many_tables(tmp_path, table, 30)
     taken: list[str] = []
 
     def send(change: str, answer: Readiness) -> None:
         taken.append(answer.table.name)
-        if answer.table.name == "a":
+        if answer.table.name == "t00":
             table.pass_time(seconds=2)
-            stores.dependencies.note_reported(tables.by_name["c"].table, table.now)
+            stores.dependencies.note_reported(tables["t29"].table, table.now)
 
     tell.tell(send)
-    assert taken == ["a", "c", "b"]
+    assert sorted(taken) == sorted(tables), "each once"
+    assert taken.index("t29") == 20
+
+
+def test_tables_are_looked_at_together_and_none_after_five_failures(tmp_path: Path, table: WrittenTable) -> None:
+    _, tell, _ = many_tables(tmp_path, table, 20)
+    tried: list[str] = []
+    together = Barrier(4, timeout=60)
+
+    def refuse(change: str, answer: Readiness) -> None:
+        tried.append(answer.table.name)
+        if len(tried) <= 4:
+            together.wait()
+        raise StorageUnavailable("HTTP 500")
+
+    tell.tell(refuse)
+    # Those that were under way at the fifth failure go on.
+    assert 5 <= len(tried) <= 8
+
+
+def many_tables(folder: Path, table: WrittenTable, count: int) -> tuple[Mapping[str, WrittenTable], TellReadiness, Stores]:
+    """Tables of which a day became ready that somebody awaits, who was told nothing yet."""
+    stores = sqlite_stores(folder)
+    names = [f"t{number:02}" for number in range(count)]
+    tables = {name: WrittenTable(table.now, TableIdentifier("lake", ("shop",), name), name) for name in names}
+    stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
+    reader = ManyTables(tables, table.clock)
+    tell = TellReadiness(ReadReadiness(stores.catalogs, reader, stores.dependencies, table.clock), stores.dependencies, table.clock)
+    for one in tables.values():
+        one.commit()
+        tell.await_answers(one.table, question([NEW_YEAR], None, None))
+        one.mark("2026-01-02T00:00:00+00:00")
+    tell.tell_reported(lambda change, answer: None, lambda: True)
+    return tables, tell, stores
+
+
+def test_no_manifest_is_read_to_tell_what_is_ready(tell: TellReadiness, table: WrittenTable) -> None:
+    table.mark("2026-01-02T00:00:00+00:00", d2026_01_01=1)
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR, "ts_day=2026-01-02"], None, None))
+    assert told.look() == [(NEW_YEAR, True)]
+    table.readings.clear()
+    table.mark("2026-01-03T00:00:00+00:00", d2026_01_01=1)
+    assert told.look() == [("ts_day=2026-01-02", True)]
+    assert table.readings == []
 
 
 def test_a_table_that_is_gone_is_logged_when_that_changes(
