@@ -66,11 +66,10 @@ class Source:
 
 @dataclass(slots=True)
 class _Place:
-    """What the cursor keeps of one table: where its older partitions go on, and since when its watermark is what it is."""
+    """What the cursor keeps of one table: where its older partitions go on, and what the last point of the plots was made of."""
 
     walk: str | None = None
     watermark: str | None = None
-    since: float | None = None
     figures_at: float = 0.0
 
 
@@ -114,7 +113,8 @@ def ready_tick(
     deadline = time.monotonic() + BUDGET_SECONDS
     share = BUDGET_SECONDS / 2 if len(sources) > 1 else BUDGET_SECONDS
     state = json.loads(cursor or "{}")
-    places = {short: _Place(*values) for short, values in state.get("tables", {}).items()}
+    # A cursor of an older version has another value before the last one.
+    places = {short: _Place(values[0], values[1], values[-1]) for short, values in state.get("tables", {}).items()}
     first = next((i for i, source in enumerate(sources) if _short(source.key) == state.get("next")), 0)
     order = [*sources[first:], *sources[:first]]
     events: list[dg.AssetMaterialization | dg.AssetCheckEvaluation] = []
@@ -142,7 +142,7 @@ def ready_tick(
         events += _figure_events(look, place, services.clock(), every)
         texts.append(_text(look))
     known = {_short(source.key) for source in sources}
-    tables = {short: [at.walk, at.watermark, at.since, at.figures_at] for short, at in places.items() if short in known}
+    tables = {short: [at.walk, at.watermark, at.figures_at] for short, at in places.items() if short in known}
     return dg.SensorResult(skip_reason="; ".join(texts), cursor=json.dumps({"next": following, "tables": tables}), asset_events=events)
 
 
@@ -273,11 +273,11 @@ def _evaluation(source: Source, withdrawn: frozenset[str], answers: Mapping[str,
 
 def _figure_events(look: _Look, place: _Place, now: datetime, every: int) -> list[dg.AssetMaterialization]:
     """A point of the plots, when it is time for one."""
-    watermark = next((answer.watermark for answer in look.answers.values() if answer.watermark is not None), None)
+    marked = next((answer for answer in look.answers.values() if answer.watermark is not None), None)
+    watermark = marked.watermark if marked is not None else None
     text = instant_text(watermark) if watermark is not None else None
     moved = text != place.watermark
-    if moved or place.since is None:
-        place.watermark, place.since = text, now.timestamp()
+    place.watermark = text
     waiting = [answer for answer in look.waiting if answer.window is not None and answer.window.end <= now]
     is_news = moved or bool(waiting or look.new) or look.withdrawn_now != look.withdrawn
     # A tick comes a little later than the one before by its own length, so the last one may be almost due.
@@ -292,10 +292,11 @@ def _figure_events(look: _Look, place: _Place, now: datetime, every: int) -> lis
     if waiting and waiting[0].window is not None:
         metadata["longest_wait_seconds"] = dg.MetadataValue.float(round((now - waiting[0].window.end).total_seconds(), 1))
         metadata["waits_for"] = dg.MetadataValue.text(f"{waiting[0].what}: {waiting[0].why}")
-    if watermark is not None:
+    if marked is not None and watermark is not None:
+        stands = timedelta(0) if marked.watermark_since is None else now - marked.watermark_since
         metadata["watermark"] = dg.MetadataValue.timestamp(watermark)
         metadata["watermark_lag_seconds"] = dg.MetadataValue.float(round((now - watermark).total_seconds(), 1))
-        metadata["watermark_stands_seconds"] = dg.MetadataValue.float(round(now.timestamp() - (place.since or 0.0), 1))
+        metadata["watermark_stands_seconds"] = dg.MetadataValue.float(round(max(stands.total_seconds(), 0.0), 1))
     return [dg.AssetMaterialization(look.source.figures, description=_text(look), metadata=metadata)]
 
 

@@ -30,6 +30,14 @@ class Tables:
         self.slow: dict[str, float] = {}
         self.broken: set[str] = set()
 
+    @property
+    def watermark(self) -> datetime:
+        return self._watermark
+
+    @watermark.setter
+    def watermark(self, at: datetime) -> None:
+        self._watermark, self._since = at, self.now
+
     def windows(self, table: TableIdentifier, windows: Sequence[Window]) -> tuple[Readiness, ...]:
         self.asked.append((table, len(windows)))
         time.sleep(self.slow.get(table.name, 0.0))
@@ -37,7 +45,19 @@ class Tables:
             raise StorageUnavailable(f"{table}: the catalog does not answer")
         said = f"the watermark is {instant_text(self.watermark)}"
         return tuple(
-            Readiness(table, str(one), one, one.end <= self.watermark, "watermark", said, self.now, (7,), self.watermark) for one in windows
+            Readiness(
+                table,
+                str(one),
+                one,
+                one.end <= self.watermark,
+                "watermark",
+                said,
+                self.now,
+                (7,),
+                self.watermark,
+                watermark_since=self._since,
+            )
+            for one in windows
         )
 
     def services(self, *_: object) -> SimpleNamespace:

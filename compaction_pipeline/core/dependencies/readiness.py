@@ -29,7 +29,9 @@ class Readiness:
 
     `ready_since` is when this program first said that it is ready, as long as it stayed so. `withdrawals` counts how often it was taken
     back. After three it `is_flapping`, and `longer_quiet` proposes a duration for `quiet` with which it had not been; None when there is
-    none. `changed_since` lists late data that withdrew nothing; None when the table's manifests cannot be read, so nobody knows.
+    none. `changed_since` lists late data that withdrew nothing; None when the manifests cannot be read, so nobody knows, and in
+    callbacks, which read none.
+    `watermark_since` is since when the writer that holds up the watermark says what it says.
     """
 
     table: TableIdentifier
@@ -47,6 +49,7 @@ class Readiness:
     changed_since: tuple[ChangedSince, ...] | None = ()
     is_flapping: bool = False
     table_uuid: str = ""
+    watermark_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.dependencies.watermark import Watermark, WatermarkRule, WatermarkStore, watermarks_of_writers
+from compaction_pipeline.core.tables.ready_properties import MOST_STANDING
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 NOTED_AGAIN = timedelta(hours=1)
@@ -18,7 +19,8 @@ class Standing:
     """A watermark that somebody waits for, and since when it is what it is.
 
     `writer` is its name in 'compaction.watermark-writers'; "" stands for all writers together, where none is named. `at` is None when
-    there is no watermark. `asked_at` is when somebody asked last whether a partition of the table is ready.
+    there is no watermark. `asked_at` is when somebody asked last whether a partition of the table is ready. It may stand for at most
+    `most`.
     """
 
     table: TableIdentifier
@@ -26,18 +28,29 @@ class Standing:
     at: datetime | None
     since: datetime
     asked_at: datetime
+    most: timedelta = MOST_STANDING
 
 
 def standings(
-    table: TableIdentifier, stores: Sequence[WatermarkStore], rule: WatermarkRule, before: Iterable[Standing], now: datetime
+    table: TableIdentifier,
+    stores: Sequence[WatermarkStore],
+    rule: WatermarkRule,
+    before: Iterable[Standing],
+    now: datetime,
+    most: timedelta = MOST_STANDING,
 ) -> tuple[Standing, ...]:
     """Where the watermark of each writer of a table stands now, after what was noted `before`. Raises ConfigError as
     `watermark_of_stores`."""
     known: Mapping[str, Standing] = {one.writer: one for one in before}
     return tuple(
-        Standing(table, writer, found.at if found is not None else None, _since(known.get(writer), found, stores, now), now)
+        Standing(table, writer, found.at if found is not None else None, _since(known.get(writer), found, stores, now), now, most)
         for writer, found in watermarks_of_writers(stores, rule).items()
     )
+
+
+def lowest(found: Iterable[Standing]) -> Standing:
+    """The writer that holds up the table: one that says nothing, or else the one with the lowest watermark."""
+    return min(found, key=lambda one: (one.at is not None, one.at or one.since, one.since))
 
 
 def is_news(before: Sequence[Standing], after: Sequence[Standing]) -> bool:

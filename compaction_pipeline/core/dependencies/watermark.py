@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.tables.keyed.changes import marks_of_stores, sinks, watermark_ms
+from compaction_pipeline.core.tables.keyed.changes import marks_of_stores, sinks, watermark_ms, watermarks_of_sinks
 from compaction_pipeline.core.tables.watermark_keys import (
     WATERMARK_KEYS,
     WATERMARK_KEYS_KEY,
@@ -39,6 +39,9 @@ AMORO_KEY = "watermark.table"
 REPORTED = "reported"
 """The key of what a writer reported of a snapshot over HTTP, because it can write nothing into the summary. It counts beside the usual
 keys, and a named writer may have it as its own."""
+
+SINK = "sink "
+"""So begins the name of a writer that is one of our sinks, before the sink's own name."""
 
 _OF_SINKS = "compaction.sink.*.watermark"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -143,13 +146,18 @@ def watermark_of_stores(stores: Sequence[WatermarkStore], rule: WatermarkRule) -
 
 
 def watermarks_of_writers(stores: Sequence[WatermarkStore], rule: WatermarkRule) -> Mapping[str, Watermark | None]:
-    """The watermark of each named writer of a table; that of all together, under "", where none is named.
+    """The watermark of each named writer of a table; that of all together, under "", where none is named. And that of each of our sinks.
 
     Raises ConfigError for a value that cannot be read.
     """
-    if not rule.writers:
-        return {"": watermark_of_stores(stores, rule)}
-    return _of_writers([_by_key(said(store.history, rule, store.remembered)) for store in stores], rule)
+    if rule.writers:
+        found = dict(_of_writers([_by_key(said(store.history, rule, store.remembered)) for store in stores], rule))
+    else:
+        found = {"": watermark_of_stores(stores, rule)}
+    marks = marks_of_stores(*(store.properties for store in stores))
+    for sink, milliseconds in watermarks_of_sinks(marks).items():
+        found[f"{SINK}{sink}"] = None if milliseconds is None else Watermark(_at(milliseconds, _OF_SINKS, None), _OF_SINKS, None)
+    return found
 
 
 def said(history: History, rule: WatermarkRule, remembered: Mapping[int, Sequence[Said]] | None = None) -> tuple[Said, ...]:

@@ -6,6 +6,7 @@ or of its catalog. The table in `docs/settings.md` is generated from `READY_PROP
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from compaction_pipeline.core.tables.expiry_properties import duration_with_unit
@@ -13,6 +14,8 @@ from compaction_pipeline.core.tables.property_rules import DURATION_RULE, Proper
 from compaction_pipeline.core.tables.time_pattern import PATTERN_RULE, pattern_parts
 
 READY_WHEN_KEY, READY_TIME_KEY = "compaction.ready-when", "compaction.ready-time"
+STANDS_KEY = "compaction.watermark-stands-at-most"
+MOST_STANDING = timedelta(hours=24)
 
 WATERMARK, QUIET, EXISTS, FLAG, REPORTED = "watermark", "quiet", "exists", "flag", "reported"
 READY_WHEN_RULE = (
@@ -52,6 +55,14 @@ def ready_time_parts(text: str) -> tuple[str, str, str]:
     return field, form, zone
 
 
+def may_stand(properties: Mapping[str, str]) -> timedelta:
+    """For how long the watermark of a table with these properties in force may stand. A bad value counts as none."""
+    try:
+        return duration_with_unit(properties[STANDS_KEY])
+    except (KeyError, ValueError):
+        return MOST_STANDING
+
+
 READY_PROPERTIES: tuple[Property, ...] = (
     Property(
         READY_WHEN_KEY,
@@ -70,6 +81,15 @@ READY_PROPERTIES: tuple[Property, ...] = (
         "the only partition field by day, hour, month or year",
         "which partition field has the time of a partition; texts and whole numbers also need their format, in the letters of Java's "
         "DateTimeFormatter, and a time zone: `dt,yyyyMMdd,Europe/Berlin`",
+        stops=False,
+    ),
+    Property(
+        STANDS_KEY,
+        "watermark_stands_at_most",
+        Rule(duration_with_unit, f"{DURATION_RULE}; more than 0", lambda value: isinstance(value, timedelta) and value > timedelta(0)),
+        "24h",
+        "for how long the watermark of each writer may stand before the check `watermarks_move` is red; `8d` fits a writer that commits "
+        "once a week; a bad value has no effect",
         stops=False,
     ),
 )

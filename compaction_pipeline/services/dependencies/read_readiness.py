@@ -44,7 +44,7 @@ from compaction_pipeline.core.dependencies.ready_when import (
     ready_properties_in_force,
     ready_when,
 )
-from compaction_pipeline.core.dependencies.standing import NOTED_AGAIN, is_news, standings
+from compaction_pipeline.core.dependencies.standing import NOTED_AGAIN, Standing, is_news, lowest, standings
 from compaction_pipeline.core.dependencies.watermark import (
     REPORTED,
     Said,
@@ -61,6 +61,7 @@ from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFou
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.core.tables.ready_properties import may_stand
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.upkeep.history import MAIN, History
 
@@ -105,6 +106,7 @@ class _Table(_Marked):
 
     rule: ReadyWhen
     calendar: Calendar
+    may_stand: timedelta
 
 
 class ReadReadiness:
@@ -177,13 +179,14 @@ class ReadReadiness:
         return self._answers(known, asked)
 
     def look(self, table: TableIdentifier, whats: Sequence[str]) -> Look:
-        """Return the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a window."""
+        """Return the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a window. Late data is
+        not looked for: `changed_since` of what was ready before is None."""
         known = self._load(table)
         with _named(table):
             asked = [known.calendar.asked_before(what) for what in whats]
         # Nothing but a new commit, or another property, changes an answer by the other rules. Of a report the caller is told.
         seen = None if isinstance(known.rule, Quiet) else known.facts.seen
-        return Look(self._answers(known, asked), seen, self._catalogs.entry(table.catalog).properties)
+        return Look(self._answers(known, asked, read_late=False), seen, self._catalogs.entry(table.catalog).properties)
 
     def unchanged(self, looks: Mapping[TableIdentifier, Look]) -> frozenset[TableIdentifier]:
         """Return those of these tables of which each answer is still as it was, if nothing was reported. No table is loaded."""
@@ -234,7 +237,7 @@ class ReadReadiness:
         base = facts.stores[0]
         with _named(table):
             calendar = calendar_of(base.specs, base.spec_id, properties)
-            return _Table(facts, watermark_rule(properties), ready_when(properties), calendar)
+            return _Table(facts, watermark_rule(properties), ready_when(properties), calendar, may_stand(properties))
 
     def _marked(self, table: TableIdentifier) -> _Marked:
         """The table for those who ask or tell only of its watermark: what its other properties say wrongly is no matter of theirs."""
@@ -248,17 +251,18 @@ class ReadReadiness:
         with _named(table):
             return facts, ready_properties_in_force(facts.stores[0].properties, facts.namespace, catalog)
 
-    def _answers(self, known: _Table, asked: Sequence[Asked]) -> tuple[Readiness, ...]:
+    def _answers(self, known: _Table, asked: Sequence[Asked], *, read_late: bool = True) -> tuple[Readiness, ...]:
+        """Answer questions. Without `read_late`, no manifest is read to find late data."""
         now, table = self._clock(), known.facts.table
         with _named(table):
-            watermark, verdicts = self._verdicts(known, asked, now)
+            watermark, stands_since, verdicts = self._verdicts(known, asked, now)
         before = self._memory.answers(known.uuid, {one.what for one in asked})
         rule = str(known.rule)
         answers = [
             answered(before.get(one.what), one.what, rule, verdict, known.heads, now) for one, verdict in zip(asked, verdicts, strict=True)
         ]
         self._save(known, before, answers)
-        late = self._late_data(known, answers)
+        late = self._late_data(known, answers, read=read_late)
         return tuple(
             Readiness(
                 table,
@@ -276,27 +280,31 @@ class ReadReadiness:
                 _changed(known, one, answer, late),
                 answer.withdrawals >= FLAPPING,
                 known.uuid,
+                stands_since,
             )
             for one, verdict, answer in zip(asked, verdicts, answers, strict=True)
         )
 
-    def _verdicts(self, known: _Table, asked: Sequence[Asked], now: datetime) -> tuple[Watermark | None, Sequence[Verdict]]:
+    def _verdicts(
+        self, known: _Table, asked: Sequence[Asked], now: datetime
+    ) -> tuple[Watermark | None, datetime | None, Sequence[Verdict]]:
+        """What is said of each question, with the watermark from which it follows, and since when that stands."""
         rule = known.rule
         if isinstance(rule, ByWatermark):
             stores = self._watermark_stores(known)
             found = watermark_of_stores(stores, known.watermark_rule)
-            self._note_standings(known, stores, now)
+            standing = lowest(self._note_standings(known, stores, now))
             keys = tuple(known.watermark_rule.writers.values()) or known.watermark_rule.keys
-            return found, [by_watermark(one, found, keys) for one in asked]
+            return found, standing.since, [by_watermark(one, found, keys) for one in asked]
         if isinstance(rule, (Quiet, Exists)):
             partitions = self._partitions(known, whole=True)
-            return None, [by_files(one, known.calendar, partitions, rule, now) for one in asked]
+            return None, None, [by_files(one, known.calendar, partitions, rule, now) for one in asked]
         if isinstance(rule, Flag):
             names = _asked_for(known.calendar, self._flagged(known, rule.key))
             otherwise = f"no snapshot of main and no property of the table lists it under {rule.key!r}"
-            return None, [by_names(one, names, "flagged", otherwise) for one in asked]
+            return None, None, [by_names(one, names, "flagged", otherwise) for one in asked]
         names = _asked_for(known.calendar, [one.what for one in self._memory.reports(known.uuid)])
-        return None, [by_names(one, names, "reported", _unreported(one, now)) for one in asked]
+        return None, None, [by_names(one, names, "reported", _unreported(one, now)) for one in asked]
 
     def _watermark_stores(self, known: _Marked) -> Sequence[WatermarkStore]:
         remembered = self._remember(known, None)
@@ -305,12 +313,13 @@ class ReadReadiness:
             for store, before in zip(known.facts.stores, remembered, strict=True)
         ]
 
-    def _note_standings(self, known: _Marked, stores: Sequence[WatermarkStore], now: datetime) -> None:
+    def _note_standings(self, known: _Table, stores: Sequence[WatermarkStore], now: datetime) -> Sequence[Standing]:
         """Note since when the watermark of each writer stands, because somebody waits for it."""
         before = self._memory.standings(known.uuid)
-        after = sorted(standings(known.facts.table, stores, known.watermark_rule, before, now), key=lambda one: one.writer)
+        after = sorted(standings(known.facts.table, stores, known.watermark_rule, before, now, known.may_stand), key=lambda one: one.writer)
         if is_news(before, after):
             self._memory.note_standings(known.uuid, after)
+        return after
 
     def _flagged(self, known: _Table, key: str) -> Sequence[str]:
         remembered = self._remember(known, key)
@@ -372,8 +381,8 @@ class ReadReadiness:
             self._memory.expire(now - KEPT, now - REPORTS_KEPT)
             self._forgot_at = now
 
-    def _late_data(self, known: _Table, answers: Sequence[Answer]) -> Sequence[KnownPartition] | None:
-        """What is known of partitions that got files after their answers were ready; None when their manifests cannot be read.
+    def _late_data(self, known: _Table, answers: Sequence[Answer], *, read: bool) -> Sequence[KnownPartition] | None:
+        """What is known of partitions that got files after their answers were ready; None when their manifests cannot be read, or need not.
 
         Nothing is read before something is ready. Then the first reading begins at that head, so no old manifest is ever read for this.
         """
@@ -386,7 +395,7 @@ class ReadReadiness:
                 self._memory.note_reading(known.uuid, None, ReadTo(known.heads, whole=False), nothing, self._clock())
             if all(answer.heads == known.heads for answer in ready):
                 return ()
-            return self._partitions(known, whole=False)
+            return self._partitions(known, whole=False) if read else None
         except CompactionError as error:
             _LOG.info("table=%s late data is not looked for: %s", known.facts.table, error)
             return None
@@ -448,10 +457,10 @@ def _proposal(rule: ReadyWhen, answer: Answer) -> timedelta | None:
 
 
 def _changed(known: _Table, asked: Asked, answer: Answer, late: Sequence[KnownPartition] | None) -> tuple[ChangedSince, ...] | None:
-    if late is None:
-        return None
     if not answer.ready or answer.heads == known.heads:
         return ()
+    if late is None:
+        return None
     newer = set[int]()
     for store, since in zip(known.facts.stores, answer.heads, strict=False):
         head = _head(store)

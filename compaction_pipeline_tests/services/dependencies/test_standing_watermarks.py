@@ -38,6 +38,9 @@ class Asked:
     def ask(self) -> None:
         self.readiness.partition(TABLE, "ts_day=2026-01-01")
 
+    def since(self) -> datetime | None:
+        return self.readiness.partition(TABLE, "ts_day=2026-01-01").watermark_since
+
     def judged(self) -> Judgement:
         (result,) = self._judge.judge([CHECK])
         return result.judgement
@@ -65,7 +68,8 @@ def test_a_watermark_that_stands_for_a_day_fails_also_while_snapshots_come(asked
     red = asked.after(minutes=1)
     assert red.text == (
         "1 of 1 tables fail; lake.shop.events: its writers have not moved the watermark 2026-01-01T23:00Z since 2026-01-02 01:00:00 UTC "
-        "(1 d): see that they run, and that new events reach them"
+        "(1 d): see that they run, and that new events reach them; "
+        "when it is meant to stand for longer, set 'compaction.watermark-stands-at-most'"
     )
     asked.table.mark("2026-01-01T23:00:01+00:00")
     assert asked.after(seconds=1).text == "the only table that somebody waits for passes"
@@ -170,3 +174,56 @@ def test_a_steady_question_is_stored_once_an_hour(asked: Asked, monkeypatch: pyt
     for _ in range(121):
         asked.after(minutes=1)
     assert len(noted) == 3
+
+
+def test_a_table_says_for_how_long_its_watermark_may_stand(asked: Asked) -> None:
+    asked.table.properties["compaction.watermark-stands-at-most"] = "8d"
+    asked.table.mark("2026-01-01T23:00:00+00:00")
+    asked.ask()
+    assert asked.after(days=7, hours=23, minutes=59).passed
+    red = asked.after(minutes=1)
+    assert "(8 d)" in red.text
+    assert red.text.endswith("when it is meant to stand for longer, set 'compaction.watermark-stands-at-most'")
+    asked.table.properties["compaction.watermark-stands-at-most"] = "9d"
+    assert asked.after(seconds=1).passed
+    asked.table.properties["compaction.watermark-stands-at-most"] = "soon"
+    assert not asked.after(seconds=1).passed, "a bad value is none"
+    asked.table.namespace["compaction.watermark-stands-at-most"] = "10d"
+    del asked.table.properties["compaction.watermark-stands-at-most"]
+    assert asked.after(seconds=1).passed
+
+
+@pytest.mark.parametrize("others", [{}, TWO_WRITERS])
+def test_a_sink_of_ours_that_stands_is_named(asked: Asked, others: dict[str, str]) -> None:
+    properties = asked.table.properties
+    properties.update({**others, "compaction.sink.a.watermark": "1767225600000", "compaction.sink.b.watermark": "1767225600000"})
+    asked.table.commit({"w.eu": "1767225600000", "w.us": "1767225600000", "watermark": "1767225600000"})
+    asked.ask()
+    for hour in range(1, 25):
+        said = str(1767225600000 + hour)
+        properties["compaction.sink.b.watermark"] = said
+        asked.table.commit({"w.eu": said, "w.us": said, "watermark": "1767225600000"})
+        red = asked.after(hours=1)
+        assert red.passed == (hour < 24)
+    assert "our sink a has not moved the watermark 2026-01-01T00:00Z since 2026-01-02 01:00:00 UTC (1 d)" in red.text
+    assert "remove it by `reset_sink`" in red.text
+    del properties["compaction.sink.a.watermark"]
+    asked.table.commit({"w.eu": "1767225600099", "w.us": "1767225600099", "watermark": "1767225600099"})
+    assert asked.after(seconds=1).passed
+
+
+def test_an_answer_tells_since_when_the_writer_that_holds_it_up_says_so(asked: Asked) -> None:
+    asked.table.properties.update(TWO_WRITERS)
+    began = asked.table.now
+    asked.table.commit({"w.eu": "1767225600000"})
+    asked.table.pass_time(hours=1)
+    asked.ask()
+    assert asked.since() == began + timedelta(hours=1), "a writer that says nothing holds up all"
+    asked.table.commit({"w.us": "1767225600001"})
+    asked.table.pass_time(hours=1)
+    assert asked.since() == began
+    asked.table.commit({"w.eu": "1767225600009"})
+    asked.table.pass_time(hours=1)
+    assert asked.since() == began + timedelta(hours=1)
+    asked.table.properties["compaction.ready-when"] = "reported"
+    assert asked.since() is None

@@ -157,9 +157,10 @@ CHECKS: tuple[Check, ...] = (
         About.RECORDS,
         Severity.WARN,
         lambda facts: watermarks_move(facts.watermarks, facts.now),
-        "Each writer of a table that somebody waits for has moved its watermark in the last 24 hours. Whoever asks whether partitions are "
-        "ready waits: a FULL with 'compaction.full.when-ready', an asset, a job, a scheduler. When this is red, see that the listed writer "
-        "runs and that events reach it. One that has ended for good goes out of 'compaction.watermark-writers'.",
+        "Each writer of a table that somebody waits for has moved its watermark in the last 24 hours, or in the time that the table's "
+        "'compaction.watermark-stands-at-most' says. Whoever asks whether partitions are ready waits: a FULL with "
+        "'compaction.full.when-ready', an asset, a job, a scheduler. When this is red, see that the listed writer runs and that events "
+        "reach it. One that has ended for good goes out of 'compaction.watermark-writers'.",
         needs_history=True,
     ),
     Check(

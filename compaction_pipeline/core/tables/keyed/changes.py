@@ -102,12 +102,17 @@ def marks_of(sink_id: str) -> Sequence[str]:
     return (_last_batch_key(sink_id), _watermark_key(sink_id))
 
 
+def watermarks_of_sinks(properties: Mapping[str, str]) -> Mapping[str, int | None]:
+    """What each sink of a keyed table with these marks has promised, in milliseconds since 1970; None when it has promised nothing yet."""
+    return {sink: _number(properties, _watermark_key(sink)) for sink in sinks(properties)}
+
+
 def watermark_ms(properties: Mapping[str, str]) -> int | None:
     """The watermark of a keyed table with these marks, in milliseconds since 1970: the lowest one of its sinks.
 
     It is None when there is no sink, or when one of them has promised nothing yet.
     """
-    of_sinks = [_number(properties, _watermark_key(sink)) for sink in sinks(properties)]
+    of_sinks = watermarks_of_sinks(properties).values()
     known = [each for each in of_sinks if each is not None]
     return min(known) if known and len(known) == len(of_sinks) else None
 
