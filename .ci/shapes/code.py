@@ -33,6 +33,11 @@ class Module:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree. To walk through it takes as long as to parse it, so it is done once."""
+        return list(ast.walk(self.tree))
+
     @property
     def lines(self) -> int:
         return len(self.text.splitlines())
@@ -92,7 +97,7 @@ class Code:
             name = ".".join(parts[:-1] if is_package else parts)
             self.modules[name] = Module(name, path, text, is_package)
         for module in self.modules.values():
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 module.imports.update(self._imported(module, node))
 
     @classmethod
@@ -120,7 +125,7 @@ class Code:
     def imported_modules(self, module: Module) -> set[str]:
         """The modules of the package that this one imports, also inside of functions and under TYPE_CHECKING."""
         found: set[str] = set()
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from shapes.code import Code, Module, Symbol
 
@@ -21,6 +21,11 @@ TABLE_FLAGS = {"is_of_keyed_table", "is_keyed", "keyed_table"}
 # What is None, or not there, for other kinds. A span of changes belongs to TO_BASE alone.
 _OPTIONAL_SPAN = re.compile(r"\bChangeSpan \| None")
 _OPTIONAL_KEYED = re.compile(r"\bKeyed\w*\b.*\bNone\b|Optional\[\"?Keyed")
+# Whoever lets another node ask, or hold a name, adds it here.
+_TELLING = (
+    *(ast.Compare, ast.Call, ast.match_case, ast.Dict, ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp, ast.UnaryOp),
+    *(ast.comprehension, ast.Attribute, ast.Assign, ast.NamedExpr, ast.AnnAssign, ast.arg),
+)
 
 
 class Kinds:
@@ -96,17 +101,17 @@ class Kinds:
         """Names of fields that are None for the other kinds, as their declaration says."""
         found = set()
         for module in self._code.modules.values():
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.AnnAssign) and pattern.search(ast.unparse(node.annotation)):
                     found.add(_last(node.target))
         return found
 
     def _look_at(self, module: Module) -> None:
-        functions = list(module.functions())
-        inside = {id(node) for _, function in functions for node in ast.walk(function)}
-        for name, function in functions:
-            self._note(module, name, list(ast.walk(function)))
-        self._note(module, "(the module)", [node for node in ast.walk(module.tree) if id(node) not in inside])
+        functions = [(name, _telling(ast.walk(function))) for name, function in module.functions()]
+        inside = {id(node) for _, nodes in functions for node in nodes}
+        for name, nodes in functions:
+            self._note(module, name, nodes)
+        self._note(module, "(the module)", [node for node in _telling(module.nodes) if id(node) not in inside])
 
     def _note(self, module: Module, name: str, nodes: list[ast.AST]) -> None:
         where = f"{module.path}: {name}"
@@ -195,6 +200,11 @@ class Kinds:
         if isinstance(node, ast.Attribute) and node.attr in methods:
             return True
         return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._code.resolve(module, node) in predicates
+
+
+def _telling(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """The nodes that can ask, or give a name to what is asked for. They are a quarter of all."""
+    return [node for node in nodes if isinstance(node, _TELLING)]
 
 
 def _asks_for_none(node: ast.AST, is_optional: Callable[[ast.expr], bool]) -> bool:
