@@ -1,6 +1,7 @@
 """A table whose statistics hold a blob that PyIceberg does not know can be used, whichever call is the first one of a process.
 
-Each test runs its calls in a new interpreter, because one import changes PyIceberg for a whole process.
+Calls run in other interpreters, because one import changes PyIceberg for a whole process. The calls after the same imports are children of
+one interpreter that has only these imports, so each is the first call of its process.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -68,8 +70,8 @@ class House:
             update.set_statistics(file)
         self.newest = table.metadata_location
 
-    def run(self, imports: str, call: str, **properties: str) -> subprocess.CompletedProcess[str]:
-        """Run one call in a new interpreter."""
+    def script(self, call: str, **properties: str) -> str:
+        """One call on a catalog that is opened anew. The imports come before it."""
         script = f"""
             import sqlite3
             NEWEST = {self.newest!r}
@@ -80,8 +82,7 @@ class House:
             def set_forth(): point_to(NEWEST)
             catalog = load_catalog("lake", **{properties or {"type": "sql", **self.properties}!r})
             """
-        lines = [imports, textwrap.dedent(script), *call.split("; ")]
-        return subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=300)
+        return "\n".join([textwrap.dedent(script), *call.split("; ")])
 
     def kinds_in_newest_metadata(self) -> list[str]:
         with closing(sqlite3.connect(self.database)) as connection:
@@ -90,39 +91,72 @@ class House:
         return [blob["type"] for blob in metadata["statistics"][0]["blob-metadata"]]
 
 
+@dataclass(frozen=True)
+class Done:
+    printed: str
+    error: str
+    status: int
+
+
+def run_each(imports: str, scripts: Sequence[str], folder: Path) -> list[Done]:
+    """What became of each script. One new interpreter imports, and then has a child for each script."""
+    lines = [imports, "import os, sys, traceback", f"for number, script in enumerate({list(scripts)!r}):", "    child = os.fork()"]
+    lines += ["    if child == 0:", "        status = 1"]
+    lines += [f"        sys.stdout = open(f'{folder}/{{number}}.out', 'w')", f"        sys.stderr = open(f'{folder}/{{number}}.err', 'w')"]
+    lines += ["        try:", "            exec(script, globals())", "            status = 0", "        except BaseException:"]
+    lines += ["            traceback.print_exc()", "        sys.stdout.flush()", "        sys.stderr.flush()", "        os._exit(status)"]
+    lines += ["    _, ended = os.waitpid(child, 0)", "    print(os.waitstatus_to_exitcode(ended))"]
+    run = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    statuses = [int(line) for line in run.stdout.split()]
+    assert len(statuses) == len(scripts)
+    return [
+        Done((folder / f"{number}.out").read_text(), (folder / f"{number}.err").read_text(), status)
+        for number, status in enumerate(statuses)
+    ]
+
+
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path)
-    yield house
-    house.catalog.close()
+def houses(tmp_path: Path) -> Iterator[list[House]]:
+    """A house for each call."""
+    folders = [tmp_path / str(number) for number in range(len(CALLS))]
+    for folder in folders:
+        folder.mkdir()
+    houses = [House(folder) for folder in folders]
+    yield houses
+    for house in houses:
+        house.catalog.close()
 
 
-def test_pyiceberg_alone_still_refuses_such_a_table(house: House) -> None:
+def test_pyiceberg_alone_still_refuses_such_a_table(houses: list[House], tmp_path: Path) -> None:
     """If this fails, PyIceberg has learned to read any statistics, and `statistics_blobs.py` can go."""
-    done = house.run(PLAIN, CALLS["table_exists"])
-    assert done.returncode != 0
-    assert "literal_error" in done.stderr
+    [done] = run_each(PLAIN, [houses[0].script(CALLS["table_exists"])], tmp_path)
+    assert done.status != 0
+    assert "literal_error" in done.error
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_any_call_may_come_first_on_a_sql_catalog(house: House, call: str) -> None:
-    done = house.run(OF_PROGRAM, call)
-    assert (done.stdout, done.returncode) == ("optimized-sequence\n", 0), done.stderr
-    assert house.kinds_in_newest_metadata() == list(KINDS)
+def check_each(houses: list[House], done: list[Done]) -> None:
+    for name, house, each in zip(CALLS, houses, done, strict=True):
+        assert (each.printed, each.status) == ("optimized-sequence\n", 0), (name, each.error)
+        assert house.kinds_in_newest_metadata() == list(KINDS), name
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_any_call_may_come_first_on_a_rest_catalog(house: House, call: str) -> None:
-    with rest_server(house.catalog) as server:
-        done = house.run(AFTER_PYICEBERG, call, type="rest", uri=server.uri)
-    assert (done.stdout, done.returncode) == ("optimized-sequence\n", 0), done.stderr
-    assert house.kinds_in_newest_metadata() == list(KINDS)
+def test_any_call_may_come_first_on_a_sql_catalog(houses: list[House], tmp_path: Path) -> None:
+    scripts = [house.script(call) for house, call in zip(houses, CALLS.values(), strict=True)]
+    check_each(houses, run_each(OF_PROGRAM, scripts, tmp_path))
+
+
+def test_any_call_may_come_first_on_a_rest_catalog(houses: list[House], tmp_path: Path) -> None:
+    with ExitStack() as open_servers:
+        uris = [open_servers.enter_context(rest_server(house.catalog)).uri for house in houses]
+        scripts = [house.script(call, type="rest", uri=uri) for house, call, uri in zip(houses, CALLS.values(), uris, strict=True)]
+        check_each(houses, run_each(AFTER_PYICEBERG, scripts, tmp_path))
 
 
 @pytest.mark.parametrize("imports", [OF_DEMO, BEFORE_PYICEBERG, AFTER_PYICEBERG], ids=["demo", "before", "after"])
-def test_one_import_is_enough_wherever_it_stands(house: House, imports: str) -> None:
-    done = house.run(imports, CALLS["table_exists"])
-    assert (done.stdout, done.returncode) == ("optimized-sequence\n", 0), done.stderr
+def test_one_import_is_enough_wherever_it_stands(houses: list[House], tmp_path: Path, imports: str) -> None:
+    [done] = run_each(imports, [houses[0].script(CALLS["table_exists"])], tmp_path)
+    assert (done.printed, done.status) == ("optimized-sequence\n", 0), done.error
 
 
 def test_a_program_of_somebody_else_imports_neither_spark_nor_dagster_nor_a_server() -> None:
