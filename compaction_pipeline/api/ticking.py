@@ -27,7 +27,7 @@ LEAD_EVERY = timedelta(milliseconds=200)
 """The leader of the dependency center looks this often whether there is something to do."""
 
 DETECT_EVERY = timedelta(seconds=10)
-"""It looks this often at the tables that instances wait for."""
+"""It looks this often at the tables that instances wait for, and every LOOK_EVERY at those of which something was reported."""
 
 _LOOK_SECONDS = 0.2
 
@@ -99,12 +99,16 @@ def center_works(leader: LeadCenter, tables: DetectTables) -> Iterator[None]:
     """Do what a server does for the dependency center until the block ends. Of all servers the leader alone does it."""
     stopped = threading.Event()
 
+    turn = _Turn(DETECT_EVERY)
+
     def look() -> None:
         if leader.leads:
-            tables.look(stopped.is_set)
+            tables.look_at_reported(stopped.is_set)
+            if turn.has_come():
+                tables.look(stopped.is_set)
 
     try:
-        with _in_threads([("center", lambda: leader.run(stopped.is_set), LEAD_EVERY), ("detector", look, DETECT_EVERY)], stopped):
+        with _in_threads([("center", lambda: leader.run(stopped.is_set), LEAD_EVERY), ("detector", look, LOOK_EVERY)], stopped):
             yield
     finally:
         leader.resign()

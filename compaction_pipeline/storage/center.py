@@ -17,6 +17,7 @@ from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import Requirement, run_subject
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait
+from compaction_pipeline.core.dependencies.center.subjects import TABLE, named_in
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
@@ -114,8 +115,15 @@ class CenterDoors(SqlStore):
 
     def awaited(self, kind: str, most: int) -> Sequence[str]:
         waits = exists().where(REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id, INSTANCE.claimed_at.is_(None))
-        of_kind = SUBJECT.key.startswith(f"{kind}=", autoescape=True)
-        return self._values(select(SUBJECT.key).where(of_kind, waits).order_by(SUBJECT.id).limit(most))
+        return self._values(select(SUBJECT.key).where(SUBJECT.kind == kind, waits).order_by(SUBJECT.name, SUBJECT.id).limit(most))
+
+    def take_reported(self) -> frozenset[str]:
+        reported = select(SUBJECT.name).where(SUBJECT.kind == TABLE, SUBJECT.reported).distinct()
+        names = frozenset(self._values(reported))
+        for some in batches(sorted(names)):
+            # What is reported from here on is noted anew.
+            self._write(update(schema.center_subject).where(SUBJECT.kind == TABLE, SUBJECT.name.in_(some)).values(reported=False))
+        return names
 
     def backfill(self, version: int, made: Sequence[Made], now: datetime) -> int | None:
         with writing(self._engine) as connection:
@@ -222,7 +230,7 @@ def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mappin
     for key, value in reached.items():
         fallen = fell.get(key)
         values = {"reached": value, "at": now, "spread": False}
-        fresh = upsert(connection, schema.center_subject).values(key=key, fell=fallen, **values)
+        fresh = upsert(connection, schema.center_subject).values(key=key, fell=fallen, **_named(key), **values)
         lowest = SUBJECT.fell if fallen is None else case((SUBJECT.fell < fallen, SUBJECT.fell), else_=fallen)
         changed = {**values, "fell": lowest}
         is_news = true() if fallen is not None else or_(SUBJECT.reached != value, SUBJECT.at.is_(None))
@@ -242,12 +250,17 @@ def _subjects(connection: Connection, keys: set[str]) -> Mapping[str, tuple[int,
     for some in batches(sorted(keys)):
         query = select(SUBJECT.key, SUBJECT.id, SUBJECT.reached).where(SUBJECT.key.in_(some))
         known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
-        fresh = [{"key": key, "reached": NOTHING, "spread": True} for key in some if key not in known]
+        fresh = [{"key": key, "reached": NOTHING, "spread": True, **_named(key)} for key in some if key not in known]
         if fresh:
             connection.execute(insert(schema.center_subject), fresh)
             known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
         found.update(known)
     return found
+
+
+def _named(key: str) -> Mapping[str, Any]:
+    kind, name = next(iter(named_in(key).items()))
+    return {"kind": kind, "name": name, "reported": False}
 
 
 def _wait_anew(connection: Connection, made: Sequence[Made]) -> None:

@@ -9,6 +9,7 @@ from hashlib import sha256
 from sqlalchemy import Connection, case, delete, exists, insert, select, update
 
 from compaction_pipeline.core.dependencies.answers import Answer
+from compaction_pipeline.core.dependencies.center.subjects import TABLE
 from compaction_pipeline.core.dependencies.judge import KnownPartition
 from compaction_pipeline.core.dependencies.ports import (
     AwaitedAnswer,
@@ -28,6 +29,7 @@ from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.table_rows import identifier_of
 
 _head, _reading, _partition = schema.ready_head.c, schema.ready_reading.c, schema.ready_partition.c
+_subject = schema.center_subject.c
 _answer, _report, _standing = schema.ready_answer.c, schema.ready_report.c, schema.ready_standing.c
 MOST_HEADS = 20
 """After so many rollbacks in a row, what was said before the oldest of them is forgotten."""
@@ -122,6 +124,9 @@ class SqlDependencyStore(SqlStore):
         # Most reports are of tables that nobody awaits. A read holds up no other process.
         if self._first(select(_answer.what).where(*of_table).limit(1)) is not None:
             self._write(update(schema.ready_answer).where(*of_table).values(reported=True))
+        of_center = (_subject.kind == TABLE, _subject.name == str(table), ~_subject.reported)
+        if self._first(select(_subject.id).where(*of_center).limit(1)) is not None:
+            self._write(update(schema.center_subject).where(*of_center).values(reported=True))
 
     def take_reported(self, now: datetime) -> Sequence[AwaitedAnswer]:
         of_now = (_answer.awaited_until >= now, _answer.reported)

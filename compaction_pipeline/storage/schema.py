@@ -659,11 +659,16 @@ center_subject = _table(
     "compaction_center_subject",
     Column("id", Serial, primary_key=True),
     Column("key", Text, nullable=False, unique=True),
+    # What it is of: a job, a table or an asset. `reported` is true when something was reported of a table since somebody looked at it.
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("reported", Boolean, nullable=False),
     Column("reached", BigInteger, nullable=False),
     Column("fell", BigInteger),
     Column("spread", Boolean, nullable=False),
     Column("at", Moment),
     Index("compaction_center_subject_spread", "spread", "at"),
+    Index("compaction_center_subject_name", "kind", "name"),
 )
 
 center_requirement = _table(

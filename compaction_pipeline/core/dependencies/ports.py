@@ -213,7 +213,7 @@ class DependencyStore(Protocol):
         """Return the answers that are awaited now, by table."""
 
     def note_reported(self, table: TableIdentifier, now: datetime) -> None:
-        """Note that something was reported of a table, if an answer about it is awaited now."""
+        """Note that something was reported of a table, if an answer about it is awaited now, or the dependency center knows it."""
 
     def take_reported(self, now: datetime) -> Sequence[AwaitedAnswer]:
         """Return the answers that are awaited now about tables of which something was reported since this was called last, by table."""

@@ -3,75 +3,121 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.ports import CenterStore
 from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, WATERMARK, WINDOW, named_in, watermark_reached
-from compaction_pipeline.core.dependencies.ready_time import Window, instant_of
-from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+from compaction_pipeline.services.dependencies.read_readiness import Look, ReadReadiness
 
 _LOG = logging.getLogger(__name__)
-MOST_LOOKED_AT = 100_000
+MOST_AWAITED = 100_000
+_SETTLED = timedelta(minutes=10)
+"""So long a table that has not moved is not loaded again. What nobody foresaw is seen then."""
 
 
 class DetectTables:
-    """The verb is look."""
+    """The verbs are look and look_at_reported."""
 
     def __init__(self, store: CenterStore, readiness: ReadReadiness, clock: Clock) -> None:
         self._store = store
         self._readiness = readiness
         self._clock = clock
+        self._settled: dict[TableIdentifier, tuple[Look, frozenset[str], datetime]] = {}
+        self._problems: dict[str, str] = {}
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """Look at each table that is waited for, and post what has changed. Return how many facts that were.
 
-        A table that cannot be read is logged, and others go on: what was known of it stays.
+        One that has not moved since the last look is not loaded. One that cannot be read is logged, and others go on: what was known of it
+        stays.
         """
-        keys = sorted(self._store.awaited(TABLE, MOST_LOOKED_AT), key=lambda key: named_in(key)[TABLE])
+        awaited = self._awaited(None)
+        self._settled = {table: one for table, one in self._settled.items() if awaited.get(str(table)) == one[1]}
+        unchanged = self._unchanged()
+        return self._look_at({name: keys for name, keys in awaited.items() if name not in unchanged}, is_over)
+
+    def look_at_reported(self, is_over: Callable[[], bool] = lambda: False) -> int:
+        """Do the same for tables of which something was reported since the last time."""
+        reported = self._store.take_reported()
+        return self._look_at(self._awaited(reported), is_over) if reported else 0
+
+    def _awaited(self, names: Collection[str] | None) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        for key in self._store.awaited(TABLE, MOST_AWAITED):
+            name = named_in(key)[TABLE]
+            if names is None or name in names:
+                found.setdefault(name, set()).add(key)
+        return {name: frozenset(keys) for name, keys in found.items()}
+
+    def _unchanged(self) -> frozenset[str]:
+        now = self._clock()
+        try:
+            looks = {table: look for table, (look, _, at) in self._settled.items() if now - at < _SETTLED}
+            return frozenset(str(table) for table in self._readiness.unchanged(looks))
+        except CompactionError:
+            # The look at each table says what is wrong.
+            return frozenset()
+
+    def _look_at(self, awaited: dict[str, frozenset[str]], is_over: Callable[[], bool]) -> int:
         count = 0
-        for table, some in groupby(keys, key=lambda key: named_in(key)[TABLE]):
+        for name, keys in awaited.items():
             if is_over():
                 break
             try:
-                count += self._look_at(table, list(some))
+                count += self._look_at_one(TableIdentifier.parse(name), sorted(keys))
             except CompactionError as error:
-                _LOG.warning("table=%s the dependency center does not know how far it is: %s", table, error)
+                self._warn(name, str(error))
+            else:
+                self._problems.pop(name, None)
         return count
 
-    def _look_at(self, name: str, keys: Sequence[str]) -> int:
-        table = TableIdentifier.parse(name)
+    def _look_at_one(self, table: TableIdentifier, keys: Sequence[str]) -> int:
+        self._settled.pop(table, None)
+        now = self._clock()
+        asked = {key: _question(key) for key in keys if WATERMARK not in named_in(key)}
+        try:
+            look = self._readiness.look(table, list(asked.values()))
+        except ConfigError:
+            if len(keys) == 1:
+                raise
+            # A need may mean nothing any more, after a field was dropped. It keeps no other one waiting.
+            return sum(self._look_alone(table, key) for key in keys)
+        found = {key: THERE if answer.ready else NOTHING for key, answer in zip(asked, look.answers, strict=True)}
+        reached = NOTHING if look.watermark is None else max(watermark_reached(look.watermark.at), NOTHING)
+        found.update((key, reached) for key in keys if key not in asked)
         known = self._store.reached(keys)
-        found = self._found(table, keys)
-        facts = [Fact(key, self._clock(), "tables", reached) for key, reached in found.items() if reached != known.get(key)]
+        facts = [Fact(key, now, "tables", reached) for key, reached in found.items() if reached != known.get(key)]
         if facts:
             self._store.post(facts)
+        self._settled[table] = (look, frozenset(keys), now)
         return len(facts)
 
-    def _found(self, table: TableIdentifier, keys: Sequence[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        windows = {key: _window(named_in(key)[WINDOW]) for key in keys if WINDOW in named_in(key)}
-        partitions = {key: _partition(key) for key in keys if key not in windows and WATERMARK not in named_in(key)}
-        for key in (key for key in keys if WATERMARK in named_in(key)):
-            mark = self._readiness.watermark(table).watermark
-            found[key] = NOTHING if mark is None else max(watermark_reached(mark.at), NOTHING)
-        if windows:
-            answers = self._readiness.windows(table, list(windows.values()))
-            found.update((key, THERE if answer.ready else NOTHING) for key, answer in zip(windows, answers, strict=True))
-        if partitions:
-            answers = self._readiness.partitions(table, list(partitions.values()))
-            found.update((key, THERE if answer.ready else NOTHING) for key, answer in zip(partitions, answers, strict=True))
-        return found
+    def _look_alone(self, table: TableIdentifier, key: str) -> int:
+        try:
+            count = self._look_at_one(table, [key])
+        except ConfigError as error:
+            self._warn(key, str(error))
+            return 0
+        finally:
+            # What was asked of the table is more than this.
+            self._settled.pop(table, None)
+        self._problems.pop(key, None)
+        return count
+
+    def _warn(self, name: str, text: str) -> None:
+        """Log what is wrong, and not again as long as nothing else is."""
+        if self._problems.get(name) != text:
+            self._problems[name] = text
+            _LOG.warning("table=%s the dependency center does not know how far it is: %s", name, text)
 
 
-def _window(text: str) -> Window:
-    start, _, end = text.partition("/")
-    return Window(instant_of(start), instant_of(end))
-
-
-def _partition(key: str) -> str:
-    return "/".join(f"{name}={value}" for name, value in named_in(key).items() if name != TABLE)
+def _question(key: str) -> str:
+    """The question to a table that a key stands for: a window, or the name of a partition."""
+    named = dict(named_in(key))
+    del named[TABLE]
+    return named[WINDOW] if WINDOW in named else "/".join(f"{name}={value}" for name, value in named.items())

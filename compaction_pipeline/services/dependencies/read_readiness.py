@@ -76,10 +76,11 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Answers about a table, with what they follow from: `seen` is None where they also change as time passes. `catalog` are the properties
-    of its catalog."""
+    """Answers about a table and its watermark, with what they follow from: `seen` is None where they also change as time passes. `catalog`
+    are the properties of its catalog."""
 
     answers: tuple[Readiness, ...]
+    watermark: Watermark | None
     seen: Seen | None
     catalog: Mapping[str, str]
 
@@ -126,8 +127,7 @@ class ReadReadiness:
     def watermark(self, table: TableIdentifier) -> TableWatermark:
         """Return up to where the data of a table is complete, as its writers say."""
         known = self._marked(table)
-        with _named(table):
-            found = watermark_of_stores(self._watermark_stores(known), known.watermark_rule)
+        found = self._watermark(known)
         warnings = (too_early(found), *(alternating_jobs(store.history, known.watermark_rule) for store in known.facts.stores))
         rule = known.watermark_rule
         return TableWatermark(
@@ -179,14 +179,23 @@ class ReadReadiness:
         return self._answers(known, asked)
 
     def look(self, table: TableIdentifier, whats: Sequence[str]) -> Look:
-        """Return the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a window. Late data is
-        not looked for: `changed_since` of what was ready before is None."""
+        """Return the watermark, and the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a
+        window. Late data is not looked for: `changed_since` of what was ready before is None."""
+        catalog = self._catalogs.entry(table.catalog).properties
+        if not whats:
+            # A table needs no partitions for this.
+            marked = self._marked(table)
+            return Look((), self._watermark(marked), marked.facts.seen, catalog)
         known = self._load(table)
         with _named(table):
             asked = [known.calendar.asked_before(what) for what in whats]
         # Nothing but a new commit, or another property, changes an answer by the other rules. Of a report the caller is told.
         seen = None if isinstance(known.rule, Quiet) else known.facts.seen
-        return Look(self._answers(known, asked, read_late=False), seen, self._catalogs.entry(table.catalog).properties)
+        return Look(self._answers(known, asked, read_late=False), self._watermark(known), seen, catalog)
+
+    def _watermark(self, known: _Marked) -> Watermark | None:
+        with _named(known.facts.table):
+            return watermark_of_stores(self._watermark_stores(known), known.watermark_rule)
 
     def unchanged(self, looks: Mapping[TableIdentifier, Look]) -> frozenset[TableIdentifier]:
         """Return those of these tables of which each answer is still as it was, if nothing was reported. No table is loaded."""

@@ -127,6 +127,9 @@ class CenterStore(Protocol):
     def is_idle(self, now: datetime) -> bool:
         """Return whether there is nothing for the leader to do."""
 
+    def take_reported(self) -> frozenset[str]:
+        """Return the tables of which something was reported since this was called last, among those that were ever waited for."""
+
     def due(self, leader: Leader, most: int) -> Sequence[Turn]:
         """Return jobs whose next trigger is over, the oldest first."""
 

@@ -52,12 +52,16 @@ def upgrade() -> None:
         "compaction_center_subject",
         sa.Column("id", serial, primary_key=True),
         sa.Column("key", sa.Text(), nullable=False, unique=True),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("reported", sa.Boolean(), nullable=False),
         sa.Column("reached", sa.BigInteger(), nullable=False),
         sa.Column("fell", sa.BigInteger()),
         sa.Column("spread", sa.Boolean(), nullable=False),
         sa.Column("at", moment),
     )
     op.create_index("compaction_center_subject_spread", "compaction_center_subject", ["spread", "at"])
+    op.create_index("compaction_center_subject_name", "compaction_center_subject", ["kind", "name"])
     op.create_table(
         "compaction_center_requirement",
         sa.Column(
