@@ -174,7 +174,7 @@ def _put_instances(connection: Connection, before: dict[RunId, Instance], after:
 
 
 def _spread(connection: Connection, subject_id: int, reached: int, fell: int | None, most: int, leader: Leader) -> int:
-    """Tell about so many instances of one change. Return how many requirements changed."""
+    """Tell about so many instances of one change. Return how many requirements changed, and one more when all are told."""
     lowest = reached if fell is None else min(reached, fell)
     of_subject = and_(REQUIREMENT.subject_id == subject_id, REQUIREMENT.instance_id == INSTANCE.id)
     gone = and_(of_subject, REQUIREMENT.met.is_(True), REQUIREMENT.bound > reached, INSTANCE.claimed_at.is_(None))
@@ -195,6 +195,7 @@ def _spread(connection: Connection, subject_id: int, reached: int, fell: int | N
     # A claim that came between may have taken what was counted, so what is left is looked for.
     if not any(connection.execute(select(REQUIREMENT.edge).where(which).limit(1)).first() for which in (gone, came)):
         connection.execute(update(schema.center_subject).where(SUBJECT.id == subject_id).values(spread=True, fell=None))
+        told += 1
     return told
 
 

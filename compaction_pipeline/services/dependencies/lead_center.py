@@ -24,7 +24,7 @@ _EXPIRE_EVERY = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did: how many instances it made, how many facts it applied, how many requirements it changed, what it released."""
+    """What one pass did: how many turns it took, how many facts it applied, of how many changes it told, what it released."""
 
     made: int = 0
     facts: int = 0
@@ -89,9 +89,9 @@ class LeadCenter:
                 made.append(made_of(job, turn.biz, SCHEDULED, jobs))
                 turn, more = turn_after(job, turn), more - 1
             following.append(turn)
-        count = self._store.make(leader, jobs.version, made, following)
-        # When a project changed in between, the next pass makes them by what it says now.
-        return count or 0
+        self._store.make(leader, jobs.version, made, following)
+        # When a project changed in between, the next pass makes them by what it says now. Those that exist are not made, but others follow.
+        return len(made)
 
     def _expire(self, now: datetime) -> None:
         if self._expired_at is None or now - self._expired_at > _EXPIRE_EVERY:
