@@ -75,10 +75,13 @@ class LeadCenter:
         self._leases.release(LEADER, self._owner)
 
     def _make(self, leader: Leader) -> int:
+        jobs = self._definitions.jobs()
         turns = self._store.due(leader, AT_ONCE)
         if not turns:
             return 0
-        jobs = self._definitions.jobs()
+        if self._store.version() != jobs.version:
+            # A project changed in between, so these may be turns of other jobs. The next pass takes them.
+            return len(turns)
         made, following, more = [], [], AT_ONCE - len(turns)
         for turn in turns:
             job = jobs.get(turn.job)
