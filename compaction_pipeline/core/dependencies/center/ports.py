@@ -149,7 +149,7 @@ class CenterStore(Protocol):
         """Apply the oldest facts of the inbox, and remove them. Return how many."""
 
     def spread(self, leader: Leader, most: int) -> int:
-        """Let instances know what has changed, the newest change first. Return how many requirements changed, and how many changes ended."""
+        """Let instances know what has changed, the newest change first. Return how many requirements changed and changes ended."""
 
     def release(self, leader: Leader, most: int) -> Sequence[Instance]:
         """Make instances ready that miss nothing, and let those succeed that nobody starts. Return them."""
