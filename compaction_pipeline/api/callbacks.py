@@ -1,14 +1,16 @@
-"""Posts answers about readiness to the one receiver that the settings name, signed as Standard Webhooks says."""
+"""Posts what is ready, and which jobs may start, to the one receiver of the settings, signed as Standard Webhooks says."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from datetime import datetime
 from hashlib import sha256
 from hmac import digest
 
 import requests
 
+from compaction_pipeline.core.dependencies.center.instances import Instance
 from compaction_pipeline.core.dependencies.readiness import Readiness
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.insight.plain import plain
@@ -49,9 +51,18 @@ class Receiver:
 
     def send(self, change: str, answer: Readiness) -> None:
         """Post one answer. Raises StorageUnavailable when the receiver does not answer 2xx."""
+        self._post(change, "partition.ready" if answer.ready else "partition.withdrawn", answer.at, plain(answer))
+
+    def start(self, instance: Instance) -> None:
+        """Post that an instance of a job is ready to start. Raises as `send`."""
+        self._post(
+            instance.key, "instance.ready", instance.ready_at or instance.made_at, {"key": instance.key, "instance": plain(instance)}
+        )
+
+    def _post(self, change: str, kind: str, at: datetime, data: object) -> None:
         message_id = sha256(change.encode()).hexdigest()
-        body = json.dumps({"type": "partition.ready" if answer.ready else "partition.withdrawn", "data": plain(answer)}).encode()
-        timestamp = int(answer.at.timestamp())
+        body = json.dumps({"type": kind, "data": data}).encode()
+        timestamp = int(at.timestamp())
         headers = {
             "content-type": "application/json",
             "webhook-id": message_id,

@@ -123,8 +123,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
-    tell = telling(services.tell_readiness, receiver) if receiver is not None else None
-    app = http_app(services, _works(services, tables=ticks, tell=tell))
+    app = http_app(services, _works(services, receiver, tables=ticks))
     server = uvicorn.Server(server_config(app, listening))
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
     # It ends the process when it cannot start.
@@ -140,8 +139,10 @@ def telling(tell: TellReadiness, receiver: Receiver) -> Telling:
 
 
 @contextmanager
-def _works(services: Services, *, tables: bool, tell: Telling | None) -> Iterator[None]:
-    center = center_works(services.lead_center, services.detect_tables)
+def _works(services: Services, receiver: Receiver | None, *, tables: bool) -> Iterator[None]:
+    tell = telling(services.tell_readiness, receiver) if receiver is not None else None
+    start = partial(services.start_jobs.start, receiver.start) if receiver is not None else None
+    center = center_works(services.lead_center, services.detect_tables, start)
     with ticking(services.run_ticks, services.upkeep_tables, tables=tables, tell=tell), center:
         yield
 

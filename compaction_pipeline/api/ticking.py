@@ -95,8 +95,9 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
 
 
 @contextmanager
-def center_works(leader: LeadCenter, tables: DetectTables) -> Iterator[None]:
-    """Do what a server does for the dependency center until the block ends. Of all servers the leader alone does it."""
+def center_works(leader: LeadCenter, tables: DetectTables, start: Callable[[Callable[[], bool]], None] | None = None) -> Iterator[None]:
+    """Do what a server does for the dependency center until the block ends. Of all servers the leader alone does it, but each that knows
+    the receiver of callbacks posts to it by `start`: the same start has the same id."""
     stopped = threading.Event()
 
     turn = _Turn(DETECT_EVERY)
@@ -107,8 +108,11 @@ def center_works(leader: LeadCenter, tables: DetectTables) -> Iterator[None]:
             if turn.has_come():
                 tables.look(stopped.is_set)
 
+    works: list[_Work] = [("center", lambda: leader.run(stopped.is_set), LEAD_EVERY), ("detector", look, LOOK_EVERY)]
+    if start is not None:
+        works.append(("starts", partial(start, stopped.is_set), LEAD_EVERY))
     try:
-        with _in_threads([("center", lambda: leader.run(stopped.is_set), LEAD_EVERY), ("detector", look, LOOK_EVERY)], stopped):
+        with _in_threads(works, stopped):
             yield
     finally:
         leader.resign()

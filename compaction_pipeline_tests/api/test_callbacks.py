@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import ClassVar
@@ -12,6 +13,7 @@ from typing import ClassVar
 import pytest
 
 from compaction_pipeline.api.callbacks import Receiver, key_of, signed
+from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.readiness import Readiness
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -92,3 +94,21 @@ def test_a_receiver_that_is_down_is_named_by_its_setting_alone() -> None:
     with pytest.raises(StorageUnavailable, match="COMPACTION_READY_CALLBACK_URL did not answer") as failed:
         Receiver("http://127.0.0.1:9/hook?token=hunter2", "secret").send("a change", ANSWER)
     assert "hunter2" not in str(failed.value)
+
+
+def test_a_start_is_posted_with_an_id_of_its_key(url: str) -> None:
+    _Handler.answers = [200, 500, 200]
+    receiver = Receiver(url, "secret")
+    one = Instance(1, "load", "2026-01-01", "", "", AT, state=InstanceState.READY, ready_at=AT)
+    receiver.start(one)
+    with pytest.raises(StorageUnavailable, match="HTTP 500"):
+        receiver.start(one)
+    receiver.start(replace(one, generation=2))
+    ids = [headers["webhook-id"] for headers, _ in _Handler.got]
+    assert ids[0] == ids[1] != ids[2]
+    value = json.loads(_Handler.got[0][1])
+    assert (value["type"], value["data"]["key"], value["data"]["instance"]["biz"]) == (
+        "instance.ready",
+        "load/2026-01-01/scheduled/1",
+        "2026-01-01",
+    )

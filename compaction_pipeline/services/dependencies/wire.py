@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.detect_tables import DetectTables
     from compaction_pipeline.services.dependencies.lead_center import LeadCenter
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+    from compaction_pipeline.services.dependencies.start_jobs import StartJobs
     from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 
 
@@ -54,3 +55,9 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.detect_tables import DetectTables
 
         return DetectTables(self._stores.center, self.read_readiness, self.clock)
+
+    @cached_property
+    def start_jobs(self) -> StartJobs:
+        from compaction_pipeline.services.dependencies.start_jobs import StartJobs
+
+        return StartJobs(self.center)

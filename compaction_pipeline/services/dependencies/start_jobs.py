@@ -1,0 +1,59 @@
+"""Tells the one receiver of callbacks which instances of jobs it is to start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from compaction_pipeline.core.dependencies.center.instances import Instance
+from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter
+
+_LOG = logging.getLogger(__name__)
+CALLBACK = "callback"
+"""The name of the receiver of callbacks, as projects write it."""
+_AT_ONCE = 8
+_FAILURES = 5
+"""A start that the receiver refuses lets others go on. After so many it is taken to be down until the next round."""
+
+Start = Callable[[Instance], None]
+"""Tells of a start. The same start has the same key, however often it is told. Raises a CompactionError when nobody took it."""
+
+
+class StartJobs:
+    """One verb: start."""
+
+    def __init__(self, center: DependencyCenter) -> None:
+        self._center = center
+        self._behind = 0
+
+    def start(self, tell: Start, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Tell of all that the receiver is to start. What it did not take is told again, in the next round.
+
+        After five failures the round ends. The next one begins behind the last failure, so what the receiver never takes keeps nothing else
+        from its turn.
+        """
+        claimed = self._in_turn(self._center.claim(CALLBACK, MOST_CLAIMED))
+        failures = 0
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for first in range(0, len(claimed), _AT_ONCE):
+                if failures >= _FAILURES or is_over():
+                    return
+                some = claimed[first : first + _AT_ONCE]
+                told = list(pool.map(lambda one: self._told(tell, one), some))
+                self._center.delivered(CALLBACK, [(one.id, one.generation) for one, was in zip(some, told, strict=True) if was])
+                failures += told.count(False)
+
+    def _in_turn(self, claimed: Sequence[Instance]) -> Sequence[Instance]:
+        first = next((number for number, one in enumerate(claimed, start=1) if one.id == self._behind), 0)
+        return [*claimed[first:], *claimed[:first]]
+
+    def _told(self, tell: Start, one: Instance) -> bool:
+        try:
+            tell(one)
+        except CompactionError as error:
+            _LOG.warning("job=%s the receiver was not told to start %s: %s", one.job, one.key, error)
+            self._behind = one.id
+            return False
+        return True
