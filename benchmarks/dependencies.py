@@ -56,7 +56,7 @@ from synthetic_table import make_catalog
 
 from compaction_pipeline.api.ticking import TELL_EVERY
 from compaction_pipeline.core.tables.table import TableIdentifier
-from compaction_pipeline.defs.ready_ticks import Source, job_tick
+from compaction_pipeline.defs.ready_ticks import Source, job_tick, most_runs
 from compaction_pipeline.demo.processes import Processes, stop_on_signals
 from compaction_pipeline.settings import Settings
 
@@ -368,7 +368,7 @@ def _ticks(lake: Path, settings: Settings, counts: Sequence[int]) -> None:
         began, cpu, asked, ticks = time.monotonic(), time.process_time(), 0, 0
         while asked < count:
             with closing(OpenedServices(settings)) as services:
-                result = job_tick(services, source, cursor)
+                result = job_tick(services, source, cursor, most_runs(settings.sensor_interval_seconds))
             cursor, ticks = result.cursor, ticks + 1
             asked += len(result.run_requests or ())
         if cursor is not None and count > 1:

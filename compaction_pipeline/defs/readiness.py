@@ -18,7 +18,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.overview import NO_CATALOG
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.choices import Choices
-from compaction_pipeline.defs.ready_ticks import CHECK, MOST_RUNS, Source, check_now, job_tick, ready_tick
+from compaction_pipeline.defs.ready_ticks import CHECK, Source, check_now, job_tick, most_runs, ready_tick
 from compaction_pipeline.defs.ready_windows import by_time
 from compaction_pipeline.defs.resources import opened_services
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
@@ -113,27 +113,28 @@ def when_ready(
     """Make a sensor that asks for one run of your job for each partition for whose time a table is ready, the oldest first.
 
     `job` is a job whose partitions are those of `partitions_def`, for example that of `dg.define_asset_job`. A tick asks for at most 20
-    runs. A partition is asked for once, also when the table takes back that it is ready and it becomes ready anew: `ready_partitions`
-    tells of that. `name` is by default that of the job with `_when_ready`. The other arguments are as in `ready_partitions` and
-    `ready_definitions`. Raises ConfigError as these do.
+    runs, or 5 for each second of the interval. A partition is asked for once, also when the table takes back that it is ready and it
+    becomes ready anew: `ready_partitions` tells of that. `name` is by default that of the job with `_when_ready`. The other arguments are
+    as in `ready_partitions` and `ready_definitions`. Raises ConfigError as these do.
     """
     identifier = TableIdentifier.parse(table)
     source = Source(identifier, by_time(partitions_def, f"when_ready of {table}"), dg.AssetKey(["when_ready", job.name]))
     choices = _choices(state_url)
+    every = interval_seconds or load_settings().sensor_interval_seconds
 
     @dg.sensor(
         name=name or f"{re.sub(r'[^A-Za-z0-9_]', '_', job.name)}_when_ready",
         job=job,
-        minimum_interval_seconds=interval_seconds or load_settings().sensor_interval_seconds,
+        minimum_interval_seconds=every,
         default_status=default_status,
-        description=f"Asks for a run of each partition when {table} is ready for its time, at most {MOST_RUNS} in a tick.",
+        description=f"Asks for a run of each partition when {table} is ready for its time, at most {most_runs(every)} in a tick.",
     )
     @abandoned_when_dagster_ends
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         with closing(opened_services(choices)) as services:
             if not services.explore_catalogs.entries():
                 return dg.SensorResult(skip_reason=NO_CATALOG, cursor=context.cursor)
-            return job_tick(services, source, context.cursor)
+            return job_tick(services, source, context.cursor, most_runs(every))
 
     return evaluate
 

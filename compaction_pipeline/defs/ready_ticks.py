@@ -33,7 +33,9 @@ BUDGET_SECONDS = 20.0
 """The time of one tick, of which one table among several gets half. Dagster allows 60 s, but all sensors share the daemon's threads."""
 MOST_EVENTS = 500
 """A tick stores at most so many events. The event log takes about 100 a second."""
-MOST_RUNS = 20
+LEAST_RUNS = 20
+RUNS_A_SECOND = 5
+"""A tick asks for at most so many runs for each second of the sensor's interval, because Dagster takes about that long to take them."""
 FIGURES_EVERY_TICKS = 6
 """The plots get a point in every sixth tick at most: with 30 s, the newest hundred points are those of five hours."""
 _HISTORY = 10
@@ -154,8 +156,13 @@ def check_now(services: Services, instance: dg.DagsterInstance, source: Source) 
     return _evaluation(source, look.withdrawn_now, look.answers)
 
 
-def job_tick(services: Services, source: Source, cursor: str | None) -> dg.SensorResult:
-    """Ask for a run of each partition that is ready and was not asked for. A run_key guards what the cursor cannot."""
+def most_runs(every: int) -> int:
+    """For how many runs a tick of a sensor with an interval of so many seconds asks at most."""
+    return max(LEAST_RUNS, RUNS_A_SECOND * every)
+
+
+def job_tick(services: Services, source: Source, cursor: str | None, most: int) -> dg.SensorResult:
+    """Ask for a run of each partition that is ready and was not asked for, for at most so many. A run_key guards what the cursor cannot."""
     state = json.loads(cursor or "{}")
     done = Done(state.get("done", ()))
     now = services.clock()
@@ -171,12 +178,12 @@ def job_tick(services: Services, source: Source, cursor: str | None) -> dg.Senso
         return dg.SensorResult(skip_reason=str(error), cursor=cursor)
     ready = [key for key, answer in answers.items() if answer.ready]
     waiting = [answer for answer in answers.values() if not answer.ready]
-    for key in ready[:MOST_RUNS]:
+    for key in ready[:most]:
         done.add(source.window(key))
     # While there are more than a tick may ask for, the walk stands, so that the oldest go first.
-    walk = state.get("walk") if len(ready) > MOST_RUNS else walk
+    walk = state.get("walk") if len(ready) > most else walk
     return dg.SensorResult(
-        run_requests=[dg.RunRequest(run_key=f"{source.table}/{key}", partition_key=key) for key in ready[:MOST_RUNS]],
+        run_requests=[dg.RunRequest(run_key=f"{source.table}/{key}", partition_key=key) for key in ready[:most]],
         skip_reason=None if ready else _waiting_text(source, waiting),
         cursor=json.dumps({"done": done.ranges, "walk": walk}),
     )

@@ -13,7 +13,7 @@ from compaction_pipeline.automation import ReadyPartitions, ready_definitions, r
 from compaction_pipeline.core.dependencies.ready_time import Window
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.defs import ready_ticks
-from compaction_pipeline.defs.ready_ticks import CHECK
+from compaction_pipeline.defs.ready_ticks import CHECK, most_runs
 from compaction_pipeline.defs.ready_windows import Done, page, window_of
 from compaction_pipeline_tests.defs.readiness import Tables, later, tables, utc
 from compaction_pipeline_tests.defs.ticks import Tick, reason
@@ -343,15 +343,16 @@ def test_a_tick_whose_cursor_was_lost_asks_with_the_same_keys_so_dagster_starts_
     assert [each.run_key for each in tick_job().run_requests or ()] == [each.run_key for each in tick_job(None).run_requests or ()]
 
 
-def test_a_tick_asks_for_twenty_runs_at_most_the_oldest_first(tables: Tables, tick_job: TickJob) -> None:
+def test_a_tick_asks_for_five_runs_a_second_at_most_the_oldest_first(tables: Tables, tick_job: TickJob) -> None:
     tables.now = utc(2026, 12, 1)
     tables.watermark = utc(2026, 11, 30)
     asked, cursor, most = [], None, 0
     while new := requested(result := tick_job(cursor)):
         asked, cursor, most = [*asked, *new], result.cursor, max(most, len(new))
-    assert (len(asked), len(set(asked)), most) == (333, 333, 20)
+    assert (len(asked), len(set(asked)), most) == (333, 333, 30 * 5)
     assert set(asked) == set(DAYS.get_partition_keys(current_time=utc(2026, 11, 30)))
     assert asked[:20] == days(*range(1, 21))
+    assert (most_runs(3), most_runs(5)) == (20, 25)
 
 
 def test_a_table_that_does_not_answer_leaves_the_cursor(tables: Tables, tick_job: TickJob, monkeypatch: pytest.MonkeyPatch) -> None:
