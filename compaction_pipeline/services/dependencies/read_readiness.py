@@ -178,20 +178,21 @@ class ReadReadiness:
             asked = [known.calendar.window(window.start, window.end) for window in windows]
         return self._answers(known, asked)
 
-    def look(self, table: TableIdentifier, whats: Sequence[str]) -> Look:
-        """Return the watermark, and the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a
-        window. Late data is not looked for: `changed_since` of what was ready before is None."""
+    def look(self, table: TableIdentifier, whats: Sequence[str], *, watermark: bool = False) -> Look:
+        """Return the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a window. Late data is
+        not looked for: `changed_since` of what was ready before is None. The watermark is told to who asks for it."""
+        # A change that comes between this and the load is seen the next time.
         catalog = self._catalogs.entry(table.catalog).properties
         if not whats:
             # A table needs no partitions for this.
             marked = self._marked(table)
-            return Look((), self._watermark(marked), marked.facts.seen, catalog)
+            return Look((), self._watermark(marked) if watermark else None, marked.facts.seen, catalog)
         known = self._load(table)
         with _named(table):
             asked = [known.calendar.asked_before(what) for what in whats]
         # Nothing but a new commit, or another property, changes an answer by the other rules. Of a report the caller is told.
         seen = None if isinstance(known.rule, Quiet) else known.facts.seen
-        return Look(self._answers(known, asked, read_late=False), self._watermark(known), seen, catalog)
+        return Look(self._answers(known, asked, read_late=False), self._watermark(known) if watermark else None, seen, catalog)
 
     def _watermark(self, known: _Marked) -> Watermark | None:
         with _named(known.facts.table):

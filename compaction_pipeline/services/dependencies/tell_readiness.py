@@ -32,6 +32,9 @@ _CHUNK = 5 * _AT_ONCE
 _SETTLED = timedelta(minutes=10)
 """So long a table that has not moved is not loaded again. What nobody foresaw is seen then."""
 
+_AWAY = timedelta(minutes=1)
+"""Who tells has a turn each second. After so long without one, another server has told."""
+
 Send = Callable[[str, Readiness], None]
 """Sends an answer under an id. The same change has the same id, however often it is sent. Raises a CompactionError when nobody took it."""
 
@@ -55,6 +58,7 @@ class TellReadiness:
         self._failed_last: tuple[str, str] | None = None
         self._settled: dict[TableIdentifier, _Settled] = {}
         self._problems: dict[str, str] = {}
+        self._turn_at = clock()
 
     def await_answers(self, table: TableIdentifier, asked: Question) -> tuple[Readiness, ...]:
         """Let the receiver be told for 7 days of each change of the answers. Return how they are now. Raises as `ReadReadiness`."""
@@ -72,6 +76,7 @@ class TellReadiness:
         Nothing more is sent after five failures of the receiver, and when `is_over()` is true. The next look begins behind the last
         failure, so what the receiver never takes keeps nothing else from its turn.
         """
+        self._note_turn()
         by_table = _by_table(self._in_turn())
         self._forget(by_table)
         unchanged = self._unchanged(by_table)
@@ -87,7 +92,13 @@ class TellReadiness:
     def tell_reported(self, send: Send, is_over: Callable[[], bool] = lambda: False) -> frozenset[TableIdentifier]:
         """Do the same for tables of which something was reported just now, and return these. What fails is left to the next look at all
         tables."""
-        by_table = _by_table(self._memory.take_reported(self._clock()))
+        self._note_turn()
+        try:
+            by_table = _by_table(self._memory.take_reported(self._clock()))
+        except CompactionError:
+            # Some reports may be taken, and nobody knows which.
+            self._settled.clear()
+            raise
         for table in by_table:
             self._settled.pop(table, None)
         self._tell_of_all(by_table, send, _FAILURES, is_over)
@@ -111,6 +122,13 @@ class TellReadiness:
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="callbacks") as pool:
             list(pool.map(of_one, by_table))
         return min(failures, most)
+
+    def _note_turn(self) -> None:
+        """Forget what the receiver knew when another server may have told it meanwhile: that one took the reports."""
+        now = self._clock()
+        if now - self._turn_at >= _AWAY:
+            self._settled.clear()
+        self._turn_at = now
 
     def _in_turn(self) -> Sequence[AwaitedAnswer]:
         awaited = self._memory.awaited(self._clock())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 
+from compaction_pipeline.core.dependencies.ports import AwaitedAnswer
 from compaction_pipeline.core.dependencies.readiness import Readiness
 from compaction_pipeline.core.dependencies.ready_time import Question, SpecField, Window, question
 from compaction_pipeline.core.errors import StorageUnavailable
@@ -422,3 +424,49 @@ def test_a_table_that_is_gone_is_logged_when_that_changes(
             table.pass_time(minutes=11)
             assert told.look() == []
     assert caplog.text.count("nobody is told what is ready: there is no such table") == 2
+
+
+def test_a_report_that_may_be_taken_is_not_lost_when_the_database_fails_then(table: WrittenTable, stores: Stores) -> None:
+    class Memory:
+        """The store, whose answer about reports is cut off as long as it fails."""
+
+        fails = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stores.dependencies, name)
+
+        def take_reported(self, now: datetime) -> Sequence[AwaitedAnswer]:
+            taken = stores.dependencies.take_reported(now)
+            if self.fails:
+                raise StorageUnavailable("cut off")
+            return taken
+
+    memory: Any = Memory()
+    readiness = ReadReadiness(stores.catalogs, table, memory, table.clock)
+    tell = TellReadiness(readiness, memory, table.clock)
+    table.properties["compaction.ready-when"] = "reported"
+    table.commit()
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    tell.tell_reported(told.send)
+    readiness.report(TABLE, NEW_YEAR)
+    memory.fails = True
+    with pytest.raises(StorageUnavailable):
+        tell.tell_reported(told.send)
+    memory.fails = False
+    assert told.look() == [(NEW_YEAR, True)]
+
+
+def test_a_server_that_tells_again_after_another_one_did_looks_at_all(tell: TellReadiness, table: WrittenTable, stores: Stores) -> None:
+    readiness = ReadReadiness(stores.catalogs, table, stores.dependencies, table.clock)
+    table.properties["compaction.ready-when"] = "reported"
+    table.commit()
+    first, second = Told(tell), Told(TellReadiness(readiness, stores.dependencies, table.clock))
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert first.look() == []
+    readiness.report(TABLE, NEW_YEAR)
+    second.is_down = True
+    assert second.look() == []
+    stores.dependencies.take_reported(table.now)
+    table.pass_time(minutes=1)
+    assert first.look() == [(NEW_YEAR, True)]
