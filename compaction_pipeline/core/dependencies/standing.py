@@ -54,10 +54,21 @@ def lowest(found: Iterable[Standing]) -> Standing:
 
 
 def is_news(before: Sequence[Standing], after: Sequence[Standing]) -> bool:
-    """Whether `after` must be stored: a watermark moved, or the time of the last question is old."""
-    if [replace(one, asked_at=one.since) for one in before] != [replace(one, asked_at=one.since) for one in after]:
+    """Whether `after` must be stored: other writers, one that says a watermark first, is set back or moves after an hour, another time for
+    which it may stand, or a question that comes an hour later.
+
+    One that goes on moving is stored once an hour. Until then, since when it stands is told by the snapshot that moved it.
+    """
+    return [one.writer for one in before] != [one.writer for one in after] or any(map(_has_news, before, after))
+
+
+def _has_news(old: Standing, new: Standing) -> bool:
+    if new.asked_at - old.asked_at >= NOTED_AGAIN or replace(new, at=old.at, since=old.since, asked_at=old.asked_at) != old:
         return True
-    return any(new.asked_at - old.asked_at >= NOTED_AGAIN for old, new in zip(before, after, strict=True))
+    if old.at is None or new.at is None or new.at < old.at:
+        return new.at != old.at
+    # Properties do not tell when they were set.
+    return new.at > old.at and (new.asked_at - old.since >= NOTED_AGAIN or new.since == new.asked_at)
 
 
 def _since(before: Standing | None, found: Watermark | None, stores: Sequence[WatermarkStore], now: datetime) -> datetime:

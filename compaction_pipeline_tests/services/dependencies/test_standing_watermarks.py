@@ -227,3 +227,47 @@ def test_an_answer_tells_since_when_the_writer_that_holds_it_up_says_so(asked: A
     assert asked.since() == began + timedelta(hours=1)
     asked.table.properties["compaction.ready-when"] = "reported"
     assert asked.since() is None
+
+
+def test_a_watermark_that_goes_on_moving_is_stored_once_an_hour(asked: Asked) -> None:
+    def stored() -> datetime | None:
+        (one,) = asked.stores.dependencies.standings("uuid-1")
+        return one.at
+
+    asked.table.mark("2026-01-01T10:00:00+00:00")
+    asked.ask()
+    first = stored()
+    for _ in range(59):
+        moved_at = asked.table.now
+        asked.table.mark(f"{moved_at:%Y-%m-%dT%H:%M:%S}+00:00")
+        asked.table.pass_time(minutes=1)
+        assert asked.since() == moved_at
+    assert stored() == first
+    asked.table.pass_time(minutes=1)
+    assert asked.since() == moved_at
+    assert stored() == moved_at
+
+
+def test_a_mark_of_a_sink_that_moves_is_stored_each_time(asked: Asked) -> None:
+    asked.table.commit({"watermark": "1767225600000"})
+    for number in range(3):
+        asked.table.properties["compaction.sink.a.watermark"] = str(1767225500000 + number)
+        asked.table.pass_time(minutes=1)
+        moved_at = asked.table.now
+        assert asked.since() == moved_at
+        asked.table.pass_time(minutes=1)
+        assert asked.since() == moved_at
+
+
+def test_a_watermark_that_moves_after_an_hour_or_is_set_back_is_stored_at_once(asked: Asked) -> None:
+    old = asked.table.mark("2026-01-01T10:00:00+00:00")
+    asked.ask()
+    for _ in range(25):
+        asked.after(hours=1)
+    assert not asked.judged().passed
+    asked.table.mark("2026-01-01T11:00:00+00:00")
+    assert asked.after(seconds=1).passed
+    asked.table.head = old
+    asked.ask()
+    (one,) = asked.stores.dependencies.standings("uuid-1")
+    assert (one.at, one.since) == (datetime(2026, 1, 1, 10, tzinfo=timezone.utc), asked.table.now)
