@@ -65,7 +65,7 @@ SPEC = PartitionSpec(PartitionField(2, 1000, DayTransform(), "at_day"))
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 WRITERS = 4
-REST_SECONDS = 40
+REST_SECONDS = 30
 PATIENCE_SECONDS = 60
 SECRET = "benchmark"
 MB = 1_000_000
