@@ -81,7 +81,7 @@ class DetectTables:
         now = self._clock()
         asked = {key: _question(key) for key in keys if WATERMARK not in named_in(key)}
         try:
-            look = self._readiness.look(table, list(asked.values()))
+            look = self._readiness.look(table, list(asked.values()), watermark=len(asked) < len(keys))
         except ConfigError:
             if len(keys) == 1:
                 raise

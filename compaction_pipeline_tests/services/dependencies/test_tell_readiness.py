@@ -470,3 +470,11 @@ def test_a_server_that_tells_again_after_another_one_did_looks_at_all(tell: Tell
     stores.dependencies.take_reported(table.now)
     table.pass_time(minutes=1)
     assert first.look() == [(NEW_YEAR, True)]
+
+
+def test_a_watermark_that_nobody_can_read_keeps_nobody_waiting_under_another_rule(tell: TellReadiness, table: WrittenTable) -> None:
+    table.properties["compaction.ready-when"] = "flag:done"
+    table.commit({"done": NEW_YEAR, "watermark": "soon"})
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == [(NEW_YEAR, True)]
