@@ -283,8 +283,9 @@ def test_a_lost_attempt_of_a_keyed_table_leaves_its_manifests_whichever_store_fo
     stores = dict(zip(("base", "change"), written.keyed.stores(), strict=True))
     for _ in range(2):
         written.upsert(row(1))
-    with stores["base"].transaction() as transaction:
-        transaction.set_properties({"commit.retry.num-retries": "0"})
+    for store in stores.values():
+        with store.transaction() as transaction:
+            transaction.set_properties({"commit.retry.num-retries": "0"})
 
     def forbid() -> None:
         with stores[banned_store].refresh().transaction() as transaction:
