@@ -74,8 +74,11 @@ class CenterDoors(SqlStore):
                 connection.execute(insert(schema.center_fact), [{"value": fact} for fact in some])
 
     def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
+        mine = (INSTANCE.receiver == receiver, INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
+        # Most claims find nothing. A read holds up no other process.
+        if self._first(select(INSTANCE.id).where(*mine).limit(1)) is None:
+            return ()
         with writing(self._engine) as connection:
-            mine = (INSTANCE.receiver == receiver, INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
             # Only what is ready has been READY; what was taken back since then waits for the leader to say so.
             ready = (*mine, or_(INSTANCE.claimed_at.is_not(None), ~misses()))
             query = select(schema.center_instance).where(*ready).order_by(INSTANCE.ready_at, INSTANCE.id).limit(most)
@@ -166,6 +169,12 @@ def is_version(connection: Connection, version: int) -> bool:
     """Take the lock, and see whether projects are as they were."""
     lock(connection, LOCK)
     return bool(connection.execute(select(func.coalesce(func.max(PROJECT.version), 0))).scalar() == version)
+
+
+def miscounted() -> Select[tuple[int]]:
+    """A query for how many waiting instances have another count of what is missing than their requirements."""
+    unmet = select(func.count()).where(REQUIREMENT.instance_id == INSTANCE.id, REQUIREMENT.met.is_(False)).scalar_subquery()
+    return select(func.count(INSTANCE.id)).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing != unmet)
 
 
 def misses() -> Any:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, select, tuple_, update
 from sqlalchemy.orm import aliased
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, Known, RunId, apply
@@ -28,6 +28,7 @@ from compaction_pipeline.storage.center import (
     instance_of,
     is_version,
     make_instances,
+    miscounted,
     misses,
     put_reached,
     put_turns,
@@ -118,9 +119,7 @@ class SqlCenterStore(CenterDoors):
             return [*ready, *ended]
 
     def recount(self) -> int:
-        unmet = select(func.count()).where(REQUIREMENT.instance_id == INSTANCE.id, REQUIREMENT.met.is_(False)).scalar_subquery()
-        waiting = (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing != unmet)
-        return int(self._values(select(func.count()).select_from(schema.center_instance).where(*waiting))[0])
+        return int(self._values(miscounted())[0])
 
     @contextmanager
     def _led(self, leader: Leader) -> Iterator[Connection | None]:

@@ -7,15 +7,18 @@ from datetime import datetime
 
 from sqlalchemy import select
 
+from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.checks.jobs_start import ReadyJobs
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.center import INSTANCE, instance_of, miscounted
 from compaction_pipeline.storage.engine import batches, reading
 from compaction_pipeline.storage.node_rows import node_state
 from compaction_pipeline.storage.sql_store import SqlStore
@@ -30,6 +33,7 @@ The ticks of Dagster open the state database anew each time, but they share a pr
 differ too. The next read replaces the whole value, so nothing stays that is no longer needed.
 """
 
+MOST_READY = 1_000
 _LOCATED = (IndexStateName.COMPLETE, IndexStateName.EMPTY)
 
 
@@ -84,6 +88,14 @@ class SqlTableReader(SqlStore):
     def missed(self) -> Collection[TableIdentifier]:
         columns = schema.table_state.c
         return {identifier_of(row.identifier) for row in self._rows(select(columns.identifier).where(columns.unseen_rounds > 0))}
+
+    def ready_jobs(self) -> ReadyJobs:
+        ready = (INSTANCE.state == InstanceState.READY, INSTANCE.receiver.is_not(None))
+        rows = self._rows(select(schema.center_instance).where(*ready).order_by(INSTANCE.ready_at, INSTANCE.id).limit(MOST_READY))
+        by_receiver: dict[str, list[Instance]] = {}
+        for row in rows:
+            by_receiver.setdefault(row.receiver, []).append(instance_of(row))
+        return ReadyJobs(by_receiver, int(self._values(miscounted())[0]))
 
     def standings(self, asked_since: datetime) -> Sequence[Standing]:
         columns = schema.ready_standing.c

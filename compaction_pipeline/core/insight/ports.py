@@ -12,6 +12,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
+from compaction_pipeline.core.insight.checks.jobs_start import ReadyJobs
 from compaction_pipeline.core.insight.comparison import Comparison
 from compaction_pipeline.core.insight.files_over_time import FilesPoint
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -40,6 +41,9 @@ class TableReader(Protocol):
 
     def missed(self) -> Collection[TableIdentifier]:
         """Return the tables that the last listings of their catalogs missed. A listing decides what becomes of them."""
+
+    def ready_jobs(self) -> ReadyJobs:
+        """Return the instances of jobs that are ready and not reported yet, at most 1,000, and how many waiting ones are miscounted."""
 
     def standings(self, asked_since: datetime) -> Sequence[Standing]:
         """Return where the watermarks stood of all tables whose readiness somebody asked for since then, by table and writer."""

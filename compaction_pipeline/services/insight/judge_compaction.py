@@ -15,6 +15,7 @@ from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
 from compaction_pipeline.core.insight.checks.facts import Facts, KeysOfTable, TableFacts
+from compaction_pipeline.core.insight.checks.jobs_start import ReadyJobs
 from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.insight.checks.unique_keys import on_demand
 from compaction_pipeline.core.insight.checks.watermarks_move import ASKED_LATELY
@@ -117,6 +118,7 @@ class JudgeCompaction:
             merged=self._tasks_of(tables, (TaskStatus.COMMITTED,), LATEST_TASKS),
             prepared=tuple((task, self._prepared_at(task)) for task in prepared),
             queues=self._queues_of(tables, {task.queue for task in open_or_failed if not task.is_final}),
+            jobs=self._tables.ready_jobs() if not tables else ReadyJobs({}),
             watermarks=tuple(one for one in asked if not tables or one.table in tables),
         )
 

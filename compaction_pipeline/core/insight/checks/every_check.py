@@ -14,6 +14,7 @@ from compaction_pipeline.core.insight.checks.commits import commits_on_time, rec
 from compaction_pipeline.core.insight.checks.due_now import due_now
 from compaction_pipeline.core.insight.checks.due_work import due_work_on_time
 from compaction_pipeline.core.insight.checks.facts import Facts
+from compaction_pipeline.core.insight.checks.jobs_start import jobs_start
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
 from compaction_pipeline.core.insight.checks.queues import queue_keeps_up
@@ -173,6 +174,16 @@ CHECKS: tuple[Check, ...] = (
         " last ten minutes; none was merged in ten minutes and the task has waited for more than an hour. When this is red, see that "
         "`fragmentation_sensor` is on and that runs of `compact_job` end well, or add optimizers to the group. It also fails when reports "
         "of optimizers could not be true: `optimizer list --all` and `token list` show whose.",
+    ),
+    Check(
+        "jobs_start",
+        About.QUEUES,
+        Severity.WARN,
+        lambda facts: jobs_start(facts.jobs, facts.now),
+        "Each job that the dependency center released is claimed within ten minutes, and reported as running within ten more. Nothing is "
+        "started a second time by itself. When this is red, see that the listed receiver claims and reports, or let the job run again. It "
+        "also fails when the count of what instances miss is wrong, which is a fault of this program.",
+        needs_history=True,
     ),
     Check(
         "unique_keys",

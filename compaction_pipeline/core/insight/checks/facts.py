@@ -12,6 +12,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
+from compaction_pipeline.core.insight.checks.jobs_start import ReadyJobs
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import TaskAttempt
@@ -105,7 +106,8 @@ class Facts:
     the Pending, Executing and FAILED tasks that have had an attempt, each with all its attempts. `merged` are the newest COMMITTED
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
     needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
-    `looked_at` has the tables whose files somebody looked at just now, and `watermarks` what somebody lately asked about.
+    `looked_at` has the tables whose files somebody looked at just now, and `watermarks` what somebody lately asked about. `jobs`
+    has what the dependency center released.
     """
 
     now: datetime
@@ -120,6 +122,7 @@ class Facts:
     keys: tuple[KeysOfTable, ...] = ()
     looked_at: tuple[LookedAt, ...] = ()
     watermarks: tuple[Standing, ...] = ()
+    jobs: ReadyJobs = ReadyJobs({})
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:
