@@ -23,7 +23,7 @@ from sqlalchemy.engine import Engine
 from xdist.scheduler import LoadScopeScheduling
 
 from compaction_pipeline.core.secrets.known import forget_all_secrets
-from compaction_pipeline_tests.shared_statements import share_compiled_statements
+from compaction_pipeline_tests.once import compile_statements_once, read_migrations_once
 from compaction_pipeline_tests.stages import PLACES, group_of, leads_to, lies_in, misplaced, stage_of
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -116,7 +116,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["COMPACTION_HOME"] = home
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     event.listen(Engine, "connect", _write_behind)
-    share_compiled_statements()
+    compile_statements_once()
+    read_migrations_once()
     steps = config.getoption("--steps")
     if steps is not None:
         os.environ["STEPS"] = str(steps)

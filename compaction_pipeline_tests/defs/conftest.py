@@ -9,8 +9,6 @@ from typing import cast
 
 import dagster as dg
 import pytest
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 
 from compaction_pipeline.bootstrap import open_services
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -59,22 +57,6 @@ def services(lake: Lake) -> Iterator[OpenedServices]:
     opened = OpenedServices(load_settings())
     yield opened
     opened.close()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def migrations_read_once() -> Iterator[None]:
-    """An ephemeral instance stamps two databases with Dagster's newest migration. By itself it imports all migrations twice for that."""
-    read, known = ScriptDirectory.from_config, dict[object, ScriptDirectory]()
-
-    def from_config(config: Config) -> ScriptDirectory:
-        places = config.config_file_name, config.get_main_option("script_location"), config.get_main_option("version_locations")
-        if places not in known:
-            known[places] = read(config)
-        return known[places]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ScriptDirectory, "from_config", from_config)
-        yield
 
 
 @pytest.fixture

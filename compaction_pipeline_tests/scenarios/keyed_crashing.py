@@ -31,7 +31,7 @@ MERGE_AND_COMMIT = KEYED_PROTOCOL[KEYED_PROTOCOL.index("claimed") : KEYED_PROTOC
 
 _PROPERTIES = {"self-optimizing.commit.interval": "0", "self-optimizing.max-task-size-bytes": "3000"}
 _CHILDREN = multiprocessing.get_context("forkserver")
-_CHILDREN.set_forkserver_preload(["compaction_pipeline_tests.scenarios.crashing"])
+_CHILDREN.set_forkserver_preload(["compaction_pipeline_tests.scenarios.crash_children"])
 
 
 class Scene:

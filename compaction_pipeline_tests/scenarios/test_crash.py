@@ -97,7 +97,7 @@ class Scene:
 
 
 _CHILDREN = multiprocessing.get_context("forkserver")
-_CHILDREN.set_forkserver_preload(["compaction_pipeline_tests.scenarios.crashing"])
+_CHILDREN.set_forkserver_preload(["compaction_pipeline_tests.scenarios.crash_children"])
 
 
 @pytest.fixture(scope="module")
