@@ -88,6 +88,20 @@ def test_the_start_and_the_end_of_a_label(period: Period, zone: str, text: str, 
     assert calendar.at(_at(start)) == calendar.at(_at(end) - timedelta(microseconds=1)) == time
 
 
+@pytest.mark.parametrize(
+    ("instant", "day"),
+    [
+        ("2009-11-01T02:29", "2009-10-31"),
+        ("2009-11-01T02:30", "2009-11-01"),
+        ("2009-11-01T02:45", "2009-11-01"),
+        ("2009-11-01T03:31", "2009-11-01"),
+    ],
+)
+def test_a_day_that_has_begun_goes_on_when_clocks_turn_back_over_midnight(instant: str, day: str) -> None:
+    days = Calendar(Period.DAY, ST_JOHNS)
+    assert days.text(days.at(_at(instant))) == day
+
+
 def test_numbers_count_from_1970() -> None:
     for period, text in ((Period.HOUR, "1970-01-01T00"), (Period.DAY, "1970-01-01"), (Period.WEEK, "1970-W01"), (Period.MONTH, "1970-01")):
         assert Calendar(period, "UTC").parse(text) == BusinessTime(period, 0)
