@@ -1,0 +1,288 @@
+"""Measures the dependency center: a day's instances, a large fan-out, and how soon a receiver hears of what a reported run releases.
+
+    python benchmarks/center.py --jobs 8000 --fan-out 5000 --seconds 10    # a first look
+    python benchmarks/center.py                                            # the sizes that the goals are about
+
+- `day`: so many jobs have an instance each at one trigger, with 1.5 needs each and a tenth of them 24 hours; the leader makes them.
+- `fan-out`: one run succeeds that so many instances wait for, each with 3.2 needs, of which it is the last. All are released.
+- `facts`: runs of virtual jobs are reported over HTTP by another process, so many a second, to a `serve` of its own. Each releases one
+  instance, which is posted to a receiver in this process. The time from before the report to the arrival of the post counts.
+
+Goals: 150,000 instances in less than 60 s; 50,000 released in 6 s, at most 10; a report's post p90 < 1.6 s, p99 < 1 s wished.
+The last line is `p99 <of posts> fan-out <seconds>`, the worst of all databases.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import requests
+from dependencies import Server
+from measure import load_average, positive, rss_bytes
+from real_services import lasting_postgres
+
+from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
+from compaction_pipeline.demo.processes import Processes, stop_on_signals
+from compaction_pipeline.services.dependencies.center import DependencyCenter
+from compaction_pipeline.services.dependencies.definitions import Definitions
+from compaction_pipeline.services.dependencies.lead_center import LeadCenter
+from compaction_pipeline.services.held_lease import Leases
+from compaction_pipeline.storage.stores import open_stores
+
+EVENING = datetime(2026, 1, 1, 23, 30, tzinfo=timezone.utc)
+REPORTERS = 4
+HOURS = 6
+PATIENCE_SECONDS = 60
+MB = 1_000_000
+
+
+class Center:
+    """The center in this process, with a clock that goes on by itself and can be put forward."""
+
+    def __init__(self, state_url: str) -> None:
+        self.stores = open_stores(state_url)
+        self._began = time.monotonic()
+        self.ahead = timedelta(0)
+        leases = Leases(self.stores.leases, self.now, lambda renew: nullcontext(), lambda: "benchmark")
+        definitions = Definitions(self.stores.center)
+        self.doors = DependencyCenter(self.stores.center, definitions, self.now)
+        self.leader = LeadCenter(self.stores.center, definitions, leases)
+
+    def now(self) -> datetime:
+        return EVENING + self.ahead + timedelta(seconds=time.monotonic() - self._began)
+
+    def passes(self) -> list[float]:
+        """Do all that is to do. Return how long each pass took."""
+        took = []
+        while True:
+            began = time.monotonic()
+            done = self.leader.once()
+            took.append(time.monotonic() - began)
+            if done is None or not done.did_something:
+                return took
+
+
+def day(state_url: str, jobs: int) -> None:
+    """Make the instances of a day."""
+    center = Center(state_url)
+    sources: list[dict[str, Any]] = [{"name": "hourly", "period": "hour", "virtual": True}]
+    sources += [{"name": f"raw{number}", "period": "day", "virtual": True} for number in range(100)]
+    daily = []
+    for number in range(jobs):
+        needs: list[dict[str, Any]] = [{"job": f"raw{number % 100}"}]
+        if number % 10 == 0:
+            needs.append({"job": "hourly", "times": "whole"})
+        elif number % 5 < 2:
+            needs.append({"job": f"raw{(number + 1) % 100}", "times": -1})
+        daily.append({"name": f"job{number}", "period": "day", "needs": needs})
+    began = time.monotonic()
+    center.doors.save_project({"project": "day", "receiver": "nobody", "jobs": [*sources, *daily]})
+    saved = time.monotonic() - began
+    center.ahead = timedelta(hours=1)
+    began = time.monotonic()
+    center.passes()
+    took = time.monotonic() - began
+    print(
+        f"  day        {jobs:,} instances made in {took:.1f} s; the project saved in {saved:.1f} s; {rss():.0f} MB; {load_average()}",
+        flush=True,
+    )
+
+
+def fan_out(state_url: str, downstreams: int) -> float:
+    """Release what waits for one run. Return the seconds."""
+    center = Center(state_url)
+    raw = [{"name": name, "period": "day", "virtual": True, "since": "2026-01-01"} for name in ("root", "a", "b")]
+    jobs = []
+    for number in range(downstreams):
+        more = [{"job": "a", "times": -1}] if number % 5 == 0 else []
+        jobs.append({"name": f"down{number}", "period": "day", "needs": [{"job": "a"}, {"job": "b"}, *more, {"job": "root"}]})
+    center.doors.save_project({"project": "fan", "receiver": "nobody", "jobs": [*raw, *jobs]})
+    center.ahead = timedelta(hours=1)
+    center.passes()
+    for name, biz in (("a", "2026-01-01"), ("a", "2026-01-02"), ("b", "2026-01-02")):
+        center.doors.report(f"job={name} && biz={biz}", InstanceState.SUCCEEDED, "benchmark")
+    center.passes()
+    center.doors.report("job=root && biz=2026-01-02", InstanceState.SUCCEEDED, "benchmark")
+    began = time.monotonic()
+    passes = center.passes()
+    took = time.monotonic() - began
+    ready = len(center.stores.center.instances(InstanceQuery(state=InstanceState.READY, most=downstreams + 1)))
+    if ready != downstreams:
+        raise SystemExit(f"{ready} of {downstreams} instances are ready")
+    print(
+        f"  fan-out    {downstreams:,} instances released in {took:.2f} s, in {len(passes)} passes of at most {max(passes):.2f} s; "
+        f"{rss():.0f} MB; {load_average()}",
+        flush=True,
+    )
+    return took
+
+
+class Receiver:
+    """Takes posts of starts, and notes when each arrived first."""
+
+    def __init__(self) -> None:
+        self.arrived: dict[str, float] = {}
+        self.twice = 0
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                at = time.monotonic()
+                key = json.loads(self.rfile.read(int(self.headers["content-length"])))["data"]["key"]
+                receiver.twice += key in receiver.arrived
+                receiver.arrived.setdefault(key, at)
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                return
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_port}/hook"
+            server.shutdown()
+
+
+def _report(url: str, token: str, subjects: Sequence[tuple[str, str]], a_second: float, results: Connection) -> None:
+    """Report runs at a pace, on several threads. Send when each report began, by the key of what it releases."""
+    began_at: dict[str, float] = {}
+    results.send("ready")
+    began = time.monotonic()
+
+    def reports(first: int) -> None:
+        session = requests.Session()
+        session.headers["Authorization"] = f"Bearer {token}"
+        for number in range(first, len(subjects), REPORTERS):
+            time.sleep(max(0.0, began + number / a_second - time.monotonic()))
+            subject, key = subjects[number]
+            began_at[key] = time.monotonic()
+            body = {"subject": subject, "state": "SUCCEEDED"}
+            session.post(f"{url}/api/v1/dependencies/reports", json=body, timeout=60).raise_for_status()
+
+    threads = [threading.Thread(target=reports, args=(first,)) for first in range(REPORTERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.send(began_at)
+
+
+def facts(state_url: str, home: Path, processes: Processes, a_second: int, seconds: int) -> float:
+    """Report runs over HTTP, and return the p99 of the time until a receiver heard of what each released."""
+    receiver = Receiver()
+    with receiver.running() as hook:
+        server = Server(processes, home, state_url, hook, ticks=False)
+        server.start()
+        pairs = -(-a_second * seconds // HOURS)
+        first = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0) - timedelta(hours=HOURS - 1)
+        hours = [f"{first + timedelta(hours=number):%Y-%m-%dT%H}" for number in range(HOURS)]
+        raw = [{"name": f"raw{number}", "period": "hour", "virtual": True} for number in range(pairs)]
+        jobs = [
+            {"name": f"job{number}", "period": "hour", "since": hours[0], "needs": [{"job": f"raw{number}"}]} for number in range(pairs)
+        ]
+        for one in raw:
+            one["since"] = hours[0]
+        file = {"project": "facts", "receiver": "callback", "jobs": [*raw, *jobs]}
+        _save(server, file)
+        _wait_for_instances(server, pairs)
+        subjects = [(f"job=raw{number} && biz={hour}", f"job{number}/{hour}/scheduled/1") for hour in hours for number in range(pairs)]
+        subjects = subjects[: a_second * seconds]
+        context = get_context("spawn")
+        results, sent = context.Pipe(duplex=False)
+        reporter = context.Process(target=_report, args=(server.url, server.token("writer"), subjects, a_second, sent), daemon=True)
+        reporter.start()
+        results.recv()
+        cpu, began = server.cpu_seconds(), time.monotonic()
+        began_at: dict[str, float] = results.recv()
+        took = time.monotonic() - began
+        cpu = (server.cpu_seconds() - cpu) / took
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline and not began_at.keys() <= receiver.arrived.keys():
+            time.sleep(0.1)
+        delays = sorted(receiver.arrived[key] - at for key, at in began_at.items() if key in receiver.arrived)
+        processes.stop()
+    times = ", ".join(f"p{share} {delays[min(len(delays) * share // 100, len(delays) - 1)]:.2f}" for share in (50, 90, 99))
+    print(
+        f"  facts      {len(began_at) / took:.0f} reports a second ({a_second} asked): mean {statistics.mean(delays):.2f} s, {times}, most "
+        f"{delays[-1]:.2f}; {len(began_at) - len(delays)} of {len(began_at):,} lost, {receiver.twice} came twice; the server took {cpu:.2f} "
+        f"CPU-s a second; {load_average()}",
+        flush=True,
+    )
+    return delays[min(len(delays) * 99 // 100, len(delays) - 1)]
+
+
+def _save(server: Server, file: dict[str, Any]) -> None:
+    headers = {"Authorization": f"Bearer {server.token('admin')}"}
+    requests.put(f"{server.url}/api/v1/dependencies/project", json={"file": file}, headers=headers, timeout=120).raise_for_status()
+
+
+def _wait_for_instances(server: Server, pairs: int) -> None:
+    """Wait until the last job has all its instances."""
+    headers = {"Authorization": f"Bearer {server.token('reader')}"}
+    deadline = time.monotonic() + 4 * PATIENCE_SECONDS
+    for job in (f"job{pairs - 1}", "job0"):
+        params: dict[str, str | int] = {"job": job, "most": HOURS}
+        url = f"{server.url}/api/v1/dependencies/instances"
+        while len(requests.get(url, params=params, headers=headers, timeout=60).json()) < HOURS:
+            if time.monotonic() > deadline:
+                raise SystemExit("the instances were not made in time")
+            time.sleep(0.5)
+
+
+def rss() -> float:
+    """The memory of this process, in MB."""
+    import os
+
+    return rss_bytes(os.getpid()) / MB
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=positive, default=150_000, help="how many instances a day has")
+    parser.add_argument("--fan-out", type=positive, default=50_000)
+    parser.add_argument("--facts-a-second", type=positive, default=200)
+    parser.add_argument("--seconds", type=positive, default=60, help="how long runs are reported")
+    parser.add_argument("--databases", nargs="+", choices=("sqlite", "postgresql"), default=["sqlite", "postgresql"])
+    parser.add_argument("--parts", nargs="+", choices=("day", "fan-out", "facts"), default=["day", "fan-out", "facts"])
+    arguments = parser.parse_args()
+    stop_on_signals()
+    worst = [0.0, 0.0]
+    with tempfile.TemporaryDirectory(prefix="center-benchmark-") as folder, Processes() as processes:
+        for database in arguments.databases:
+            print(f"{database}: {load_average()}", flush=True)
+            for part in arguments.parts:
+                home = Path(folder) / f"{database}-{part}"
+                home.mkdir()
+                with ExitStack() as stack:
+                    state_url = f"sqlite:///{home / 'state.db'}" if database == "sqlite" else stack.enter_context(lasting_postgres())
+                    if part == "day":
+                        day(state_url, arguments.jobs)
+                    elif part == "fan-out":
+                        worst[1] = max(worst[1], fan_out(state_url, arguments.fan_out))
+                    else:
+                        found = facts(state_url, home / "home", processes, arguments.facts_a_second, arguments.seconds)
+                        worst[0] = max(worst[0], found)
+    print(f"p99 {worst[0]:.2f} fan-out {worst[1]:.2f}")
+
+
+if __name__ == "__main__":
+    main()
