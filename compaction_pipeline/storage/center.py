@@ -178,8 +178,12 @@ def miscounted() -> Select[tuple[int]]:
 
 
 def misses() -> Any:
-    """Whether something that an instance needs is not there now, whatever was counted."""
-    joined = and_(REQUIREMENT.instance_id == INSTANCE.id, SUBJECT.id == REQUIREMENT.subject_id, SUBJECT.reached < REQUIREMENT.bound)
+    """Whether something that an instance needs is not there now, whatever was counted.
+
+    What fell and came back is not there either, until those that ran on what it was before are told: one that starts now is none of them.
+    """
+    lowest = func.coalesce(SUBJECT.fell, SUBJECT.reached)
+    joined = and_(REQUIREMENT.instance_id == INSTANCE.id, SUBJECT.id == REQUIREMENT.subject_id, lowest < REQUIREMENT.bound)
     return exists(_one().where(joined).correlate(schema.center_instance))
 
 

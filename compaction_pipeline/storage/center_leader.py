@@ -174,7 +174,6 @@ def _put_instances(connection: Connection, before: dict[RunId, Instance], after:
 
 def _spread(connection: Connection, subject_id: int, reached: int, fell: int | None, most: int, leader: Leader) -> int:
     """Tell about so many instances of one change. Return how many requirements changed, and one more when all are told."""
-    lowest = reached if fell is None else min(reached, fell)
     of_subject = and_(REQUIREMENT.subject_id == subject_id, REQUIREMENT.instance_id == INSTANCE.id)
     gone = and_(of_subject, REQUIREMENT.met.is_(True), REQUIREMENT.bound > reached, INSTANCE.claimed_at.is_(None))
     came = and_(of_subject, REQUIREMENT.met.is_(False), REQUIREMENT.bound <= reached, INSTANCE.claimed_at.is_(None))
@@ -185,17 +184,29 @@ def _spread(connection: Connection, subject_id: int, reached: int, fell: int | N
     there = _flip(connection, subject_id, came, reached, most - told, to=True) if told < most else Counter()
     _change_missing(connection, there, -1)
     told += sum(there.values())
-    if fell is not None:
-        used = select(REQUIREMENT.instance_id).where(
-            REQUIREMENT.subject_id == subject_id, REQUIREMENT.met.is_(True), REQUIREMENT.bound > lowest
-        )
-        ran = and_(INSTANCE.id.in_(used), INSTANCE.claimed_at.is_not(None), INSTANCE.changed_at.is_(None))
-        connection.execute(update(schema.center_instance).where(ran).values(changed_at=leader.now))
     # A claim that came between may have taken what was counted, so what is left is looked for.
-    if not any(connection.execute(select(REQUIREMENT.edge).where(which).limit(1)).first() for which in (gone, came)):
-        connection.execute(update(schema.center_subject).where(SUBJECT.id == subject_id).values(spread=True, fell=None))
-        told += 1
+    if not _is_any(connection, gone):
+        if fell is not None:
+            _note_changed(connection, subject_id, fell, leader)
+        is_over = not _is_any(connection, came)
+        connection.execute(update(schema.center_subject).where(SUBJECT.id == subject_id).values(spread=is_over, fell=None))
+        told += is_over
     return told
+
+
+def _is_any(connection: Connection, which: ColumnElement[bool]) -> bool:
+    return connection.execute(select(REQUIREMENT.edge).where(which).limit(1)).first() is not None
+
+
+def _note_changed(connection: Connection, subject_id: int, fell: int, leader: Leader) -> None:
+    """Something had fallen. What was started on it ran on what it was before, and what succeeded by it was taken back and came back."""
+    used = select(REQUIREMENT.instance_id).where(REQUIREMENT.subject_id == subject_id, REQUIREMENT.met.is_(True), REQUIREMENT.bound > fell)
+    ran = and_(INSTANCE.id.in_(used), INSTANCE.claimed_at.is_not(None), INSTANCE.changed_at.is_(None))
+    connection.execute(update(schema.center_instance).where(ran).values(changed_at=leader.now))
+    made = and_(INSTANCE.id.in_(used), INSTANCE.claimed_at.is_(None), INSTANCE.state == InstanceState.SUCCEEDED)
+    runs = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(made)).all()
+    keys = [run_subject(row.job, row.biz, row.origin).key for row in runs]
+    put_reached(connection, dict.fromkeys(keys, THERE), dict.fromkeys(keys, NOTHING), leader.now)
 
 
 def _flip(connection: Connection, subject_id: int, which: ColumnElement[bool], reached: int, most: int, *, to: bool) -> Counter[int]:
