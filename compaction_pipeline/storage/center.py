@@ -43,12 +43,16 @@ class CenterDoors(SqlStore):
         rows = self._rows(select(schema.center_job).where(JOB.project == project).order_by(JOB.name))
         return [Turn(row.name, row.biz, row.at) for row in rows]
 
-    def unclaimed(self, project: str) -> Sequence[Instance]:
-        jobs = select(JOB.name).where(JOB.project == project)
-        open_ones = (INSTANCE.job.in_(jobs), INSTANCE.state.in_(_UNCLAIMED), INSTANCE.claimed_at.is_(None))
-        return [instance_of(row) for row in self._rows(select(schema.center_instance).where(*open_ones).order_by(INSTANCE.id))]
+    def unclaimed(self, jobs: Sequence[str]) -> Sequence[Instance]:
+        found: list[Instance] = []
+        for some in batches(jobs):
+            open_ones = (INSTANCE.job.in_(some), INSTANCE.state.in_(_UNCLAIMED), INSTANCE.claimed_at.is_(None))
+            found += [instance_of(row) for row in self._rows(select(schema.center_instance).where(*open_ones).order_by(INSTANCE.id))]
+        return found
 
-    def save_project(self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made]) -> bool:
+    def save_project(
+        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made], now: datetime
+    ) -> bool:
         with writing(self._engine) as connection:
             if not is_version(connection, version):
                 return False
@@ -61,6 +65,8 @@ class CenterDoors(SqlStore):
                 connection.execute(
                     delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(select(INSTANCE.id).where(unclaimed)))
                 )
+                failed = {"state": InstanceState.FAILED, **dict.fromkeys(("ready_at", "claimed_at", "delivered_at", "ended_at"), now)}
+                connection.execute(update(schema.center_instance).where(unclaimed, INSTANCE.generation > 1).values(failed))
                 connection.execute(delete(schema.center_instance).where(unclaimed))
                 connection.execute(delete(schema.center_job).where(JOB.name.in_(some)))
             put_turns(connection, turns, name)

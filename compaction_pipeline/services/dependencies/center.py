@@ -104,10 +104,10 @@ class DependencyCenter:
         next_turns = [_turn(job, before.get(job.name), turns.get(job.name)) for job in project.jobs.values()]
         waiting = [
             made_of(known[one.job], one.biz, one.origin, after, self._backfill_of(one.origin))
-            for one in self._store.unclaimed(project.name)
-            if one.job in known
+            for one in self._store.unclaimed([*project.jobs, *_affected(others, before, project)])
         ]
-        if not self._store.save_project(project.name, with_since(file, project), jobs.version, next_turns, waiting):
+        saved = with_since(file, project)
+        if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
             raise CommitConflict("somebody else changed a project at the same time, so nothing was saved: save it again")
         return change
 
@@ -206,7 +206,7 @@ class DependencyCenter:
             runs += [(job.name, job.calendar.text(time)) for time in job.calendar.between(start, end)]
         if not 0 < len(runs) <= MOST_BACKFILLED:
             raise ConfigError(f"the backfill would make {len(runs)} instances but must make 1 to {MOST_BACKFILLED}: choose another span")
-        together = frozenset(runs)
+        together = frozenset(runs) | self._backfill_of(origin)
         made = [made_of(jobs.get(job), biz, origin, jobs, together) for job, biz in runs]
         count = self._store.backfill(jobs.version, made, self._clock())
         if count is None:
@@ -293,6 +293,15 @@ def _change(project: Project, before: Mapping[str, DataJob], known: Mapping[str,
     added = tuple(name for name in changed if name not in before)
     removed = tuple(sorted(set(before) - set(project.jobs)))
     return ProjectChange(project.name, added, tuple(name for name in changed if name in before), removed, previews)
+
+
+def _affected(others: Mapping[str, DataJob], before: Mapping[str, DataJob], project: Project) -> list[str]:
+    """The jobs of other projects that need something else from now on: an upstream begins at another time, or has other parts."""
+    changed = {
+        name for name, job in project.jobs.items() if name in before and (job.since, job.parts) != (before[name].since, before[name].parts)
+    }
+    upstreams = {name: [edge.upstream.job for edge in job.needs if isinstance(edge.upstream, JobRun)] for name, job in others.items()}
+    return [name for name, needed in upstreams.items() if not changed.isdisjoint(needed)]
 
 
 def _refuse_orphans(others: Mapping[str, DataJob], known: Mapping[str, DataJob]) -> None:

@@ -90,14 +90,17 @@ class CenterStore(Protocol):
     def turns(self, project: str) -> Sequence[Turn]:
         """Return the next turns of the jobs of a project."""
 
-    def unclaimed(self, project: str) -> Sequence[Instance]:
-        """Return the instances of the jobs of a project that are waiting, or ready and not claimed."""
+    def unclaimed(self, jobs: Sequence[str]) -> Sequence[Instance]:
+        """Return the instances of these jobs that are waiting, or ready and not claimed."""
 
-    def save_project(self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made]) -> bool:
-        """Replace a project. Jobs that `turns` has no more are removed with the instances that nobody has claimed.
+    def save_project(
+        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made], now: datetime
+    ) -> bool:
+        """Replace a project. Jobs that `turns` has no more are removed with the instances that nobody has claimed. One that was to run
+        again has failed instead: its earlier keys were started, and must not come again if the job comes back.
 
-        `waiting` has what the waiting instances of its jobs wait for from now on. Return False, and change nothing, when projects have
-        changed since `version`.
+        `waiting` has what waiting instances wait for from now on. Return False, and change nothing, when projects have changed since
+        `version`.
         """
 
     def post(self, facts: Sequence[Fact]) -> None:
