@@ -223,8 +223,8 @@ def facts(state_url: str, home: Path, processes: Processes, a_second: int, secon
     times = ", ".join(f"p{share} {delays[min(len(delays) * share // 100, len(delays) - 1)]:.2f}" for share in (50, 90, 99))
     print(
         f"  facts      {len(began_at) / took:.0f} reports a second ({a_second} asked): mean {statistics.mean(delays):.2f} s, {times}, most "
-        f"{delays[-1]:.2f}; {len(began_at) - len(delays)} of {len(began_at):,} lost, {receiver.twice} came twice; the server took {cpu:.2f} "
-        f"CPU-s a second; {load_average()}",
+        f"{delays[-1]:.2f}; {len(began_at) - len(delays)} of {len(began_at):,} lost, {receiver.twice} came twice; the server took "
+        f"{cpu:.2f} CPU-s a second; {load_average()}",
         flush=True,
     )
     return delays[min(len(delays) * 99 // 100, len(delays) - 1)]

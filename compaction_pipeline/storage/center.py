@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, true, tuple_, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, tuple_, update
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
@@ -246,13 +246,15 @@ def put_requirements(connection: Connection, wanted: Mapping[int, Iterable[Requi
 
 def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mapping[str, int], now: datetime) -> None:
     """Note how far things are. `spread` tells instances, also what fell and came back: something ran on what it was before."""
-    for key, value in reached.items():
-        fallen = fell.get(key)
-        values = {"reached": value, "at": now, "spread": False}
-        fresh = upsert(connection, schema.center_subject).values(key=key, fell=fallen, **_named(key), **values)
-        lowest = SUBJECT.fell if fallen is None else case((SUBJECT.fell < fallen, SUBJECT.fell), else_=fallen)
-        changed = {**values, "fell": lowest}
-        is_news = true() if fallen is not None else or_(SUBJECT.reached != value, SUBJECT.at.is_(None))
+    rows = [
+        {"key": key, "reached": value, "fell": fell.get(key), "spread": False, "at": now, **_named(key)} for key, value in reached.items()
+    ]
+    for some in batches(rows):
+        fresh = upsert(connection, schema.center_subject).values(some)
+        new = fresh.excluded
+        lowest = case((or_(new.fell.is_(None), SUBJECT.fell < new.fell), SUBJECT.fell), else_=new.fell)
+        changed = {"reached": new.reached, "at": new.at, "spread": new.spread, "fell": lowest}
+        is_news = or_(SUBJECT.reached != new.reached, SUBJECT.at.is_(None), new.fell.is_not(None))
         connection.execute(fresh.on_conflict_do_update(index_elements=["key"], set_=changed, where=is_news))
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, exists, insert, select, tuple_, update
 from sqlalchemy.orm import aliased
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, Known, RunId, apply
@@ -81,16 +81,12 @@ class SqlCenterStore(CenterDoors):
             return len(rows)
 
     def spread(self, leader: Leader, most: int) -> int:
-        changed = 0
         with self._led(leader) as connection:
             if connection is None:
                 return 0
-            query = select(schema.center_subject).where(SUBJECT.spread.is_(False)).order_by(SUBJECT.at.desc(), SUBJECT.id).limit(most)
-            for subject in connection.execute(query).all():
-                if changed >= most:
-                    break
-                changed += _spread(connection, subject.id, subject.reached, subject.fell, most - changed, leader)
-            return changed
+            query = select(SUBJECT.id).where(SUBJECT.spread.is_(False)).order_by(SUBJECT.at.desc(), SUBJECT.id).limit(most)
+            changed = connection.execute(query).scalars().all()
+            return _spread(connection, changed, most, leader) if changed else 0
 
     def release(self, leader: Leader, most: int) -> Sequence[Instance]:
         with self._led(leader) as connection:
@@ -154,72 +150,92 @@ def _known(connection: Connection, facts: Sequence[Fact]) -> Known:
 
 def _put_known(connection: Connection, known: Known, leader: Leader) -> None:
     put_reached(connection, known.reached, known.fell, leader.now)
-    for (key, source), number in known.numbers.items():
-        row = upsert(connection, schema.center_number).values(key=key, source=source, number=number)
-        connection.execute(row.on_conflict_do_update(index_elements=["key", "source"], set_={"number": number}))
+    numbers = [{"key": key, "source": source, "number": number} for (key, source), number in known.numbers.items()]
+    for some in batches(numbers):
+        rows = upsert(connection, schema.center_number).values(some)
+        connection.execute(rows.on_conflict_do_update(index_elements=["key", "source"], set_={"number": rows.excluded.number}))
 
 
 def _put_instances(connection: Connection, before: dict[RunId, Instance], after: dict[RunId, Instance]) -> None:
-    for run, one in after.items():
-        if one == before.get(run):
-            continue
-        names = ("generation", "state", "ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at")
-        values = {name: getattr(one, name) for name in names}
-        if run in before:
-            connection.execute(update(schema.center_instance).where(INSTANCE.id == one.id).values(values))
-        else:
-            made = {"job": one.job, "biz": one.biz, "origin": one.origin, "part": one.part, "missing": 0, "made_at": one.made_at}
-            connection.execute(insert(schema.center_instance).values(**made, **values))
+    names = ("generation", "state", "ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at")
+    changed = [one for run, one in after.items() if run in before and one != before[run]]
+    made = [one for run, one in after.items() if run not in before]
+    if changed:
+        update_one = (
+            update(schema.center_instance).where(INSTANCE.id == bindparam("of_id")).values({n: bindparam(f"new_{n}") for n in names})
+        )
+        connection.execute(update_one, [{"of_id": one.id, **{f"new_{name}": getattr(one, name) for name in names}} for one in changed])
+    if made:
+        run = ("job", "biz", "origin", "part", "made_at")
+        rows = [{"missing": 0, **{name: getattr(one, name) for name in (*run, *names)}} for one in made]
+        connection.execute(insert(schema.center_instance), rows)
 
 
-def _spread(connection: Connection, subject_id: int, reached: int, fell: int | None, most: int, leader: Leader) -> int:
-    """Tell about so many instances of one change. Return how many requirements changed, and one more when all are told."""
-    of_subject = and_(REQUIREMENT.subject_id == subject_id, REQUIREMENT.instance_id == INSTANCE.id)
-    gone = and_(of_subject, REQUIREMENT.met.is_(True), REQUIREMENT.bound > reached, INSTANCE.claimed_at.is_(None))
-    came = and_(of_subject, REQUIREMENT.met.is_(False), REQUIREMENT.bound <= reached, INSTANCE.claimed_at.is_(None))
-    taken_back = _flip(connection, subject_id, gone, reached, most, to=False)
+def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: Leader) -> int:
+    """Tell about so many instances of these changes, the newest first. Return how many requirements changed, and how many changes ended."""
+    taken_back = _flip(connection, subjects, most, to=False)
     _change_missing(connection, taken_back, +1)
     _take_back(connection, list(taken_back), leader)
     told = sum(taken_back.values())
-    there = _flip(connection, subject_id, came, reached, most - told, to=True) if told < most else Counter()
+    there = _flip(connection, subjects, most - told, to=True) if told < most else Counter()
     _change_missing(connection, there, -1)
-    told += sum(there.values())
     # A claim that came between may have taken what was counted, so what is left is looked for.
-    if not _is_any(connection, gone):
-        if fell is not None:
-            _note_changed(connection, subject_id, fell, leader)
-        is_over = not _is_any(connection, came)
-        connection.execute(update(schema.center_subject).where(SUBJECT.id == subject_id).values(spread=is_over, fell=None))
-        told += is_over
-    return told
+    back = [one for some in batches(subjects) for one in connection.execute(_without(some, _GONE)).scalars()]
+    ran, remade = _used(connection, back)
+    ended = [one for some in batches(back) for one in connection.execute(_without(some, _CAME)).scalars()]
+    for some in batches(back):
+        connection.execute(update(schema.center_subject).where(SUBJECT.id.in_(some)).values(fell=None))
+    for some in batches(ended):
+        connection.execute(update(schema.center_subject).where(SUBJECT.id.in_(some)).values(spread=True))
+    for some in batches(ran):
+        # Something had fallen. What was started on it ran on what it was before.
+        connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(changed_at=leader.now))
+    # What succeeded by it was taken back, and came back.
+    put_reached(connection, dict.fromkeys(remade, THERE), dict.fromkeys(remade, NOTHING), leader.now)
+    return told + sum(there.values()) + len(ended)
 
 
-def _is_any(connection: Connection, which: ColumnElement[bool]) -> bool:
-    return connection.execute(select(REQUIREMENT.edge).where(which).limit(1)).first() is not None
+_OF_INSTANCE = and_(REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id, INSTANCE.claimed_at.is_(None))
+_GONE = and_(_OF_INSTANCE, REQUIREMENT.met.is_(True), REQUIREMENT.bound > SUBJECT.reached)
+_CAME = and_(_OF_INSTANCE, REQUIREMENT.met.is_(False), REQUIREMENT.bound <= SUBJECT.reached)
 
 
-def _note_changed(connection: Connection, subject_id: int, fell: int, leader: Leader) -> None:
-    """Something had fallen. What was started on it ran on what it was before, and what succeeded by it was taken back and came back."""
-    used = select(REQUIREMENT.instance_id).where(REQUIREMENT.subject_id == subject_id, REQUIREMENT.met.is_(True), REQUIREMENT.bound > fell)
-    ran = and_(INSTANCE.id.in_(used), INSTANCE.claimed_at.is_not(None), INSTANCE.changed_at.is_(None))
-    connection.execute(update(schema.center_instance).where(ran).values(changed_at=leader.now))
-    made = and_(INSTANCE.id.in_(used), INSTANCE.claimed_at.is_(None), INSTANCE.state == InstanceState.SUCCEEDED)
-    runs = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(made)).all()
-    keys = [run_subject(row.job, row.biz, row.origin).key for row in runs]
-    put_reached(connection, dict.fromkeys(keys, THERE), dict.fromkeys(keys, NOTHING), leader.now)
+def _without(subjects: Sequence[int], which: ColumnElement[bool]) -> Select[tuple[int]]:
+    """A query for those of these subjects of which no such requirement is left."""
+    left = exists(select(REQUIREMENT.edge).where(which).correlate(schema.center_subject))
+    return select(SUBJECT.id).where(SUBJECT.id.in_(subjects), ~left)
 
 
-def _flip(connection: Connection, subject_id: int, which: ColumnElement[bool], reached: int, most: int, *, to: bool) -> Counter[int]:
-    """Change whether a subject is there for at most so many requirements. Return how many of each instance."""
-    query = select(REQUIREMENT.instance_id).where(which).limit(most)
-    # A receiver may claim one of them now. It waits, or we do.
-    numbers = sorted(set(connection.execute(query.with_for_update(of=schema.center_instance)).scalars()))
-    bounds = REQUIREMENT.bound <= reached if to else REQUIREMENT.bound > reached
+def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], list[str]]:
+    """Of those of these subjects that had fallen: the instances that were started on them, and the keys of runs that succeeded by them."""
+    ran: list[int] = []
+    remade: list[str] = []
+    for some in batches(subjects):
+        of_subject = (REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.met.is_(True), REQUIREMENT.bound > SUBJECT.fell)
+        used = select(REQUIREMENT.instance_id).where(SUBJECT.id.in_(some), SUBJECT.fell.is_not(None), *of_subject)
+        for row in connection.execute(select(schema.center_instance).where(INSTANCE.id.in_(used))):
+            if row.claimed_at is not None and row.changed_at is None:
+                ran.append(row.id)
+            elif row.claimed_at is None and row.state is InstanceState.SUCCEEDED:
+                remade.append(run_subject(row.job, row.biz, row.origin).key)
+    return ran, remade
+
+
+def _flip(connection: Connection, subjects: Sequence[int], most: int, *, to: bool) -> Counter[int]:
+    """Change whether these subjects are there for at most so many requirements. Return how many of each instance."""
+    columns = (REQUIREMENT.instance_id, REQUIREMENT.edge, REQUIREMENT.subject_id, REQUIREMENT.bound)
     counts: Counter[int] = Counter()
-    for some in batches(numbers):
-        rows = (REQUIREMENT.subject_id == subject_id, REQUIREMENT.instance_id.in_(some), REQUIREMENT.met.is_(not to), bounds)
-        flipped = update(schema.center_requirement).where(*rows).values(met=to).returning(REQUIREMENT.instance_id)
-        counts.update(connection.execute(flipped).scalars())
+    for some in batches(subjects):
+        query = select(*columns).where(SUBJECT.id.in_(some), _CAME if to else _GONE).order_by(SUBJECT.at.desc(), SUBJECT.id)
+        # A receiver may claim one of them now. It waits, or we do.
+        rows = connection.execute(query.limit(most - sum(counts.values())).with_for_update(of=schema.center_instance)).all()
+        if rows:
+            same = and_(*(column == bindparam(f"of_{column.name}") for column in columns))
+            flipped = [{f"of_{column.name}": value for column, value in zip(columns, row, strict=True)} for row in rows]
+            connection.execute(update(schema.center_requirement).where(same).values(met=to), flipped)
+            counts.update(row.instance_id for row in rows)
+        if sum(counts.values()) >= most:
+            break
     return counts
 
 
