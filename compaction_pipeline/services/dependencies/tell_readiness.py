@@ -41,7 +41,7 @@ Send = Callable[[str, Readiness], None]
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """The last look at a table, after which the receiver knew all about these `awaited` answers."""
+    """The last look at a table, after which the receiver knew all about these `awaited` answers. What it did not take is missing."""
 
     look: Look
     awaited: Sequence[AwaitedAnswer]
@@ -164,7 +164,7 @@ class TellReadiness:
             self._warn(str(table), f"table={table} nobody is told what is ready: {error}")
             return 0
         self._problems.pop(str(table), None)
-        if look is not None and len(told) == len(awaited):
+        if look is not None:
             self._settled[table] = _Settled(look, told, now)
         return failures
 

@@ -300,12 +300,35 @@ def test_a_table_that_has_not_moved_is_not_loaded_again(tell: TellReadiness, tab
 
 
 def test_what_changes_as_time_passes_is_asked_again(tell: TellReadiness, table: WrittenTable) -> None:
-    table.properties["compaction.ready-when"] = "quiet:2h"
+    table.properties["compaction.ready-when"] = "quiet:5min"
     table.commit(d2026_01_01=1)
     told = Told(tell)
     tell.await_answers(TABLE, question([NEW_YEAR], None, None))
     assert told.look() == []
-    table.pass_time(hours=2)
+    for _ in range(5):
+        table.pass_time(seconds=59)
+        assert told.look() == []
+    table.pass_time(seconds=5)
+    assert told.look() == [(NEW_YEAR, True)]
+
+
+def test_a_rule_that_the_catalog_changes_is_heeded(tell: TellReadiness, table: WrittenTable, stores: Stores) -> None:
+    table.commit({"done": NEW_YEAR})
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == []
+    stores.catalogs.replace(CatalogEntry(TABLE.catalog, {"table.compaction.ready-when": "flag:done"}))
+    assert told.look() == [(NEW_YEAR, True)]
+
+
+def test_a_report_for_which_there_was_no_turn_is_heeded_by_the_next_look(tell: TellReadiness, table: WrittenTable, stores: Stores) -> None:
+    table.properties["compaction.ready-when"] = "reported"
+    table.commit()
+    told = Told(tell)
+    tell.await_answers(TABLE, question([NEW_YEAR], None, None))
+    assert told.look() == []
+    ReadReadiness(stores.catalogs, table, stores.dependencies, table.clock).report(TABLE, NEW_YEAR)
+    tell.tell_reported(told.send, lambda: True)
     assert told.look() == [(NEW_YEAR, True)]
 
 
