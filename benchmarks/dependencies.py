@@ -340,14 +340,14 @@ def _part(server: Server, receiver: Receiver, name: str, orders: Orders) -> list
     before, began = server.cpu_seconds(), time.monotonic()
     commits: list[Committed] = results.recv()
     took = time.monotonic() - began
-    cpu = (server.cpu_seconds() - before) / took
     writers.join()
     delays = receiver.delays(commits)
+    cpu = server.cpu_seconds() - before
     times = ", ".join(f"p{share} {_percentile(delays, share / 100):.2f}" for share in (50, 90, 99))
     print(
         f"  {name:10} {len(commits) / took:.1f} commits a second: mean {statistics.mean(delays):.2f} s, {times}, most {max(delays):.2f}; "
-        f"{len(commits) - len(delays)} of {len(commits):,} lost, {receiver.twice} came twice; the server took {cpu:.2f} CPU-s a second, "
-        f"{server.memory():.0f} MB; {load_average()}",
+        f"{len(commits) - len(delays)} of {len(commits):,} lost, {receiver.twice} came twice; the server took "
+        f"{cpu / len(commits) * 1000:.0f} CPU-ms a commit, {server.memory():.0f} MB; {load_average()}",
         flush=True,
     )
     return delays
