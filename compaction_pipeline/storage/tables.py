@@ -58,6 +58,11 @@ class SqlTableReader(SqlStore):
         query = select(columns.identifier, columns.metadata_location, trusted.label("trusted"))
         return {identifier_of(row.identifier): row.metadata_location if row.trusted else None for row in self._rows(query)}
 
+    def waiting_for_room(self) -> Mapping[TableIdentifier, datetime]:
+        columns = schema.table_state.c
+        query = select(columns.identifier, columns.queue_full_since).where(columns.queue_full_since.is_not(None))
+        return {identifier_of(row.identifier): row.queue_full_since for row in self._rows(query)}
+
     def unread(self, tables: Collection[TableIdentifier]) -> Sequence[KnownTable]:
         columns = schema.table_state.c
         found: list[KnownTable] = []

@@ -83,7 +83,11 @@ def test_each_value_is_written_whole_and_leaves_the_others(stores: Stores) -> No
     stores.commits.note_landed(TABLE, NOW)
     landed = TableCommits(2, NOW)
     assert stores.tables.state(TABLE) == KnownTable(index, PLANNING, landed, TableSwitch(True))
+    assert stores.tables.waiting_for_room() == {}
+    stores.planning.save(TABLE, TablePlanning(queue_full_since=NOW))
+    assert stores.tables.waiting_for_room() == {TABLE: NOW}
     stores.planning.save(TABLE, TablePlanning())
+    assert stores.tables.waiting_for_room() == {}
     assert stores.tables.state(TABLE) == KnownTable(index, TablePlanning(), landed, TableSwitch(True))
     indexed(stores, TableIndex(TABLE))
     assert stores.tables.state(TABLE) == KnownTable(TableIndex(TABLE), TablePlanning(), landed, TableSwitch(True))

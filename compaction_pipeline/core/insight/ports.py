@@ -45,6 +45,9 @@ class TableReader(Protocol):
     def ready_jobs(self) -> ReadyJobs:
         """Return the instances of jobs that are ready and not reported yet, at most 1,000, and how many waiting ones are miscounted."""
 
+    def waiting_for_room(self) -> Mapping[TableIdentifier, datetime]:
+        """Return the tables that wait for room in the queue of their group, each with since when it does."""
+
     def standings(self, asked_since: datetime) -> Sequence[Standing]:
         """Return where the watermarks stood of all tables whose readiness somebody asked for since then, by table and writer."""
 

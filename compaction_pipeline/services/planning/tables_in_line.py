@@ -66,9 +66,9 @@ class TablesInLine:
 
     def in_line(self, tables: Iterable[TableIdentifier]) -> Sequence[TableIdentifier]:
         """Return these tables in the order in which ticks plan them: those that wait for room in their queue go first."""
-        return in_line(
-            tables, {known.table: since for known in self._reader.states() if (since := known.planning.queue_full_since) is not None}
-        )
+        # A server asks for this several times a second, most often about no table.
+        named = list(tables)
+        return in_line(named, self._reader.waiting_for_room()) if named else ()
 
 
 def _worth_from(source: _Worth) -> datetime | None:

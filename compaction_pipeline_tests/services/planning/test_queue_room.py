@@ -74,6 +74,7 @@ def test_tables_wait_in_line_for_room_and_have_their_turn_in_its_order(house: Ho
     house.pass_time(5)
     assert plan(house, c, b) == [("b", PlanReasonCode.QUEUE_FULL), ("c", PlanReasonCode.QUEUE_FULL)]
     assert (waiting_since(house, a), waiting_since(house, b), waiting_since(house, c)) == (None, first, house.now)
+    assert house.services.stores.tables.waiting_for_room() == {b: first, c: house.now}
     reason = house.services.stores.tables.state(b).planning.reason
     assert reason is not None
     assert "the queue of group default holds 1 task, and ticks may fill it up to 1" in reason.text
