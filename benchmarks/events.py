@@ -2,6 +2,7 @@
 
     python benchmarks/events.py                            # 120 commits with events, and 20 whose events are lost
     python benchmarks/events.py --at-once 8 --others 0     # eight tables commit at a time, and nothing else is in the server's way
+    python benchmarks/events.py --kafka                    # the events go through a broker of Kafka and `forward-events`
 
 The catalog is Iceberg's own for REST, on an S3 (s3proxy). It tells nobody, so this script does: after each commit it sends what Lakekeeper
 would send, by the SDK of CloudEvents, to a real `serve` with SQLite. A second catalog of many quiet tables keeps the sweeps of that server
@@ -26,17 +27,19 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import requests
 from cloudevents.core.bindings.http import to_structured_event
+from cloudevents.core.bindings.kafka import to_binary_event
 from cloudevents.core.v1.event import CloudEvent
 from measure import load_average, positive
 from opened_services import OpenedServices
-from real_services import fault_proxy, light_rest, rest_catalog_server, s3_server
+from real_services import KafkaBroker, fault_proxy, kafka_broker, light_rest, rest_catalog_server, s3_server
 
 from compaction_pipeline.core.tables.index import Complete
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -48,6 +51,8 @@ from compaction_pipeline_tests.iceberg.lake import Lake, LakeTable
 GOAL_SECONDS = 2.0
 PATIENCE_SECONDS = 300
 _COMMAND = str(Path(sys.executable).with_name("compaction-pipeline"))
+Tell = Callable[[CloudEvent], None]
+"""Tells of a commit, as a catalog does."""
 _TABLE = re.compile(r"/v1/namespaces/db/tables/(t\d+)(?:\?|$)")
 
 
@@ -86,6 +91,7 @@ def main() -> None:
     parser.add_argument("--tables", type=positive, default=40, help="tables that are written")
     parser.add_argument("--others", type=int, default=2_000, help="quiet tables of a second catalog")
     parser.add_argument("--at-once", type=positive, default=1, help="tables that commit at the same time")
+    parser.add_argument("--kafka", action="store_true", help="send the events through Kafka")
     arguments = parser.parse_args()
     stop_on_signals()
     with tempfile.TemporaryDirectory(prefix="events-benchmark-") as name:
@@ -94,8 +100,9 @@ def main() -> None:
 
 
 def _measured(folder: Path, arguments: argparse.Namespace) -> float:
-    (home := folder / "home").mkdir()
+    home = _made(folder / "home")
     with (
+        ExitStack() as stack,
         s3_server(folder) as s3,
         rest_catalog_server(folder, s3) as rest,
         fault_proxy(rest.port) as proxy,
@@ -114,8 +121,11 @@ def _measured(folder: Path, arguments: argparse.Namespace) -> float:
         proxy.gate = lambda *request: asked(*request)
         port, token = _server(processes, home)
         _wait_until_known(services, tables, arguments.others)
-        sender = _Sender(f"http://127.0.0.1:{port}/api/v1/catalogs/lake/events", token)
-        told = _looks(services, tables, asked, arguments.commits, arguments.at_once, sender)
+        if arguments.kafka:
+            tell = _through_kafka(processes, stack.enter_context(kafka_broker(_made(folder / "kafka"))), folder, port, token)
+        else:
+            tell = _over_http(f"http://127.0.0.1:{port}/api/v1/catalogs/lake/events", token)
+        told = _looks(services, tables, asked, arguments.commits, arguments.at_once, tell)
         _print("with events", told)
         if arguments.lost:
             _print("events lost", _looks(services, tables, asked, arguments.lost, arguments.at_once, None))
@@ -160,19 +170,42 @@ def _wait_until_known(services: OpenedServices, tables: Sequence[LakeTable], oth
         time.sleep(1)
 
 
-class _Sender:
+def _over_http(url: str, token: str) -> Tell:
     """A catalog that tells of its commits over one connection."""
+    session = requests.Session()
+    session.headers["Authorization"] = f"Bearer {token}"
 
-    def __init__(self, url: str, token: str) -> None:
-        self._url = url
-        self._session = requests.Session()
-        self._session.headers["Authorization"] = f"Bearer {token}"
-
-    def tell(self, table: LakeTable, snapshot_id: int, number: int) -> None:
-        message = to_structured_event(_event(table.identifier.name, snapshot_id, number))
-        answer = self._session.post(self._url, data=message.body, headers=dict(message.headers), timeout=30)
+    def tell(event: CloudEvent) -> None:
+        message = to_structured_event(event)
+        answer = session.post(url, data=message.body, headers=dict(message.headers), timeout=30)
         if not answer.ok:
             raise SystemExit(f"the event was answered {answer.status_code}: {answer.text}")
+
+    return tell
+
+
+def _through_kafka(processes: Processes, broker: KafkaBroker, folder: Path, port: int, token: str) -> Tell:
+    """A catalog that tells Kafka of its commits, and a process that forwards them to the server."""
+    (folder / "events.token").write_text(token)
+    properties = {**broker.properties, "auto.offset.reset": "earliest"}
+    (folder / "kafka.conf").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    command = [_COMMAND, "forward-events", "lake", "--server", f"http://127.0.0.1:{port}", "--topic", "events"]
+    command += ["--kafka", str(folder / "kafka.conf"), "--token-file", str(folder / "events.token")]
+    processes.start("forwarder", command, dict(os.environ), folder, folder / "forwarder.log")
+
+    def tell(event: CloudEvent) -> None:
+        message = to_binary_event(event)
+        broker.write("events", message.value, dict(message.headers))
+
+    # The group of the forwarder is made, and the topic is found, before anything is measured.
+    tell(_event("nowhere", 1, 1))
+    time.sleep(15)
+    return tell
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def _event(table: str, snapshot_id: int, number: int) -> CloudEvent:
@@ -194,12 +227,12 @@ def _event(table: str, snapshot_id: int, number: int) -> CloudEvent:
 
 
 def _looks(
-    services: OpenedServices, tables: Sequence[LakeTable], asked: Asked, commits: int, at_once: int, sender: _Sender | None
+    services: OpenedServices, tables: Sequence[LakeTable], asked: Asked, commits: int, at_once: int, tell: Tell | None
 ) -> list[Look]:
     found: list[Look] = []
     while len(found) < commits:
         # A writer commits at any moment of the server's rounds.
-        time.sleep(random.uniform(0, 5 if sender is None else 2))
+        time.sleep(random.uniform(0, 5 if tell is None else 2))
         written = random.sample(tables, at_once)
         ends: list[tuple[LakeTable, Any, float, float]] = []
         for table in written:
@@ -207,8 +240,8 @@ def _looks(
             snapshot = table.table.refresh().current_snapshot()
             assert snapshot is not None
             at = time.time()
-            if sender is not None:
-                sender.tell(table, snapshot.snapshot_id, snapshot.sequence_number or 0)
+            if tell is not None:
+                tell(_event(table.identifier.name, snapshot.snapshot_id, snapshot.sequence_number or 0))
             ends.append((table, snapshot.snapshot_id, at, time.time() - at))
         for table, snapshot_id, at, answered in ends:
             read = _read(services, table, snapshot_id)
