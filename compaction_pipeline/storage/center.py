@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, update
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
@@ -200,17 +200,14 @@ def _one() -> Select[Any]:
 def make_instances(connection: Connection, made: Sequence[Made], now: datetime) -> int:
     """Make instances that do not exist, and count what they miss now. Return how many. The caller holds the lock."""
     runs = {(one.job, one.biz, one.origin): one for one in made}
-    same = tuple_(INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.part).in_([(*run, "") for run in runs])
-    query = select(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(same)
-    exist = {(row.job, row.biz, row.origin) for row in connection.execute(query)}
-    fresh = {run: one for run, one in runs.items() if run not in exist}
     values = {"part": "", "generation": 1, "state": InstanceState.WAITING, "missing": 0, "made_at": now}
-    rows = [{"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, **values} for one in fresh.values()]
-    if rows:
-        connection.execute(insert(schema.center_instance), rows)
-    ids = {row.id: fresh[row.job, row.biz, row.origin] for row in connection.execute(query) if (row.job, row.biz, row.origin) in fresh}
-    put_requirements(connection, {number: one.requirements for number, one in ids.items()})
-    return len(fresh)
+    rows = [{"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, **values} for one in runs.values()]
+    if not rows:
+        return 0
+    fresh = upsert(connection, schema.center_instance).on_conflict_do_nothing(index_elements=["job", "biz", "origin", "part"])
+    inserted = connection.execute(fresh.returning(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin), rows).all()
+    put_requirements(connection, {row.id: runs[row.job, row.biz, row.origin].requirements for row in inserted}, are_new=True)
+    return len(inserted)
 
 
 def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None = None) -> None:
@@ -227,10 +224,10 @@ def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None
             connection.execute(fresh, [{"name": turn.job, "project": project, "biz": turn.biz, "at": turn.at} for turn in some])
 
 
-def put_requirements(connection: Connection, wanted: Mapping[int, Iterable[Requirement]]) -> None:
+def put_requirements(connection: Connection, wanted: Mapping[int, Iterable[Requirement]], *, are_new: bool = False) -> None:
     """Replace what instances need, and count what is missing by what is known now. The caller holds the lock."""
     subjects = _subjects(connection, {one.subject.key for some in wanted.values() for one in some})
-    for some in batches(list(wanted)):
+    for some in batches([] if are_new else list(wanted)):
         connection.execute(delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(some)))
     rows, missing = [], Counter(dict.fromkeys(wanted, 0))
     for number, needs in wanted.items():
