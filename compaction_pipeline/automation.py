@@ -11,14 +11,17 @@ import dagster as dg
 from compaction_pipeline.core.tables.node_keys import table_key
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.readiness import ReadyPartitions, ready_definitions, ready_partitions, when_ready
+from compaction_pipeline.defs.released_jobs import ReleasedJob, released_jobs
 from compaction_pipeline.settings import load_settings
 
 __all__ = [
     "ReadyPartitions",
+    "ReleasedJob",
     "compacted_since_last_update",
     "compactions_of",
     "ready_definitions",
     "ready_partitions",
+    "released_jobs",
     "when_ready",
 ]
 

@@ -15,6 +15,7 @@ from compaction_pipeline.core.dependencies.center.ports import CenterStore, Inst
 from compaction_pipeline.core.dependencies.center.projects import Project, project_of, with_since
 from compaction_pipeline.core.dependencies.center.subjects import ASSET, BACKFILL, BIZ, JOB, PART, THERE, Subject, named_in, subject_of
 from compaction_pipeline.core.dependencies.center.upstreams import JobRun
+from compaction_pipeline.core.dependencies.ready_time import Window
 from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
@@ -75,7 +76,7 @@ class Why:
 
 
 class DependencyCenter:
-    """The verbs save_project, projects, jobs, instances, why, ready, report, claim, delivered, backfill and run_again."""
+    """The verbs save_project, projects, jobs, instances, why, ready, report, claim, delivered, window, backfill and run_again."""
 
     def __init__(self, store: CenterStore, definitions: Definitions, clock: Clock) -> None:
         self._store = store
@@ -186,6 +187,12 @@ class DependencyCenter:
     def delivered(self, receiver: str, instances: Sequence[tuple[int, int]]) -> int:
         """Note that a receiver has these, by id and generation. Return how many this was true of."""
         return self._store.note_delivered(receiver, instances[:MOST_CLAIMED], self._clock())
+
+    def window(self, job: str, biz: str) -> Window:
+        """Return the time of a business time of a job. Raises NotFoundError and ConfigError."""
+        calendar = self._definitions.jobs().get(job).calendar
+        time = calendar.parse(biz)
+        return Window(calendar.start(time), calendar.end(time))
 
     def backfill(self, origin: str, names: Sequence[str], first: str, last: str) -> int:
         """Make instances of jobs for all business times from one to another, all at once, with an origin of their own.
