@@ -12,6 +12,7 @@ from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, 
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.dependencies.read_readiness import Look, ReadReadiness
 
 _LOG = logging.getLogger(__name__)
@@ -21,7 +22,10 @@ _SETTLED = timedelta(minutes=10)
 
 
 class DetectTables:
-    """The verbs are look and look_at_reported."""
+    """The verbs are look (the patrol) and look_at_reported (what reports subscribe to).
+
+    `missed_events` counts what the patrol found of tables whose writers report: a report was lost, or something changed without a commit.
+    """
 
     def __init__(self, store: CenterStore, readiness: ReadReadiness, clock: Clock) -> None:
         self._store = store
@@ -29,6 +33,8 @@ class DetectTables:
         self._clock = clock
         self._settled: dict[TableIdentifier, tuple[Look, frozenset[str], datetime]] = {}
         self._problems: dict[str, str] = {}
+        self._reporting: set[str] = set()
+        self.missed_events = 0
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """Look at each table that is waited for, and post what has changed. Return how many facts that were.
@@ -39,11 +45,20 @@ class DetectTables:
         awaited = self._awaited(None)
         self._settled = {table: one for table, one in self._settled.items() if awaited.get(str(table)) == one[1]}
         unchanged = self._unchanged()
-        return self._look_at({name: keys for name, keys in awaited.items() if name not in unchanged}, is_over)
+        asked = {name: keys for name, keys in awaited.items() if name not in unchanged}
+        reporting = {name: keys for name, keys in asked.items() if name in self._reporting}
+        missed = self._look_at(reporting, is_over)
+        if missed:
+            self.missed_events += missed
+            _LOG.warning(
+                "%s found without a report, of tables whose writers report: see that each commit is reported", count_text(missed, "change")
+            )
+        return missed + self._look_at({name: keys for name, keys in asked.items() if name not in reporting}, is_over)
 
     def look_at_reported(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """Do the same for tables of which something was reported since the last time."""
         reported = self._store.take_reported()
+        self._reporting |= reported
         return self._look_at(self._awaited(reported), is_over) if reported else 0
 
     def _awaited(self, names: Collection[str] | None) -> dict[str, frozenset[str]]:

@@ -93,3 +93,23 @@ def test_a_table_that_cannot_be_read_keeps_what_was_known_of_it(watched: Watched
     watched.stores.catalogs.remove(TABLE.catalog)
     assert watched.look() == 0
     assert watched.state("load", "2026-01-01") == "READY"
+
+
+@pytest.mark.parametrize("patrol", [True, False])
+def test_everything_is_released_by_reports_alone_and_by_the_patrol_alone(watched: Watched, patrol: bool) -> None:
+    hours = {"name": "load", "period": "hour", "since": "2026-01-01T00", "needs": [{"table": str(TABLE), "watermark": True}]}
+    watched.save(hours)
+    watched.settle()
+    released: list[str] = []
+    # The first commit is reported in both worlds, so the patrol knows that this table's writers report.
+    for hour in range(1, 13):
+        watched.table.mark(f"2026-01-01T{hour:02}:00:00+00:00")
+        if not patrol or hour == 1:
+            watched.stores.dependencies.note_reported(TABLE, NOON)
+            watched.detector.look_at_reported()
+        else:
+            watched.detector.look()
+        watched.settle()
+        released += watched.claimed()
+    assert released == [f"load/2026-01-01T{hour:02}/scheduled/1" for hour in range(12)]
+    assert watched.detector.missed_events == (11 if patrol else 0)
