@@ -18,6 +18,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
 from compaction_pipeline.core.commit.rollbacks import rollback_summary
+from compaction_pipeline.core.cycle_search import without_cycle_search
 from compaction_pipeline.core.errors import TableRefused
 from compaction_pipeline.core.upkeep.commit_record import Figures, UpkeepPlan, UpkeepTarget
 from compaction_pipeline.core.upkeep.manifests import (
@@ -119,7 +120,9 @@ class _Made:
         new: list[ManifestFile] = []
         entries = 0
         for group in self.plan.groups:
-            written, moved = self._written(group, making)
+            # There may be 10⁶ entries, each of several objects.
+            with without_cycle_search():
+                written, moved = self._written(group, making)
             new += written
             entries += moved
         kept = [self.files[one.path] for one in self.plan.kept]

@@ -6,14 +6,14 @@ and as `Complete` after its last one.
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from compaction_pipeline.core.commit.record import RECORD_ID_PROPERTY
+from compaction_pipeline.core.cycle_search import without_cycle_search
 from compaction_pipeline.core.errors import CompactionError, NotFoundError, TableRefused
 from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
 from compaction_pipeline.core.fragmentation.small_since import changed_at
@@ -347,7 +347,7 @@ class RefreshFiles:
         self, table: TableIdentifier, removed: Iterable[str], added: Sequence[ManifestRef], deadline: datetime | None, renew: Renew
     ) -> bool:
         """Store the files of the added manifests, and drop those of the removed ones. Return False when files are left to read."""
-        with _without_cycle_search():
+        with without_cycle_search():
             return self._apply_in_batches(table, removed, added, deadline, renew)
 
     def _apply_in_batches(
@@ -399,18 +399,6 @@ class RefreshFiles:
         except CompactionError as error:
             return str(error)
         return None
-
-
-@contextmanager
-def _without_cycle_search() -> Iterator[None]:
-    """Switch Python's search for cycles off. It would walk millions of new objects without a cycle, which takes half as long again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _policies_changed(known: KnownTable, policies: TablePolicies | None) -> bool:
