@@ -54,7 +54,7 @@ class CenterDoors(SqlStore):
         self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made], now: datetime
     ) -> bool:
         with writing(self._engine) as connection:
-            if not is_version(connection, version):
+            if not is_version(connection, version) or _has_others(connection, turns, waiting):
                 return False
             values = {"version": version + 1, "file": file}
             row = upsert(connection, schema.center_project).values(name=name, **values)
@@ -279,6 +279,17 @@ def _subjects(connection: Connection, keys: set[str]) -> Mapping[str, tuple[int,
 def _named(key: str) -> Mapping[str, Any]:
     kind, name = next(iter(named_in(key).items()))
     return {"kind": kind, "name": name, "reported": False}
+
+
+def _has_others(connection: Connection, turns: Sequence[Turn], waiting: Sequence[Made]) -> bool:
+    """Whether an unclaimed instance was made, or began to wait, since what these wait for was found out."""
+    runs = {(one.job, one.biz, one.origin) for one in waiting}
+    for some in batches(sorted({turn.job for turn in turns} | {one.job for one in waiting})):
+        unclaimed = (INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), INSTANCE.state.in_(_UNCLAIMED))
+        found = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*unclaimed))
+        if any((row.job, row.biz, row.origin) not in runs for row in found):
+            return True
+    return False
 
 
 def _wait_anew(connection: Connection, made: Sequence[Made]) -> None:

@@ -103,13 +103,12 @@ class DependencyCenter:
         after = Jobs(jobs.version, known)
         turns = {turn.job: turn for turn in self._store.turns(project.name)}
         next_turns = [_turn(job, before.get(job.name), turns.get(job.name)) for job in project.jobs.values()]
-        waiting = [
-            made_of(known[one.job], one.biz, one.origin, after, self._backfill_of(one.origin))
-            for one in self._store.unclaimed([*project.jobs, *_affected(others, before, project)])
-        ]
+        unclaimed = self._store.unclaimed([*project.jobs, *_affected(others, before, project)])
+        _refuse_other_calendars(unclaimed, before, known)
+        waiting = [made_of(known[one.job], one.biz, one.origin, after, self._backfill_of(one.origin)) for one in unclaimed]
         saved = with_since(file, project)
         if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
-            raise CommitConflict("somebody else changed a project at the same time, so nothing was saved: save it again")
+            raise CommitConflict("a project, or an instance of this one, changed at the same time, so nothing was saved: save it again")
         return change
 
     def projects(self) -> Sequence[SavedProject]:
@@ -322,6 +321,15 @@ def _refuse_orphans(others: Mapping[str, DataJob], known: Mapping[str, DataJob])
                 raise ConfigError(f"the job {edge.upstream.job!r} would be gone, but {job.name!r} waits for it: take that need out first")
             if found.calendar != edge.calendar or (edge.upstream.part and edge.upstream.part not in found.parts):
                 raise ConfigError(f"the job {found.name!r} would have another calendar or other parts, but {job.name!r} waits for it")
+
+
+def _refuse_other_calendars(unclaimed: Sequence[Instance], before: Mapping[str, DataJob], known: Mapping[str, DataJob]) -> None:
+    for one in unclaimed:
+        if one.job in before and before[one.job].calendar != known[one.job].calendar:
+            raise ConfigError(
+                f"the job {one.job!r} would have another period or zone, but nobody has claimed its instance {one.biz} yet: take the job "
+                f"out of the file, save it, and put the job in again"
+            )
 
 
 def _refuse_cycles(known: Mapping[str, DataJob], now: datetime) -> None:

@@ -99,8 +99,8 @@ class CenterStore(Protocol):
         """Replace a project. Jobs that `turns` has no more are removed with the instances that nobody has claimed. One that was to run
         again has failed instead: its earlier keys were started, and must not come again if the job comes back.
 
-        `waiting` has what waiting instances wait for from now on. Return False, and change nothing, when projects have changed since
-        `version`.
+        `waiting` has what the unclaimed instances of its jobs, and of others, wait for from now on. Return False, and change nothing, when
+        projects have changed since `version`, or one of these jobs has an unclaimed instance that `waiting` has not.
         """
 
     def post(self, facts: Sequence[Fact]) -> None:
