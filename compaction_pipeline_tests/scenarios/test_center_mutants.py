@@ -1,0 +1,161 @@
+"""What the oracle test of the dependency center must notice: each of these mistakes, put into the center, makes it fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import false, update
+
+from compaction_pipeline.core.dependencies.center import inbox, jobs, periods
+from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
+from compaction_pipeline.services.dependencies import center as doors
+from compaction_pipeline.services.dependencies import lead_center
+from compaction_pipeline.storage import center, center_leader, schema
+from compaction_pipeline.storage.engine import writing
+from compaction_pipeline_tests.scenarios.center_world import run_on_sqlite
+
+Patch = pytest.MonkeyPatch
+WORLDS = 100
+
+
+def offset(by: int) -> Callable[[Patch], None]:
+    def mutate(patch: Patch) -> None:
+        real = jobs.upstream_times
+
+        def shifted(offsets: Any, down: Calendar, up: Calendar, time: BusinessTime) -> tuple[BusinessTime, ...]:
+            moved = (up.shift(one, by) for one in real(offsets, down, up, time))
+            return tuple(one for one in moved if one is not None)
+
+        patch.setattr(jobs, "upstream_times", shifted)
+
+    return mutate
+
+
+def days_by_instant(patch: Patch) -> None:
+    real = periods._day_opens
+    patch.setattr(periods, "_day_opens", lambda zone, day: real("UTC", day))
+
+
+def no_withdrawal(patch: Patch) -> None:
+    patch.setattr(center_leader, "_take_back", lambda *given: None)
+
+
+def counter_off_by_one(patch: Patch) -> None:
+    real = center.set_missing
+    patch.setattr(center, "set_missing", lambda connection, missing: real(connection, {one: max(n - 1, 0) for one, n in missing.items()}))
+
+
+def counter_counts_instances(patch: Patch) -> None:
+    """A subject that an instance needs twice is counted once."""
+    real = center_leader._change_missing
+    patch.setattr(center_leader, "_change_missing", lambda connection, counts, by: real(connection, type(counts)(list(counts)), by))
+
+
+def claim_notes_nothing(patch: Patch) -> None:
+    real = center.CenterDoors.claim
+
+    def claim(self: Any, *given: Any) -> Any:
+        claimed = real(self, *given)
+        with writing(self._engine) as connection:
+            table = schema.center_instance
+            connection.execute(update(table).where(table.c.id.in_([one.id for one in claimed])).values(claimed_at=None))
+        return claimed
+
+    patch.setattr(center.CenterDoors, "claim", claim)
+
+
+def release_asks_counters_alone(patch: Patch) -> None:
+    patch.setattr(center_leader, "misses", false)
+
+
+def claim_asks_nothing(patch: Patch) -> None:
+    patch.setattr(center, "misses", false)
+
+
+def old_generations_count(patch: Patch) -> None:
+    real = inbox.after_report
+    patch.setattr(inbox, "after_report", lambda before, report: real(before, replace(report, generation=_higher(before, report))))
+
+
+def _higher(before: Any, report: Any) -> int | None:
+    return None if report.generation is None else max(before.generation, report.generation)
+
+
+def numbers_do_not_count(patch: Patch) -> None:
+    real = center_leader.apply
+    patch.setattr(center_leader, "apply", lambda facts, known: real([replace(fact, number=None) for fact in facts], known))
+
+
+def no_fencing(patch: Patch) -> None:
+    patch.setattr(center_leader, "_leads", lambda connection, leader: True)
+
+
+def since_is_ignored(patch: Patch) -> None:
+    real = lead_center.requirements
+
+    def requirements(job: Any, time: Any, by_name: Mapping[str, Any], *more: Any) -> Any:
+        early = {name: replace(one, since=BusinessTime(one.calendar.period, -(10**6))) for name, one in by_name.items()}
+        return real(job, time, early, *more)
+
+    patch.setattr(lead_center, "requirements", requirements)
+
+
+def backfills_are_seen(patch: Patch) -> None:
+    """What a backfill made counts for scheduled runs."""
+    real = jobs.run_subject
+    for module in (inbox, center, center_leader):
+        patch.setattr(module, "run_subject", lambda job, biz, origin="", part="": real(job, biz, "", part))
+
+
+def backfills_see_scheduled_runs_alone(patch: Patch) -> None:
+    patch.setattr(doors, "made_of", lambda job, biz, origin, known, *more: lead_center.made_of(job, biz, origin, known))
+
+
+def nothing_is_taken_back_after_claim(patch: Patch) -> None:
+    patch.setattr(center_leader, "_note_changed", lambda *given: None)
+
+
+def made_without_a_look(patch: Patch) -> None:
+    """An instance does not see what was there when it was made."""
+    real = center._subjects
+    patch.setattr(center, "_subjects", lambda connection, keys: {key: (number, 0) for key, (number, _) in real(connection, keys).items()})
+
+
+MUTANTS: Sequence[Callable[[Patch], None]] = (
+    offset(1),
+    offset(-1),
+    days_by_instant,
+    no_withdrawal,
+    counter_off_by_one,
+    counter_counts_instances,
+    claim_notes_nothing,
+    release_asks_counters_alone,
+    claim_asks_nothing,
+    old_generations_count,
+    numbers_do_not_count,
+    no_fencing,
+    since_is_ignored,
+    backfills_are_seen,
+    backfills_see_scheduled_runs_alone,
+    nothing_is_taken_back_after_claim,
+    made_without_a_look,
+)
+NAMES = ("offset-plus-1", "offset-minus-1", *(mutant.__name__ for mutant in MUTANTS[2:]))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=NAMES)
+def test_the_oracle_notices(mutant: Callable[[Patch], None], tmp_path: Path, monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        _live(tmp_path)
+
+
+def _live(folder: Path) -> None:
+    for number in range(WORLDS):
+        run_on_sqlite(folder, 7, number)
