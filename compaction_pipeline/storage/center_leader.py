@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, exists, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import aliased
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, Known, RunId, apply
@@ -49,7 +49,8 @@ class SqlCenterStore(CenterDoors):
             select(SUBJECT.id).where(SUBJECT.spread.is_(False)),
             select(INSTANCE.id).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0),
         )
-        return not any(self._first(query.limit(1)) for query in work)
+        # Five times a second, so one statement.
+        return not self._values(select(or_(*(query.exists() for query in work))))[0]
 
     def due(self, leader: Leader, most: int) -> Sequence[Turn]:
         rows = self._rows(select(schema.center_job).where(JOB.at <= leader.now).order_by(JOB.at, JOB.name).limit(most))

@@ -20,6 +20,7 @@ AT_ONCE = 2_000
 KEPT = timedelta(days=400)
 """So long what has ended is remembered. What is older is unknown, and so not ready."""
 _EXPIRE_EVERY = timedelta(hours=1)
+_RENEW_EVERY = LEASE / 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class LeadCenter:
         self._leases = leases
         self._owner = leases.new_owner()
         self._expired_at: datetime | None = None
+        self._renewed_at: datetime | None = None
         self.leads = False
 
     def run(self, is_over: Callable[[], bool] = lambda: False) -> None:
@@ -56,10 +58,10 @@ class LeadCenter:
 
     def once(self) -> Pass | None:
         """Do one pass. Return None when another process leads."""
-        self.leads = self._leases.lead(LEADER, self._owner, LEASE)
-        if not self.leads:
+        now = self._leases.clock()
+        if not self._leads_at(now):
             return None
-        leader = Leader(self._owner, self._leases.clock())
+        leader = Leader(self._owner, now)
         if self._store.is_idle(leader.now):
             self._expire(leader.now)
             return Pass()
@@ -68,6 +70,13 @@ class LeadCenter:
         told = self._store.spread(leader, AT_ONCE)
         released = self._store.release(leader, AT_ONCE)
         return Pass(made, facts, told, tuple(released))
+
+    def _leads_at(self, now: datetime) -> bool:
+        """Renew the lease where it is time. In between, each transaction looks at it."""
+        if not self.leads or self._renewed_at is None or not self._renewed_at <= now < self._renewed_at + _RENEW_EVERY:
+            self.leads = self._leases.lead(LEADER, self._owner, LEASE)
+            self._renewed_at = now
+        return self.leads
 
     def resign(self) -> None:
         """Let another process lead at once."""
