@@ -116,7 +116,7 @@ def backfills_see_scheduled_runs_alone(patch: Patch) -> None:
 
 
 def nothing_is_taken_back_after_claim(patch: Patch) -> None:
-    patch.setattr(center_leader, "_note_changed", lambda *given: None)
+    patch.setattr(center_leader, "_used", lambda *given: ([], []))
 
 
 def made_without_a_look(patch: Patch) -> None:
