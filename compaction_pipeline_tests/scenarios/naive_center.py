@@ -158,8 +158,9 @@ class Oracle:
             self.counts["backfill beside scheduled"] += RunName(job.name, label) in self.runs
 
     def claimed(self, receiver: str, names: Sequence[RunName], ids: Mapping[RunName, int], most: int) -> None:
+        unsure = self.dirty | self._all_shaken()
         free = {run.name for run in self.runs.values() if self._is_claimable(run, receiver)}
-        sure = {name for name in free if self.runs[name].claimed or not any(need.key in self.dirty for need in self.runs[name].needs)}
+        sure = {name for name in free if self.runs[name].claimed or not any(need.key in unsure for need in self.runs[name].needs)}
         for name in names:
             run = self.runs[name]
             assert run.state == "READY", f"{run.key} was claimed but is {run.state}"
