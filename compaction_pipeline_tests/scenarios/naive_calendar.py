@@ -13,7 +13,7 @@ from functools import cache
 from zoneinfo import ZoneInfo
 
 HOUR = timedelta(hours=1)
-FIRST, BEHIND = datetime(2025, 9, 1, tzinfo=timezone.utc), datetime(2027, 5, 1, tzinfo=timezone.utc)
+FIRST, BEHIND = datetime(2025, 3, 1, tzinfo=timezone.utc), datetime(2027, 5, 1, tzinfo=timezone.utc)
 """All worlds lie between these, with months to spare."""
 _FINER = {("hour", "day"), ("hour", "week"), ("hour", "month"), ("day", "week"), ("day", "month")}
 _NOMINAL = {("hour", "day"): 24, ("hour", "week"): 168, ("hour", "month"): 744, ("day", "week"): 7, ("day", "month"): 31}
