@@ -6,8 +6,7 @@ take rows of instances only.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -200,13 +199,18 @@ def _one() -> Select[Any]:
 def make_instances(connection: Connection, made: Sequence[Made], now: datetime) -> int:
     """Make instances that do not exist, and count what they miss now. Return how many. The caller holds the lock."""
     runs = {(one.job, one.biz, one.origin): one for one in made}
-    values = {"part": "", "generation": 1, "state": InstanceState.WAITING, "missing": 0, "made_at": now}
-    rows = [{"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, **values} for one in runs.values()]
-    if not rows:
+    if not runs:
         return 0
+    subjects = _subjects(connection, {need.subject.key for one in runs.values() for need in one.requirements})
+    values = {"part": "", "generation": 1, "state": InstanceState.WAITING, "made_at": now}
+    rows = [
+        {"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, "missing": _missing(one.requirements, subjects)}
+        | values
+        for one in runs.values()
+    ]
     fresh = upsert(connection, schema.center_instance).on_conflict_do_nothing(index_elements=["job", "biz", "origin", "part"])
     inserted = connection.execute(fresh.returning(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin), rows).all()
-    put_requirements(connection, {row.id: runs[row.job, row.biz, row.origin].requirements for row in inserted}, are_new=True)
+    _insert_requirements(connection, {row.id: runs[row.job, row.biz, row.origin].requirements for row in inserted}, subjects)
     return len(inserted)
 
 
@@ -224,21 +228,30 @@ def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None
             connection.execute(fresh, [{"name": turn.job, "project": project, "biz": turn.biz, "at": turn.at} for turn in some])
 
 
-def put_requirements(connection: Connection, wanted: Mapping[int, Iterable[Requirement]], *, are_new: bool = False) -> None:
+def put_requirements(connection: Connection, wanted: Mapping[int, Sequence[Requirement]]) -> None:
     """Replace what instances need, and count what is missing by what is known now. The caller holds the lock."""
     subjects = _subjects(connection, {one.subject.key for some in wanted.values() for one in some})
-    for some in batches([] if are_new else list(wanted)):
+    for some in batches(list(wanted)):
         connection.execute(delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(some)))
-    rows, missing = [], Counter(dict.fromkeys(wanted, 0))
+    _insert_requirements(connection, wanted, subjects)
+    set_missing(connection, {number: _missing(needs, subjects) for number, needs in wanted.items()})
+
+
+def _missing(needs: Sequence[Requirement], subjects: Mapping[str, tuple[int, int]]) -> int:
+    return sum(subjects[need.subject.key][1] < need.subject.bound for need in needs)
+
+
+def _insert_requirements(
+    connection: Connection, wanted: Mapping[int, Sequence[Requirement]], subjects: Mapping[str, tuple[int, int]]
+) -> None:
+    rows = []
     for number, needs in wanted.items():
         for need in needs:
             subject_id, reached = subjects[need.subject.key]
             met = reached >= need.subject.bound
-            missing[number] += not met
             rows.append({"instance_id": number, "edge": need.edge, "subject_id": subject_id, "bound": need.subject.bound, "met": met})
-    for some_rows in batches(rows, 5_000):
-        connection.execute(insert(schema.center_requirement), some_rows)
-    set_missing(connection, missing)
+    for some in batches(rows, 5_000):
+        connection.execute(insert(schema.center_requirement), some)
 
 
 def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mapping[str, int], now: datetime) -> None:
