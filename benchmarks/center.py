@@ -178,7 +178,7 @@ def _report(url: str, token: str, subjects: Sequence[tuple[str, str]], a_second:
             time.sleep(max(0.0, began + number / a_second - time.monotonic()))
             subject, key = subjects[number]
             began_at[key] = time.monotonic()
-            body = {"subject": subject, "state": "SUCCEEDED"}
+            body = {"reports": [{"subject": subject, "state": "SUCCEEDED"}]}
             session.post(f"{url}/api/v1/dependencies/reports", json=body, timeout=60).raise_for_status()
 
     threads = [threading.Thread(target=reports, args=(first,)) for first in range(REPORTERS)]

@@ -7,6 +7,8 @@ from base64 import b64decode, b64encode
 from datetime import datetime
 from hashlib import sha256
 from hmac import digest
+from http.cookiejar import DefaultCookiePolicy
+from threading import local
 
 import requests
 
@@ -48,6 +50,7 @@ class Receiver:
         """Raises ConfigError for a secret that breaks its rule."""
         self._url = url
         self._key = key_of(secret)
+        self._sessions = local()
 
     def send(self, change: str, answer: Readiness) -> None:
         """Post one answer. Raises StorageUnavailable when the receiver does not answer 2xx."""
@@ -70,8 +73,17 @@ class Receiver:
             "webhook-signature": signed(message_id, timestamp, body, self._key),
         }
         try:
-            got = requests.post(self._url, data=body, headers=headers, timeout=_SECONDS, allow_redirects=False)
+            got = self._session().post(self._url, data=body, headers=headers, timeout=_SECONDS, allow_redirects=False)
         except requests.RequestException as error:
             raise StorageUnavailable(f"COMPACTION_READY_CALLBACK_URL did not answer: {type(error).__name__}; it is asked again") from error
         if not 200 <= got.status_code < 300:
             raise StorageUnavailable(f"COMPACTION_READY_CALLBACK_URL answered HTTP {got.status_code}, not 2xx; it is asked again")
+
+    def _session(self) -> requests.Session:
+        """The connection of this thread: a new one for each post would cost as much as the post."""
+        if not hasattr(self._sessions, "session"):
+            self._sessions.session = requests.Session()
+            # Each post stands for itself.
+            self._sessions.session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        session: requests.Session = self._sessions.session
+        return session

@@ -19,7 +19,7 @@ from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.dependencies.center.subjects import MOST_LETTERS
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, Why
+from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, RunReport, Why
 
 _Text = Annotated[str, Field(max_length=MOST_LETTERS)]
 _Name = Annotated[str, Query(max_length=MOST_LETTERS)]
@@ -46,6 +46,12 @@ class RunReportBody(_Body):
     state: InstanceState
     generation: int | None = Field(default=None, ge=1, lt=2**31)
     number: int | None = Field(default=None, ge=0, lt=2**63)
+
+
+class RunReportsBody(_Body):
+    """Reports of one reporter. When one is wrong, none is taken."""
+
+    reports: list[RunReportBody] = Field(min_length=1, max_length=MOST_ASKED)
 
 
 class ClaimBody(_Body):
@@ -136,15 +142,15 @@ def _questions(center: DependencyCenter, guard: Guard) -> APIRouter:
 def _of_writers(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRouter:
     needs_writer = guard.needs(Role.WRITER)
     routes, writer = APIRouter(), [Depends(needs_writer)]
-    report_from = bodies.of(RunReportBody, needs_writer, body_bounds.OTHER)
+    report_from = bodies.of(RunReportsBody, needs_writer, body_bounds.TOUCH)
     claim_from = bodies.of(ClaimBody, needs_writer, body_bounds.OTHER)
     deliveries_from = bodies.of(DeliveriesBody, needs_writer, body_bounds.OTHER)
 
-    @routes.post("/reports", dependencies=writer, openapi_extra=body_of(RunReportBody))
-    def report(body: RunReportBody = Depends(report_from), token: Token = Depends(needs_writer)) -> Mapping[str, str]:
-        """Report how a run is: RUNNING, SUCCEEDED or FAILED; or that an asset is there (SUCCEEDED) or not any more (FAILED)."""
-        subject = center.report(body.subject, body.state, token.name, generation=body.generation, number=body.number)
-        return {"subject": str(subject)}
+    @routes.post("/reports", dependencies=writer, openapi_extra=body_of(RunReportsBody))
+    def report(body: RunReportsBody = Depends(report_from), token: Token = Depends(needs_writer)) -> Mapping[str, list[str]]:
+        """Report how runs are: RUNNING, SUCCEEDED or FAILED; or that an asset is there (SUCCEEDED) or not any more (FAILED)."""
+        reports = [RunReport(one.subject, one.state, one.generation, one.number) for one in body.reports]
+        return {"subjects": [str(subject) for subject in center.report_all(reports, token.name)]}
 
     @routes.post(
         "/claims", dependencies=writer, openapi_extra=body_of(ClaimBody), response_model=None, responses=plain_answer(list[Instance])

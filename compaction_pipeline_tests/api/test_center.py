@@ -16,6 +16,7 @@ JOBS: list[dict[str, Any]] = [
 ]
 FILE = {"project": "sales", "receiver": "airflow", "jobs": JOBS}
 SUBJECT = "job=raw && biz=2026-01-01"
+WRONG = {"subject": "job=raw", "state": "FAILED"}
 
 
 def saved(served: Served) -> str:
@@ -32,7 +33,9 @@ def test_a_scheduler_claims_starts_and_reports(served: Served) -> None:
     assert [one["subject"] for one in waiting["waits_for"]] == [SUBJECT]
     old = served.ask("POST", f"{PATH}/claims", writer, json={"receiver": "airflow", "most": 1000}).json()
     assert {one["biz"] for one in old} == {"2025-12-30", "2025-12-31"}
-    assert served.ask("POST", f"{PATH}/reports", writer, json={"subject": SUBJECT, "state": "SUCCEEDED"}).json() == {"subject": SUBJECT}
+    assert served.ask("POST", f"{PATH}/reports", writer, json={"reports": [{"subject": SUBJECT, "state": "SUCCEEDED"}]}).json() == {
+        "subjects": [SUBJECT]
+    }
     served.house.services.lead_center.run()
     assert served.ask("GET", f"{PATH}/ready", reader, params={"subject": SUBJECT}).json() == {"ready": True}
     (one,) = served.ask("GET", f"{PATH}/instances", reader, params={"job": "load", "biz": "2026-01-01"}).json()
@@ -49,7 +52,7 @@ def test_an_admin_backfills_and_runs_again(served: Served) -> None:
     assert served.ask("POST", f"{PATH}/backfills", admin, json=body).json() == {"count": 0}
     again = {"job": "load", "biz": "2025-12-30"}
     assert served.ask("POST", f"{PATH}/runs-again", admin, json=again).status_code == 400
-    report = {"subject": "job=load && biz=2025-12-30", "state": "SUCCEEDED", "generation": 1}
+    report = {"reports": [{"subject": "job=load && biz=2025-12-30", "state": "SUCCEEDED", "generation": 1}]}
     assert served.ask("POST", f"{PATH}/reports", writer, json=report).status_code == 200
     served.house.services.lead_center.run()
     assert served.ask("POST", f"{PATH}/runs-again", admin, json=again).json()["key"] == "load/2025-12-30/scheduled/2"
@@ -62,12 +65,20 @@ def test_an_admin_backfills_and_runs_again(served: Served) -> None:
         ("PUT", "project", Role.WRITER, {"file": FILE}, 403),
         ("PUT", "project", Role.ADMIN, {"file": {"project": "a"}}, 400),
         ("PUT", "project", Role.ADMIN, {"file": []}, 422),
-        ("POST", "reports", Role.READER, {"subject": SUBJECT, "state": "SUCCEEDED"}, 403),
-        ("POST", "reports", Role.WRITER, {"subject": SUBJECT, "state": "DONE"}, 422),
-        ("POST", "reports", Role.WRITER, {"subject": SUBJECT, "state": "READY"}, 400),
-        ("POST", "reports", Role.WRITER, {"subject": "job=nobody && biz=2026-01-01", "state": "SUCCEEDED"}, 404),
-        ("POST", "reports", Role.WRITER, {"subject": "job=load && biz=2026-01-01", "state": "SUCCEEDED"}, 400),
-        ("POST", "reports", Role.WRITER, {"subject": "job=raw", "state": "SUCCEEDED"}, 400),
+        ("POST", "reports", Role.READER, {"reports": [{"subject": SUBJECT, "state": "SUCCEEDED"}]}, 403),
+        ("POST", "reports", Role.WRITER, {"reports": [{"subject": SUBJECT, "state": "DONE"}]}, 422),
+        ("POST", "reports", Role.WRITER, {"reports": [{"subject": SUBJECT, "state": "READY"}]}, 400),
+        ("POST", "reports", Role.WRITER, {"reports": [{"subject": "job=nobody && biz=2026-01-01", "state": "SUCCEEDED"}]}, 404),
+        ("POST", "reports", Role.WRITER, {"reports": [{"subject": "job=load && biz=2026-01-01", "state": "SUCCEEDED"}]}, 400),
+        ("POST", "reports", Role.WRITER, {"reports": [{"subject": "job=raw", "state": "SUCCEEDED"}]}, 400),
+        ("POST", "reports", Role.WRITER, {"reports": []}, 422),
+        (
+            "POST",
+            "reports",
+            Role.WRITER,
+            {"reports": [{"subject": SUBJECT, "state": "FAILED"}, {"subject": "job=raw", "state": "FAILED"}]},
+            400,
+        ),
         ("POST", "claims", Role.READER, {"receiver": "airflow"}, 403),
         ("POST", "claims", Role.WRITER, {"receiver": "airflow", "most": 0}, 422),
         ("POST", "backfills", Role.ADMIN, {"name": "a b", "jobs": ["load"], "from": "2026-01-01", "to": "2026-01-01"}, 400),

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
-from compaction_pipeline.core.dependencies.center.inbox import Fact, RunId, run_fact
+from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Turn, Wait
@@ -44,6 +44,20 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class RunReport:
+    """How the run of a `subject` is (`job=…`), or whether an asset is there (SUCCEEDED) or not (FAILED).
+
+    `generation` says which run of a job it is; its receiver was told it. `number` is the reporter's own count of reports about this
+    subject, by which old ones and copies are known.
+    """
+
+    subject: str
+    state: InstanceState
+    generation: int | None = None
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectChange:
     """What saving a project does: which jobs are new, changed and removed, and what the first instance of each new or changed job waits
     for (`previews`, by job, as texts)."""
@@ -76,7 +90,8 @@ class Why:
 
 
 class DependencyCenter:
-    """The verbs save_project, projects, jobs, instances, why, ready, report, claim, delivered, window, backfill and run_again."""
+    """The verbs save_project, projects, jobs, instances, why, ready, report, report_all, claim, delivered, window, backfill and
+    run_again."""
 
     def __init__(self, store: CenterStore, definitions: Definitions, clock: Clock) -> None:
         self._store = store
@@ -142,39 +157,29 @@ class DependencyCenter:
 
     def ready(self, text: str) -> bool | None:
         """Return whether a subject is there; None when nobody told the center. Raises ConfigError and NotFoundError."""
-        subject = self._subject(text)
+        subject = _subject(self._definitions.jobs(), text)
         reached = self._store.reached([subject.key]).get(subject.key)
         return None if reached is None else reached >= subject.bound
 
     def report(self, text: str, state: InstanceState, source: str, *, generation: int | None = None, number: int | None = None) -> Subject:
-        """Take a report: of a run (`job=…`), or that an asset is there or not (SUCCEEDED, FAILED).
+        """Take one report. Return its subject. Raises as `report_all`."""
+        return self.report_all([RunReport(text, state, generation, number)], source)[0]
 
-        `source` is who reports, and `number` its own count of reports about this subject, by which old ones and copies are known.
-        `generation` says which run of a job it is; its receiver was told it. Return the subject. Raises ConfigError and NotFoundError.
+    def report_all(self, reports: Sequence[RunReport], source: str) -> tuple[Subject, ...]:
+        """Take the reports of a `source`, in this order; none of them when one is wrong. Return their subjects.
+
+        Raises ConfigError, with the number of the report where there are several, and NotFoundError.
         """
-        if state not in REPORTED:
-            raise ConfigError(f"the state {state.value} is not reported: report {', '.join(one.value for one in REPORTED)}")
-        subject = self._subject(text)
-        named = named_in(subject.key)
+        jobs = self._definitions.jobs()
         now = self._clock()
-        if ASSET in named:
-            reached = THERE if state is InstanceState.SUCCEEDED else 0
-            self._store.post([Fact(subject.key, now, source, reached, number=number)])
-            return subject
-        if JOB not in named:
-            raise ConfigError(
-                f"{text!r} is data of a table, which the center looks up itself: commit it, or report it by 'POST …/tables/TABLE/ready'"
-            )
-        job = self._definitions.jobs().get(named[JOB])
-        if not job.virtual and generation is None:
-            raise ConfigError(f"the report of {text!r} needs 'generation': the start of {job.name!r} told it, and it tells runs apart")
-        if job.virtual and job.needs:
-            raise ConfigError(f"the job {job.name!r} is made by {job.needs[0].upstream}, so nobody reports it: leave the report out")
-        if job.parts and PART not in named:
-            raise ConfigError(f"the job {job.name!r} is reported part by part: add part=…; it has {', '.join(job.parts)}")
-        run = RunId(job.name, named[BIZ], named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
-        self._store.post([run_fact(run, Report(state, now, generation), source, number)])
-        return subject
+        facts = []
+        for number, one in enumerate(reports, start=1):
+            try:
+                facts.append(_fact(jobs, one, source, now))
+            except (ConfigError, NotFoundError) as error:
+                raise type(error)(f"report {number} of {len(reports)}: {error}" if len(reports) > 1 else str(error)) from None
+        self._store.post(facts)
+        return tuple(Subject(fact.key) for fact in facts)
 
     def claim(self, receiver: str, most: int = 100) -> Sequence[Instance]:
         """Return what a receiver is to start, and note that it has it. It is returned again until `delivered`, or a report of its run.
@@ -242,18 +247,6 @@ class DependencyCenter:
             raise NotFoundError(f"{job!r} has no instance for {biz!r}: it is made at its trigger; 'dependencies instances' lists them")
         return found[0]
 
-    def _subject(self, text: str) -> Subject:
-        """A subject as the center keeps it, with the business time as the job's calendar writes it."""
-        subject = subject_of(text)
-        named = dict(named_in(subject.key))
-        if JOB not in named:
-            return subject
-        job = self._definitions.jobs().get(named[JOB])
-        if PART in named and named[PART] not in job.parts:
-            raise ConfigError(f"the job {job.name!r} declares no part {named[PART]!r}; it has {', '.join(job.parts) or 'none'}")
-        run = RunId(job.name, job.calendar.text(job.calendar.parse(named[BIZ])), named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
-        return Subject(run.key)
-
     def _backfill_of(self, origin: str) -> frozenset[tuple[str, str]]:
         if origin == SCHEDULED:
             return frozenset()
@@ -265,6 +258,43 @@ def _summary(job: DataJob) -> JobSummary:
     return JobSummary(
         job.name, job.project, job.owner, *calendar, job.receiver, job.parts, job.produces, tuple(str(edge) for edge in job.needs)
     )
+
+
+def _subject(jobs: Jobs, text: str) -> Subject:
+    """A subject as the center keeps it, with the business time as the job's calendar writes it."""
+    subject = subject_of(text)
+    named = dict(named_in(subject.key))
+    if JOB not in named:
+        return subject
+    job = jobs.get(named[JOB])
+    if PART in named and named[PART] not in job.parts:
+        raise ConfigError(f"the job {job.name!r} declares no part {named[PART]!r}; it has {', '.join(job.parts) or 'none'}")
+    run = RunId(job.name, job.calendar.text(job.calendar.parse(named[BIZ])), named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
+    return Subject(run.key)
+
+
+def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:
+    """What a report says. Raises ConfigError and NotFoundError."""
+    if one.state not in REPORTED:
+        raise ConfigError(f"the state {one.state.value} is not reported: report {', '.join(state.value for state in REPORTED)}")
+    subject = _subject(jobs, one.subject)
+    named = named_in(subject.key)
+    if ASSET in named:
+        reached = THERE if one.state is InstanceState.SUCCEEDED else NOTHING
+        return Fact(subject.key, now, source, reached, number=one.number)
+    if JOB not in named:
+        raise ConfigError(
+            f"{one.subject!r} is data of a table, which the center looks up itself: commit it, or report it by 'POST …/tables/TABLE/ready'"
+        )
+    job = jobs.get(named[JOB])
+    if not job.virtual and one.generation is None:
+        raise ConfigError(f"the report of {one.subject!r} needs 'generation': the start of {job.name!r} told it, and it tells runs apart")
+    if job.virtual and job.needs:
+        raise ConfigError(f"the job {job.name!r} is made by {job.needs[0].upstream}, so nobody reports it: leave the report out")
+    if job.parts and PART not in named:
+        raise ConfigError(f"the job {job.name!r} is reported part by part: add part=…; it has {', '.join(job.parts)}")
+    run = RunId(job.name, named[BIZ], named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
+    return run_fact(run, Report(one.state, now, one.generation), source, one.number)
 
 
 def _missing(wait: Wait, jobs: Jobs) -> Missing:

@@ -9,6 +9,7 @@ import pytest
 
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
+from compaction_pipeline.services.dependencies.center import RunReport
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
 from compaction_pipeline_tests.state import sqlite_stores
 
@@ -282,3 +283,16 @@ def test_numbers_of_a_reporter_tell_copies_and_old_reports(house: CenterHouse) -
     house.center.report(subject, InstanceState.FAILED, "b", number=1)
     house.settle()
     assert house.center.ready(subject) is False
+
+
+def test_of_several_reports_all_are_taken_or_none(house: CenterHouse) -> None:
+    house.save(RAW)
+    good = [RunReport(hour, InstanceState.SUCCEEDED) for hour in HOURS]
+    with pytest.raises(NotFoundError, match="report 25 of 25: there is no job 'nobody'"):
+        house.center.report_all([*good, RunReport(f"job=nobody && biz={DAY}", InstanceState.SUCCEEDED)], "test")
+    house.settle()
+    assert house.center.ready(HOURS[0]) is None
+    house.center.report_all([*good, RunReport(HOURS[5], InstanceState.FAILED)], "test")
+    house.settle()
+    assert [house.center.ready(hour) for hour in HOURS].count(True) == 23
+    assert house.center.ready(HOURS[5]) is False
