@@ -10,10 +10,22 @@ from typing import Any
 from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
-from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob
+from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Turn, Wait
 from compaction_pipeline.core.dependencies.center.projects import Project, project_of, with_since
-from compaction_pipeline.core.dependencies.center.subjects import ASSET, BACKFILL, BIZ, JOB, PART, THERE, Subject, named_in, subject_of
+from compaction_pipeline.core.dependencies.center.subjects import (
+    ASSET,
+    BACKFILL,
+    BIZ,
+    JOB,
+    PART,
+    THERE,
+    RunRange,
+    Subject,
+    named_in,
+    range_of,
+    subject_of,
+)
 from compaction_pipeline.core.dependencies.center.upstreams import JobRun
 from compaction_pipeline.core.dependencies.ready_time import Window
 from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
@@ -157,9 +169,13 @@ class DependencyCenter:
 
     def ready(self, text: str) -> bool | None:
         """Return whether a subject is there; None when nobody told the center. Raises ConfigError and NotFoundError."""
-        subject = _subject(self._definitions.jobs(), text)
-        reached = self._store.reached([subject.key]).get(subject.key)
-        return None if reached is None else reached >= subject.bound
+        jobs = self._definitions.jobs()
+        asked = range_of(text)
+        subjects = [_subject(jobs, text)] if asked is None else _runs(jobs, asked)
+        known = self._store.reached([subject.key for subject in subjects])
+        if any(subject.key in known and known[subject.key] < subject.bound for subject in subjects):
+            return False
+        return True if all(subject.key in known for subject in subjects) else None
 
     def report(self, text: str, state: InstanceState, source: str, *, generation: int | None = None, number: int | None = None) -> Subject:
         """Take one report. Return its subject. Raises as `report_all`."""
@@ -271,6 +287,17 @@ def _subject(jobs: Jobs, text: str) -> Subject:
         raise ConfigError(f"the job {job.name!r} declares no part {named[PART]!r}; it has {', '.join(job.parts) or 'none'}")
     run = RunId(job.name, job.calendar.text(job.calendar.parse(named[BIZ])), named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
     return Subject(run.key)
+
+
+def _runs(jobs: Jobs, asked: RunRange) -> list[Subject]:
+    """The runs of a range. Raises ConfigError for one that is empty or too long."""
+    calendar = jobs.get(asked.job).calendar
+    first, last = calendar.parse(asked.first), calendar.parse(asked.last)
+    if not 0 <= last.number - first.number < MOST_BACKFILLED:
+        raise ConfigError(
+            f"the range from {asked.first!r} to {asked.last!r} is empty, or has more than {MOST_BACKFILLED} business times: ask for another"
+        )
+    return [run_subject(asked.job, calendar.text(time)) for time in calendar.between(calendar.start(first), calendar.end(last))]
 
 
 def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:

@@ -296,3 +296,22 @@ def test_of_several_reports_all_are_taken_or_none(house: CenterHouse) -> None:
     house.settle()
     assert [house.center.ready(hour) for hour in HOURS].count(True) == 23
     assert house.center.ready(HOURS[5]) is False
+
+
+def test_a_range_of_runs_is_ready_when_each_is(house: CenterHouse) -> None:
+    house.save(RAW, {**LOAD, "zone": "Europe/Berlin"})
+    day = f"job=raw && biz>={DAY}T00 && biz<={DAY}T23"
+    assert house.center.ready(day) is None
+    for hour in HOURS[1:]:
+        house.succeed(hour)
+    assert house.center.ready(day) is None
+    assert house.center.ready(f"job=raw && biz>={DAY}T01 && biz<={DAY}T23") is True
+    house.succeed(HOURS[0], state=InstanceState.FAILED)
+    assert house.center.ready(day) is False
+    house.succeed(HOURS[0])
+    assert house.center.ready(day) is True
+    for wrong in (f"job=raw && biz>={DAY}T03 && biz<={DAY}T02", "job=raw && biz>=2000-01-01T00 && biz<=2026-01-01T00"):
+        with pytest.raises(ConfigError, match="is empty, or has more than"):
+            house.center.ready(wrong)
+    with pytest.raises(ConfigError, match="compares 'biz'"):
+        house.center.ready(f"job=raw && biz>={DAY}T00")

@@ -78,6 +78,24 @@ def moment_of(bound: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=bound)
 
 
+@dataclass(frozen=True, slots=True)
+class RunRange:
+    """The runs of a job from one business time to another, both as texts."""
+
+    job: str
+    first: str
+    last: str
+
+
+_RANGE = re.compile(rf"\s*{JOB}\s*=\s*([^&]+?)\s*&&\s*{BIZ}\s*>=\s*([^&]+?)\s*&&\s*{BIZ}\s*<=\s*([^&]+?)\s*")
+
+
+def range_of(text: str) -> RunRange | None:
+    """The range that a text names (`job=ods.load && biz>=2026-01-01 && biz<=2026-01-07`); None for another text."""
+    found = _RANGE.fullmatch(text) if len(text) <= MOST_LETTERS else None
+    return None if found is None else RunRange(*found.groups())
+
+
 def subject_of(text: str) -> Subject:
     """The subject that a text names. Raises ConfigError, with the attribute that is wrong."""
     if len(text) > MOST_LETTERS:
