@@ -65,6 +65,8 @@ class SqlCenterStore(CenterDoors):
             return count
 
     def take_in(self, leader: Leader, most: int) -> int:
+        if self._first(select(FACT.id).limit(1)) is None:
+            return 0
         with self._led(leader) as connection:
             if connection is None:
                 return 0
@@ -82,22 +84,27 @@ class SqlCenterStore(CenterDoors):
             return len(rows)
 
     def spread(self, leader: Leader, most: int) -> int:
+        query = select(SUBJECT.id).where(SUBJECT.spread.is_(False)).order_by(SUBJECT.at.desc(), SUBJECT.id).limit(most)
+        if self._first(query) is None:
+            return 0
         with self._led(leader) as connection:
             if connection is None:
                 return 0
-            query = select(SUBJECT.id).where(SUBJECT.spread.is_(False)).order_by(SUBJECT.at.desc(), SUBJECT.id).limit(most)
             changed = connection.execute(query).scalars().all()
             return _spread(connection, changed, most, leader) if changed else 0
 
     def release(self, leader: Leader, most: int) -> Sequence[Instance]:
+        other = aliased(schema.center_instance)
+        is_busy = exists().where(
+            other.c.job == INSTANCE.job, other.c.biz == INSTANCE.biz, other.c.id != INSTANCE.id, other.c.state.in_(_BUSY)
+        )
+        idle = (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, ~misses(), ~is_busy)
+        # One that waits for hours until another origin's has ended holds up no other process.
+        if self._first(select(INSTANCE.id).where(*idle).limit(1)) is None:
+            return ()
         with self._led(leader) as connection:
             if connection is None:
                 return ()
-            other = aliased(schema.center_instance)
-            is_busy = exists().where(
-                other.c.job == INSTANCE.job, other.c.biz == INSTANCE.biz, other.c.id != INSTANCE.id, other.c.state.in_(_BUSY)
-            )
-            idle = (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, ~misses(), ~is_busy)
             rows = connection.execute(select(schema.center_instance).where(*idle).order_by(INSTANCE.id).limit(most)).all()
             # Of one job and business time one instance runs at a time.
             first = {(row.job, row.biz): instance_of(row) for row in reversed(rows)}
