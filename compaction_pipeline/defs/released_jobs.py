@@ -17,6 +17,7 @@ import dagster as dg
 
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.dependencies.ready_time import Window
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.defs.choices import Choices
@@ -34,6 +35,7 @@ RECEIVER_TAG, KEY_TAG, RUN_TAG, GENERATION_TAG = (f"compaction/{name}" for name 
 _OVERLAP = timedelta(minutes=10)
 """Dagster stores changes of runs a moment after their time, so each tick reads those of the last minutes again. That changes nothing."""
 _PAGE = 200
+_SHOWN = 3
 _STATES = {
     dg.DagsterRunStatus.STARTING: InstanceState.RUNNING,
     dg.DagsterRunStatus.STARTED: InstanceState.RUNNING,
@@ -116,8 +118,20 @@ class Ticks:
         """Report how runs are, and ask for those that may start. The cursor is the time up to which changes of runs were read."""
         read_to = self._report(datetime.fromisoformat(cursor) if cursor else None)
         requests = list(self._requests(self._center.claim(self._receiver, most)))
-        reason = None if requests else "no job was released since the last tick"
+        reason = None if requests else self._reason()
         return dg.SensorResult(run_requests=requests, skip_reason=reason, cursor=read_to.isoformat() if read_to is not None else None)
+
+    def _reason(self) -> str:
+        """What the oldest waiting instance waits for, for who looks at the ticks of the sensor."""
+        query = InstanceQuery(state=InstanceState.WAITING, receiver=self._receiver, most=1, oldest_first=True)
+        for one in self._center.instances(query):
+            why = self._center.why(one.job, one.biz, one.origin)
+            if why.busy is not None:
+                return f"{one.key} starts when the {why.busy} instance of its business time has ended"
+            shown = ", ".join(missing.subject for missing in why.waits_for[:_SHOWN])
+            others = len(why.waits_for) - _SHOWN
+            return f"{one.key} waits for {shown}{f' and {others} more' if others > 0 else ''}"
+        return "no job waits"
 
     def _requests(self, claimed: Sequence[Instance]) -> Iterator[dg.RunRequest]:
         delivered = [one for one in claimed if self._runs({KEY_TAG: one.key})]

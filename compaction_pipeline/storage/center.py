@@ -103,9 +103,10 @@ class CenterDoors(SqlStore):
         return count
 
     def instances(self, query: InstanceQuery) -> Sequence[Instance]:
-        wanted = ((INSTANCE.job, query.job), (INSTANCE.biz, query.biz), (INSTANCE.origin, query.origin), (INSTANCE.state, query.state))
-        rows = select(schema.center_instance).where(*(column == value for column, value in wanted if value is not None))
-        return [instance_of(row) for row in self._rows(rows.order_by(INSTANCE.id.desc()).limit(query.most))]
+        wanted = {"job": query.job, "biz": query.biz, "origin": query.origin, "state": query.state, "receiver": query.receiver}
+        rows = select(schema.center_instance).where(*(INSTANCE[name] == value for name, value in wanted.items() if value is not None))
+        order = INSTANCE.id if query.oldest_first else INSTANCE.id.desc()
+        return [instance_of(row) for row in self._rows(rows.order_by(order).limit(query.most))]
 
     def waits(self, instance_id: int) -> Sequence[Wait]:
         joined = schema.center_requirement.join(schema.center_subject, SUBJECT.id == REQUIREMENT.subject_id)

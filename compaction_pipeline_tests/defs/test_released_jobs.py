@@ -94,6 +94,16 @@ def test_a_job_starts_with_the_partition_of_its_time_and_releases_what_waits_for
     assert [one.job_name for one in dagster.tick().run_requests or ()] == ["report", "report"]
 
 
+def test_a_tick_that_starts_nothing_says_what_is_waited_for(dagster: Dagster) -> None:
+    hourly = {"name": "raw", "period": "hour", "virtual": True, "since": "2026-01-01T19"}
+    dagster.house.save(hourly, {**LOAD, "zone": "UTC", "needs": [{"job": "raw", "times": "whole"}]})
+    dagster.house.settle()
+    said = dagster.tick().skip_reason
+    assert isinstance(said, dg.SkipReason)
+    hours = ", ".join(f"job=raw && biz=2026-01-01T{hour}" for hour in (19, 20, 21))
+    assert said.skip_message == f"load/2026-01-01/scheduled/1 waits for {hours} and 2 more"
+
+
 def test_a_tick_whose_requests_were_lost_asks_again_under_the_same_key_and_it_starts_once(dagster: Dagster) -> None:
     dagster.house.save({**LOAD, "since": "2026-01-02"})
     dagster.house.settle()

@@ -66,13 +66,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class InstanceQuery:
-    """Which instances are asked for; None asks for all."""
+    """Which instances are asked for; None asks for all. `receiver` is who starts them."""
 
     job: str | None = None
     biz: str | None = None
     origin: str | None = None
     state: InstanceState | None = None
     most: int = 100
+    receiver: str | None = None
+    oldest_first: bool = False
 
 
 class CenterStore(Protocol):
@@ -116,7 +118,7 @@ class CenterStore(Protocol):
         """Note that the receiver has these, by id and generation. Return how many this was true of."""
 
     def instances(self, query: InstanceQuery) -> Sequence[Instance]:
-        """Return instances, the newest first."""
+        """Return instances, the newest first where the query does not say otherwise."""
 
     def waits(self, instance_id: int) -> Sequence[Wait]:
         """Return what an instance waits for, by edge."""
