@@ -17,7 +17,7 @@ from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
-from compaction_pipeline.core.dependencies.center.subjects import MOST_LETTERS
+from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES as MOST_LETTERS
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, RunReport, Why
 
@@ -142,9 +142,9 @@ def _questions(center: DependencyCenter, guard: Guard) -> APIRouter:
 def _of_writers(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRouter:
     needs_writer = guard.needs(Role.WRITER)
     routes, writer = APIRouter(), [Depends(needs_writer)]
-    report_from = bodies.of(RunReportsBody, needs_writer, body_bounds.TOUCH)
+    report_from = bodies.of(RunReportsBody, needs_writer, body_bounds.REPORT)
     claim_from = bodies.of(ClaimBody, needs_writer, body_bounds.OTHER)
-    deliveries_from = bodies.of(DeliveriesBody, needs_writer, body_bounds.OTHER)
+    deliveries_from = bodies.of(DeliveriesBody, needs_writer, body_bounds.COMMIT_REPORT)
 
     @routes.post("/reports", dependencies=writer, openapi_extra=body_of(RunReportsBody))
     def report(body: RunReportsBody = Depends(report_from), token: Token = Depends(needs_writer)) -> Mapping[str, list[str]]:

@@ -60,7 +60,7 @@ class ReleasedJob:
             return None
         span = dg.TimeWindow(window.start, window.end)
         keys = [key for key in self.partitions_def.get_partition_keys_in_time_window(span) if window_of(self.partitions_def, key) == window]
-        if len(keys) != 1:
+        if len(keys) != 1 or not self.partitions_def.has_partition_key(keys[0]):
             raise ConfigError(
                 f"the job {self.job.name!r} has no partition for {window}: let its partitions_def, and the period and zone in the "
                 "project's file, mean the same times"

@@ -60,7 +60,7 @@ class CenterDoors(SqlStore):
             connection.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
             had = set(connection.execute(select(JOB.name).where(JOB.project == name)).scalars())
             for some in batches(sorted(had - {turn.job for turn in turns})):
-                unclaimed = and_(INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), INSTANCE.state.not_in(ENDED))
+                unclaimed = and_(INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None))
                 connection.execute(
                     delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(select(INSTANCE.id).where(unclaimed)))
                 )
@@ -86,7 +86,9 @@ class CenterDoors(SqlStore):
         with writing(self._engine) as connection:
             # Only what is ready has been READY; what was taken back since then waits for the leader to say so.
             ready = (*mine, or_(INSTANCE.claimed_at.is_not(None), ~misses()))
-            query = select(schema.center_instance).where(*ready).order_by(INSTANCE.ready_at, INSTANCE.id).limit(most)
+            query = select(schema.center_instance).where(*ready).limit(most)
+            # What its receiver cannot start comes again each time, and keeps nothing new from its turn.
+            query = query.order_by(INSTANCE.claimed_at.is_not(None), INSTANCE.ready_at, INSTANCE.id)
             rows = connection.execute(query.with_for_update(skip_locked=True)).all()
             fresh = [row.id for row in rows if row.claimed_at is None]
             for some in batches(fresh):
@@ -96,7 +98,8 @@ class CenterDoors(SqlStore):
     def note_delivered(self, receiver: str, delivered: Sequence[tuple[int, int]], now: datetime) -> int:
         count = 0
         with writing(self._engine) as connection:
-            for number, generation in delivered:
+            # By id, as all that change several instances.
+            for number, generation in sorted(delivered):
                 same = (INSTANCE.id == number, INSTANCE.generation == generation, INSTANCE.receiver == receiver)
                 claimed = (INSTANCE.claimed_at.is_not(None), INSTANCE.delivered_at.is_(None))
                 count += connection.execute(update(schema.center_instance).where(*same, *claimed).values(delivered_at=now)).rowcount
@@ -122,8 +125,10 @@ class CenterDoors(SqlStore):
             found.update((row.key, row.reached) for row in rows)
         return found
 
-    def awaited(self, kind: str, most: int) -> Sequence[str]:
-        waits = exists().where(REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id, INSTANCE.claimed_at.is_(None))
+    def awaited(self, kind: str, ended_after: datetime, most: int) -> Sequence[str]:
+        is_open = or_(INSTANCE.state.in_(_UNCLAIMED), INSTANCE.ended_at > ended_after)
+        of_subject = (REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id)
+        waits = exists().where(*of_subject, INSTANCE.claimed_at.is_(None), is_open)
         return self._values(select(SUBJECT.key).where(SUBJECT.kind == kind, waits).order_by(SUBJECT.name, SUBJECT.id).limit(most))
 
     def take_reported(self) -> frozenset[str]:
@@ -162,6 +167,8 @@ class CenterDoors(SqlStore):
             gone = connection.execute(delete(schema.center_instance).where(old)).rowcount
             waited = exists().where(REQUIREMENT.subject_id == SUBJECT.id)
             connection.execute(delete(schema.center_subject).where(or_(SUBJECT.at < before, SUBJECT.at.is_(None)), ~waited))
+            is_known = exists().where(SUBJECT.key == schema.center_number.c.key)
+            connection.execute(delete(schema.center_number).where(~is_known))
             return gone
 
 
@@ -310,7 +317,8 @@ def _wait_anew(connection: Connection, made: Sequence[Made]) -> None:
     runs = {(one.job, one.biz, one.origin): one for one in made}
     jobs = sorted({one.job for one in made})
     waiting = (INSTANCE.job.in_(jobs), INSTANCE.claimed_at.is_(None), INSTANCE.state.in_(_UNCLAIMED))
-    rows = connection.execute(select(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*waiting)).all()
+    # A receiver may claim one of them now. It waits, or it has it already.
+    rows = connection.execute(select(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*waiting).with_for_update()).all()
     found = {row.id: runs[row.job, row.biz, row.origin] for row in rows if (row.job, row.biz, row.origin) in runs}
     put_requirements(connection, {number: one.requirements for number, one in found.items()})
     for number, one in found.items():

@@ -47,7 +47,7 @@ class SqlCenterStore(CenterDoors):
             select(FACT.id),
             select(JOB.name).where(JOB.at <= now),
             select(SUBJECT.id).where(SUBJECT.spread.is_(False)),
-            select(INSTANCE.id).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0),
+            select(INSTANCE.id).where(*_may_start()),
         )
         # Five times a second, so one statement.
         return not self._values(select(or_(*(query.exists() for query in work))))[0]
@@ -94,11 +94,7 @@ class SqlCenterStore(CenterDoors):
             return _spread(connection, changed, most, leader) if changed else 0
 
     def release(self, leader: Leader, most: int) -> Sequence[Instance]:
-        other = aliased(schema.center_instance)
-        is_busy = exists().where(
-            other.c.job == INSTANCE.job, other.c.biz == INSTANCE.biz, other.c.id != INSTANCE.id, other.c.state.in_(_BUSY)
-        )
-        idle = (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, ~misses(), ~is_busy)
+        idle = _may_start()
         # One that waits for hours until another origin's has ended holds up no other process.
         if self._first(select(INSTANCE.id).where(*idle).limit(1)) is None:
             return ()
@@ -130,6 +126,13 @@ class SqlCenterStore(CenterDoors):
         with writing(self._engine) as connection:
             lock(connection, LOCK)
             yield connection if _leads(connection, leader) else None
+
+
+def _may_start() -> tuple[ColumnElement[bool], ...]:
+    """What is so of instances that miss nothing, and in whose place no other one is ready or runs."""
+    other = aliased(schema.center_instance)
+    is_busy = exists().where(other.c.job == INSTANCE.job, other.c.biz == INSTANCE.biz, other.c.id != INSTANCE.id, other.c.state.in_(_BUSY))
+    return (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, ~misses(), ~is_busy)
 
 
 def _leads(connection: Connection, leader: Leader) -> bool:
@@ -166,7 +169,8 @@ def _put_known(connection: Connection, known: Known, leader: Leader) -> None:
 
 def _put_instances(connection: Connection, before: dict[RunId, Instance], after: dict[RunId, Instance]) -> None:
     names = ("generation", "state", "ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at")
-    changed = [one for run, one in after.items() if run in before and one != before[run]]
+    # By id, as all that change several instances.
+    changed = sorted((one for run, one in after.items() if run in before and one != before[run]), key=lambda one: one.id)
     made = [one for run, one in after.items() if run not in before]
     if changed:
         update_one = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
 import dagster as dg
@@ -135,6 +136,14 @@ def test_what_the_sensor_cannot_start_keeps_nothing_else_waiting(dagster: Dagste
     dagster.house.save({**LOAD, "since": "2026-01-02"}, {**LOAD, "name": "other"}, {**LOAD, "name": "report", "since": "2026-01-02"})
     dagster.house.settle()
     assert {request.job_name for request in dagster.tick().run_requests or ()} == {"load", "report"}
+
+
+def test_a_partition_that_dagster_does_not_have_yet_keeps_nothing_else_waiting(tmp_path: Path) -> None:
+    house = CenterHouse(sqlite_stores(tmp_path), datetime(2091, 1, 1, tzinfo=timezone.utc))
+    house.save({**LOAD, "since": "2091-01-01"}, {**LOAD, "name": "report", "since": "2091-01-01"})
+    house.settle()
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert [request.job_name for request in Dagster(instance, house).tick().run_requests or ()] == ["report"]
 
 
 def test_partitions_of_another_zone_are_told(dagster: Dagster) -> None:

@@ -295,6 +295,8 @@ class Oracle:
         had = (run.generation, run.state)
         if generation is None:
             generation = run.generation + 1 if state == "RUNNING" and run.state in ENDED else run.generation
+        if generation > run.generation + 1:
+            return
         if generation < run.generation:
             self.counts["older generation"] += 1
             return

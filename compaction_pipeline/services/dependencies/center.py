@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
@@ -35,6 +37,9 @@ from compaction_pipeline.services.dependencies.lead_center import first_turn, ma
 
 MOST_CLAIMED = 1_000
 MOST_BACKFILLED = 10_000
+MOST_GENERATIONS = 1_000_000
+_ALL = 10_000_000
+_ORIGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +132,13 @@ class DependencyCenter:
         change = _change(project, before, known, jobs.version)
         if dry_run:
             return change
+        backfill_of = cache(self._backfill_of)
         after = Jobs(jobs.version, known)
         turns = {turn.job: turn for turn in self._store.turns(project.name)}
         next_turns = [_turn(job, before.get(job.name), turns.get(job.name)) for job in project.jobs.values()]
         unclaimed = self._store.unclaimed([*project.jobs, *_affected(others, before, project)])
         _refuse_other_calendars(unclaimed, before, known)
-        waiting = [made_of(known[one.job], one.biz, one.origin, after, self._backfill_of(one.origin)) for one in unclaimed]
+        waiting = [made_of(known[one.job], one.biz, one.origin, after, backfill_of(one.origin)) for one in unclaimed]
         saved = with_since(file, project)
         if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
             raise CommitConflict("a project, or an instance of this one, changed at the same time, so nothing was saved: save it again")
@@ -222,14 +228,19 @@ class DependencyCenter:
         Raises ConfigError and NotFoundError.
         """
         jobs = self._definitions.jobs()
-        if not origin or not names or any(mark in origin for mark in " =&/"):
-            raise ConfigError(f"the backfill {origin!r} must have a name without blanks, '=', '&' and '/', and at least one job")
+        if not _ORIGIN.fullmatch(origin) or origin == Instance.SCHEDULED_TEXT or not names:
+            raise ConfigError(
+                f"the backfill {origin!r} must have a name of letters, digits, '_', '.' and '-', other than {Instance.SCHEDULED_TEXT!r}, "
+                "and at least one job"
+            )
         leading = jobs.get(names[0]).calendar
         start, end = leading.start(leading.parse(first)), leading.end(leading.parse(last))
         runs = []
         for job in (jobs.get(name) for name in dict.fromkeys(names)):
             if job.virtual:
                 raise ConfigError(f"the job {job.name!r} is virtual, so nothing can start it: leave it out of the backfill")
+            if job.calendar.at(end).number - job.calendar.at(start).number > MOST_BACKFILLED:
+                raise ConfigError(f"the backfill would make more than {MOST_BACKFILLED} instances of {job.name!r}: choose a shorter span")
             runs += [(job.name, job.calendar.text(time)) for time in job.calendar.between(start, end)]
         if not 0 < len(runs) <= MOST_BACKFILLED:
             raise ConfigError(f"the backfill would make {len(runs)} instances but must make 1 to {MOST_BACKFILLED}: choose another span")
@@ -266,7 +277,7 @@ class DependencyCenter:
     def _backfill_of(self, origin: str) -> frozenset[tuple[str, str]]:
         if origin == SCHEDULED:
             return frozenset()
-        return frozenset((one.job, one.biz) for one in self._store.instances(InstanceQuery(origin=origin, most=MOST_BACKFILLED)))
+        return frozenset((one.job, one.biz) for one in self._store.instances(InstanceQuery(origin=origin, most=_ALL)))
 
 
 def _summary(job: DataJob) -> JobSummary:
@@ -304,6 +315,9 @@ def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:
     """What a report says. Raises ConfigError and NotFoundError."""
     if one.state not in REPORTED:
         raise ConfigError(f"the state {one.state.value} is not reported: report {', '.join(state.value for state in REPORTED)}")
+    number, generation = one.number, one.generation
+    if (number is not None and not 0 <= number < 2**63) or (generation is not None and not 1 <= generation <= MOST_GENERATIONS):
+        raise ConfigError(f"'number' must be 0 to 2⁶³−1, and 'generation' 1 to {MOST_GENERATIONS}: correct them")
     subject = _subject(jobs, one.subject)
     named = named_in(subject.key)
     if ASSET in named:

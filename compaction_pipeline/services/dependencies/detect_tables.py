@@ -17,6 +17,8 @@ from compaction_pipeline.services.dependencies.read_readiness import Look, ReadR
 
 _LOG = logging.getLogger(__name__)
 MOST_AWAITED = 100_000
+TAKEN_BACK = timedelta(days=35)
+"""So long a virtual job that succeeded by the data of a table is taken back with it."""
 _SETTLED = timedelta(minutes=10)
 """So long a table that has not moved is not loaded again. What nobody foresaw is seen then."""
 
@@ -63,7 +65,10 @@ class DetectTables:
 
     def _awaited(self, names: Collection[str] | None) -> dict[str, frozenset[str]]:
         found: dict[str, set[str]] = {}
-        for key in self._store.awaited(TABLE, MOST_AWAITED):
+        keys = self._store.awaited(TABLE, self._clock() - TAKEN_BACK, MOST_AWAITED)
+        if len(keys) == MOST_AWAITED:
+            self._warn("", f"more than {MOST_AWAITED} things are waited for, and some are not looked at: let fewer instances wait")
+        for key in keys:
             name = named_in(key)[TABLE]
             if names is None or name in names:
                 found.setdefault(name, set()).add(key)

@@ -62,8 +62,8 @@ class LeadCenter:
         if not self._leads_at(now):
             return None
         leader = Leader(self._owner, now)
+        self._expire(leader.now)
         if self._store.is_idle(leader.now):
-            self._expire(leader.now)
             return Pass()
         made = self._make(leader)
         facts = self._store.take_in(leader, AT_ONCE)
@@ -101,9 +101,8 @@ class LeadCenter:
                 made.append(made_of(job, turn.biz, SCHEDULED, jobs))
                 turn, more = turn_after(job, turn), more - 1
             following.append(turn)
-        self._store.make(leader, jobs.version, made, following)
-        # When a project changed in between, the next pass makes them by what it says now. Those that exist are not made, but others follow.
-        return len(made)
+        # When a project changed in between, or another process leads, nothing was made. Those that exist are not made, but others follow.
+        return 0 if self._store.make(leader, jobs.version, made, following) is None else len(made)
 
     def _expire(self, now: datetime) -> None:
         if self._expired_at is None or now - self._expired_at > _EXPIRE_EVERY:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.dependencies.center.instances import Instance
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter
 
 _LOG = logging.getLogger(__name__)
@@ -15,6 +17,8 @@ CALLBACK = "callback"
 """The name of the receiver of callbacks, as projects write it."""
 _AT_ONCE = 8
 _FAILURES = 5
+_PAUSE = timedelta(seconds=10)
+"""So long a round waits after one in which something failed. The receiver may be down."""
 """A start that the receiver refuses lets others go on. After so many it is taken to be down until the next round."""
 
 Start = Callable[[Instance], None]
@@ -24,9 +28,11 @@ Start = Callable[[Instance], None]
 class StartJobs:
     """One verb: start."""
 
-    def __init__(self, center: DependencyCenter) -> None:
+    def __init__(self, center: DependencyCenter, clock: Clock) -> None:
         self._center = center
+        self._clock = clock
         self._behind = 0
+        self._pause_until: datetime | None = None
 
     def start(self, tell: Start, is_over: Callable[[], bool] = lambda: False) -> None:
         """Tell of all that the receiver is to start. What it did not take is told again, in the next round.
@@ -34,6 +40,10 @@ class StartJobs:
         After five failures the round ends. The next one begins behind the last failure, so what the receiver never takes keeps nothing else
         from its turn.
         """
+        now = self._clock()
+        if self._pause_until is not None and now < self._pause_until:
+            return
+        self._pause_until = None
         claimed = self._in_turn(self._center.claim(CALLBACK, MOST_CLAIMED))
         failures = 0
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -44,6 +54,8 @@ class StartJobs:
                 told = list(pool.map(lambda one: self._told(tell, one), some))
                 self._center.delivered(CALLBACK, [(one.id, one.generation) for one, was in zip(some, told, strict=True) if was])
                 failures += told.count(False)
+                if failures:
+                    self._pause_until = now + _PAUSE
 
     def _in_turn(self, claimed: Sequence[Instance]) -> Sequence[Instance]:
         first = next((number for number, one in enumerate(claimed, start=1) if one.id == self._behind), 0)

@@ -60,4 +60,4 @@ class DependencyServices(Wiring):
     def start_jobs(self) -> StartJobs:
         from compaction_pipeline.services.dependencies.start_jobs import StartJobs
 
-        return StartJobs(self.center)
+        return StartJobs(self.center, self.clock)

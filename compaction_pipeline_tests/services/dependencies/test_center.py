@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -315,3 +315,61 @@ def test_a_range_of_runs_is_ready_when_each_is(house: CenterHouse) -> None:
             house.center.ready(wrong)
     with pytest.raises(ConfigError, match="compares 'biz'"):
         house.center.ready(f"job=raw && biz>={DAY}T00")
+
+
+def test_what_is_never_delivered_keeps_nothing_new_from_its_turn(house: CenterHouse) -> None:
+    house.save(*({"name": f"stuck{number}", "period": "day", "since": "2026-01-01"} for number in range(5)))
+    house.settle()
+    assert len(house.center.claim(RECEIVER, 5)) == 5
+    house.save({"name": "good", "period": "day", "since": "2026-01-01"}, project="other")
+    house.settle()
+    assert [one.job for one in house.center.claim(RECEIVER, 1)] == ["good"]
+
+
+@pytest.mark.parametrize("name", ["scheduled", "", "a b", "a/b", "fix\t", "a" * 201])
+def test_a_backfill_has_a_name_of_its_own(house: CenterHouse, name: str) -> None:
+    house.save({"name": "load", "period": "day"})
+    with pytest.raises(ConfigError, match="must have a name of letters"):
+        house.center.backfill(name, ["load"], "2026-01-01", "2026-01-01")
+
+
+@pytest.mark.parametrize(("generation", "number"), [(1_000_001, None), (0, None), (None, 2**63), (None, -1)])
+def test_numbers_that_no_database_keeps_are_refused(house: CenterHouse, generation: int | None, number: int | None) -> None:
+    house.save(RAW)
+    with pytest.raises(ConfigError, match="'number' must be"):
+        house.center.report(HOURS[0], InstanceState.SUCCEEDED, "test", generation=generation, number=number)
+
+
+def test_what_is_removed_leaves_nothing_to_look_at(house: CenterHouse) -> None:
+    house.save({"name": "stream", "period": "day", "since": "2026-01-01", "made-by": {"table": "lake.c.d"}})
+    house.settle()
+    house.tell("table=lake.c.d && window=2026-01-01T00:00Z/2026-01-02T00:00Z")
+    assert house.state("stream", "2026-01-01") == "SUCCEEDED"
+    assert len(house.store.awaited("table", house.now - timedelta(days=35), 10)) == 1
+    assert not house.store.awaited("table", house.now + timedelta(days=1), 10)
+    house.save()
+    assert not house.store.awaited("table", house.now - timedelta(days=35), 10)
+
+
+def test_numbers_of_reporters_are_forgotten_with_what_they_are_about(house: CenterHouse) -> None:
+    house.save(RAW)
+    house.center.report(HOURS[0], InstanceState.SUCCEEDED, "test", number=7)
+    house.settle()
+    house.store.expire(house.now + timedelta(days=1))
+    house.center.report(HOURS[0], InstanceState.SUCCEEDED, "test", number=1)
+    house.settle()
+    assert house.center.ready(HOURS[0]) is True
+
+
+def test_a_generation_that_nobody_started_changes_nothing(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "since": "2026-01-01", "needs": [{"table": "lake.a.b"}]})
+    house.settle()
+    house.succeed("job=load && biz=2026-01-01", 99)
+    assert house.state("load", "2026-01-01") == "WAITING"
+    assert house.center.ready("job=load && biz=2026-01-01") is False
+
+
+def test_a_backfill_of_many_years_is_refused_at_once(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "hour"})
+    with pytest.raises(ConfigError, match="more than 10000 instances of 'load'"):
+        house.center.backfill("fix", ["load"], "1990-01-01T00", "2026-01-01T00")

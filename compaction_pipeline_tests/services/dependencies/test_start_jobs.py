@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 from compaction_pipeline.core.dependencies.center.instances import Instance
@@ -35,7 +36,8 @@ def house_with_starts(folder: Path) -> CenterHouse:
 
 
 def test_each_start_is_told_once_when_it_is_taken(tmp_path: Path) -> None:
-    starts, receiver = StartJobs(house_with_starts(tmp_path).center), Down()
+    house = house_with_starts(tmp_path)
+    starts, receiver = StartJobs(house.center, lambda: house.now), Down()
     starts.start(receiver)
     starts.start(receiver)
     assert sorted(receiver.told) == [f"j{number:02}/2026-01-01/scheduled/1" for number in range(JOBS)]
@@ -43,9 +45,14 @@ def test_each_start_is_told_once_when_it_is_taken(tmp_path: Path) -> None:
 
 def test_what_is_never_taken_keeps_nothing_else_from_its_turn(tmp_path: Path) -> None:
     house = house_with_starts(tmp_path)
-    starts, receiver = StartJobs(house.center), Down(*(f"j{number:02}" for number in range(8)))
+    starts, receiver = StartJobs(house.center, lambda: house.now), Down(*(f"j{number:02}" for number in range(8)))
     for _ in range(4):
         starts.start(receiver)
+        told = len(receiver.told)
+        # The receiver may be down, so the next round comes ten seconds later.
+        starts.start(receiver)
+        assert len(receiver.told) == told
+        house.now += timedelta(seconds=10)
     taken = {key for key in receiver.told if int(key[1:3]) >= 8}
     assert len(taken) == JOBS - 8
     assert all(receiver.told.count(key) == 1 for key in taken)
@@ -57,8 +64,8 @@ def test_what_is_never_taken_keeps_nothing_else_from_its_turn(tmp_path: Path) ->
 def test_a_process_that_ends_tells_no_more(tmp_path: Path) -> None:
     house = house_with_starts(tmp_path)
     receiver = Down()
-    StartJobs(house.center).start(receiver, lambda: True)
+    StartJobs(house.center, lambda: house.now).start(receiver, lambda: True)
     assert receiver.told == []
     # Another server goes on with what this one had claimed.
-    StartJobs(house.center).start(receiver)
+    StartJobs(house.center, lambda: house.now).start(receiver)
     assert len(receiver.told) == JOBS

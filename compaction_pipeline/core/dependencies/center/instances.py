@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from typing import ClassVar
 
 
 class InstanceState(str, Enum):
@@ -38,6 +39,9 @@ class Instance:
     `delivered_at` when the receiver was known to have it, and `changed_at` when data that it had been started on was taken back.
     """
 
+    SCHEDULED_TEXT: ClassVar[str] = "scheduled"
+    """How keys name the origin of what a trigger made. No backfill has this name."""
+
     id: int
     job: str
     biz: str
@@ -56,7 +60,7 @@ class Instance:
     @property
     def key(self) -> str:
         """The idempotency key of its start: whoever gets it twice starts once."""
-        return "/".join((self.job, self.biz, self.origin or "scheduled", str(self.generation)))
+        return "/".join((self.job, self.biz, self.origin or self.SCHEDULED_TEXT, str(self.generation)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Report:
 def after_report(before: Instance, report: Report) -> Instance:
     """The instance as the report makes it; the same one when the report is of an older run, or came too late to say anything new.
 
+    Generations follow each other, so one that skips some is of no run that anybody started.
+
     A run that starts after its end is a new generation. So does one that says it is, whoever started it. A run that nobody had released
     counts: its data is there, or is being made.
     """
@@ -79,7 +85,7 @@ def after_report(before: Instance, report: Report) -> Instance:
         generation = report.generation
     elif report.state is InstanceState.RUNNING and before.state in ENDED:
         generation = before.generation + 1
-    if generation < before.generation:
+    if not before.generation <= generation <= before.generation + 1:
         return before
     if generation == before.generation and report.state is InstanceState.RUNNING and _ORDER[before.state] >= _ORDER[report.state]:
         return before

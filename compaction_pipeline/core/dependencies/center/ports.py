@@ -126,8 +126,11 @@ class CenterStore(Protocol):
     def reached(self, keys: Sequence[str]) -> Mapping[str, int]:
         """Return how far these have got. Those that nobody told anything of are missing."""
 
-    def awaited(self, kind: str, most: int) -> Sequence[str]:
-        """Return the keys of a kind (`table`, `asset`) that unfinished instances wait for, or have found there."""
+    def awaited(self, kind: str, ended_after: datetime, most: int) -> Sequence[str]:
+        """Return the keys of a kind (`table`, `asset`) that instances that nobody claimed wait for, or have found there.
+
+        Of those that have succeeded by themselves, these are the ones that did so after this time.
+        """
 
     def is_idle(self, now: datetime) -> bool:
         """Return whether there is nothing for the leader to do."""

@@ -13,10 +13,11 @@ from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependenc
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
 from compaction_pipeline.core.dependencies.center.periods import Calendar, Period
-from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TABLE, WATERMARK
+from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TABLE, WATERMARK, check_text
 from compaction_pipeline.core.dependencies.center.triggers import Trigger
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, TableWatermark, Upstream, table_partition
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.tables.table import TableIdentifier
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 _PROJECT_KEYS = ("project", "owner", "zone", "receiver", "jobs")
@@ -200,7 +201,7 @@ def _edge(job: DataJob, given: Mapping[str, Any], known: Mapping[str, DataJob]) 
 
 
 def _upstream(kind: str, given: Mapping[str, Any], known: Mapping[str, DataJob]) -> Upstream:
-    name = str(given[kind])
+    name = str(given[kind]).strip()
     if ("part" in given and kind != JOB) or (("partition" in given or WATERMARK in given) and kind != TABLE):
         which = (
             "a table has no 'part'" if kind == TABLE else f"{'a job' if kind == JOB else 'an asset'} has no 'partition' and no 'watermark'"
@@ -212,12 +213,11 @@ def _upstream(kind: str, given: Mapping[str, Any], known: Mapping[str, DataJob])
         found = known.get(name)
         if found is None:
             raise ConfigError(f"there is no job {name!r}: define it, or correct the name")
-        part = str(given.get("part", ""))
+        part = str(given.get("part", "")).strip()
         if part and part not in found.parts:
             raise ConfigError(f"the job {name!r} declares no part {part!r}; it has {', '.join(found.parts) or 'none'}")
         return JobRun(name, part)
-    if "&&" in name or not name.strip():
-        raise ConfigError(f"'{kind}' is {name!r} but must be a name")
+    name = _data_name(kind, name)
     if "partition" in given:
         return table_partition(name, str(given["partition"]))
     if WATERMARK in given:
@@ -225,6 +225,15 @@ def _upstream(kind: str, given: Mapping[str, Any], known: Mapping[str, DataJob])
             raise ConfigError(f"'watermark' is {given[WATERMARK]!r} but must be true, or be left out")
         return TableWatermark(name)
     return DataWindow(kind, name)
+
+
+def _data_name(kind: str, name: str) -> str:
+    """The one name of a table or an asset. Raises ConfigError."""
+    if "&&" in name or not name:
+        raise ConfigError(f"'{kind}' is {name!r} but must be a name")
+    check_text(f"'{kind}'", name)
+    # Reports of commits name a table in one way.
+    return str(TableIdentifier.parse(name)) if kind == TABLE else name
 
 
 def _first_time(calendar: Calendar, trigger: Trigger, now: datetime) -> Any:
@@ -250,4 +259,6 @@ def _name(key: str, given: Any) -> str:
 def _texts(key: str, given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(one, str) and one.strip() and "&&" not in one for one in given):
         raise ConfigError(f"'{key}' is {given!r} but must be a list of texts")
-    return tuple(given)
+    for one in given:
+        check_text(f"'{key}'", one)
+    return tuple(one.strip() for one in given)

@@ -19,7 +19,7 @@ JOB, TABLE, ASSET = "job", "table", "asset"
 BIZ, PART, BACKFILL, WINDOW, WATERMARK = "biz", "part", "backfill", "window", "watermark"
 THERE = 1
 """The bound of whatever is there or not. A watermark's bound is in milliseconds since 1970."""
-MOST_LETTERS = 1_000
+MOST_BYTES = 1_000
 _AND = " && "
 _TERM = re.compile(r"\s*([^\s=<>&]+)\s*(>=|<=|=)\s*(.*?)\s*", re.DOTALL)
 _FORMS = (
@@ -46,6 +46,15 @@ class Subject:
         if WATERMARK not in named:
             return self.key
         return f"{self.key.removesuffix(f'{_AND}{WATERMARK}=')}{_AND}{WATERMARK}>={instant_text(moment_of(self.bound))}"
+
+
+def check_text(what: str, text: str) -> None:
+    """Raises ConfigError for a text that no state database could keep: too long, or with characters that no name has."""
+    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        raise ConfigError(f"{what} {text[:60]!r}… has more than {MOST_BYTES} bytes in UTF-8: name something shorter")
+    wrong = next((letter for letter in text if not letter.isprintable()), None)
+    if wrong is not None:
+        raise ConfigError(f"{what} {text[:60]!r} has the character {wrong!r}, which no name has: remove it")
 
 
 def key_of(kind: str, name: str, **equalities: str) -> str:
@@ -92,14 +101,13 @@ _RANGE = re.compile(rf"\s*{JOB}\s*=\s*([^&]+?)\s*&&\s*{BIZ}\s*>=\s*([^&]+?)\s*&&
 
 def range_of(text: str) -> RunRange | None:
     """The range that a text names (`job=ods.load && biz>=2026-01-01 && biz<=2026-01-07`); None for another text."""
-    found = _RANGE.fullmatch(text) if len(text) <= MOST_LETTERS else None
+    found = _RANGE.fullmatch(text) if len(text) <= MOST_BYTES else None
     return None if found is None else RunRange(*found.groups())
 
 
 def subject_of(text: str) -> Subject:
     """The subject that a text names. Raises ConfigError, with the attribute that is wrong."""
-    if len(text) > MOST_LETTERS:
-        raise ConfigError(f"the subject {text[:60]!r}… has more than {MOST_LETTERS} letters")
+    check_text("the subject", text)
     terms = [_term(text, one) for one in text.split("&&")]
     names = [name for name, _, _ in terms]
     twice = next((name for name in names if names.count(name) > 1), None)

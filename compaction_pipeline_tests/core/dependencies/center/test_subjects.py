@@ -52,7 +52,10 @@ def test_the_same_thing_has_one_key(text: str, subject: Subject) -> None:
         ("table=a && window=2026-01-01T00:00Z", "must have window=FROM/TO"),
         ("table=a && window=2026-01-02T00:00Z/2026-01-01T00:00Z", "its end must be after its start"),
         ("asset=a && day=2026-01-01", "attribute 'day', which an asset"),
-        ("job=" + "a" * 2_000 + " && biz=2026-01-01", "more than 1000 letters"),
+        ("job=" + "a" * 2_000 + " && biz=2026-01-01", "more than 1000 bytes"),
+        ("asset=" + "汉" * 400 + " && window=2026-01-01T00:00Z/2026-01-02T00:00Z", "more than 1000 bytes"),
+        ("asset=a\x00b && window=2026-01-01T00:00Z/2026-01-02T00:00Z", "which no name has"),
+        ("asset=a\ud800b && window=2026-01-01T00:00Z/2026-01-02T00:00Z", "which no name has"),
     ],
 )
 def test_what_names_nothing_is_refused_with_its_attribute(text: str, says: str) -> None:
