@@ -60,7 +60,7 @@ class CenterDoors(SqlStore):
             connection.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
             had = set(connection.execute(select(JOB.name).where(JOB.project == name)).scalars())
             for some in batches(sorted(had - {turn.job for turn in turns})):
-                unclaimed = and_(INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None))
+                unclaimed = and_(INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), INSTANCE.state.not_in(ENDED))
                 connection.execute(
                     delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(select(INSTANCE.id).where(unclaimed)))
                 )
