@@ -56,7 +56,7 @@ class Upkept:
 
     def expire(self, table: LakeTable) -> None:
         """Leave one snapshot, and no file that it does not need."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while files_of(table) != reached(table.table) or len(table.table.metadata.snapshots) > 1:
             assert time.monotonic() < until, sorted(files_of(table) - reached(table.table))
             self.services.expire_snapshots.expire(table.identifier)
