@@ -24,7 +24,8 @@ _MOST_EVENTS, _MOST_BYTES = 200, 256 * 1024
 _LARGE_BYTES = 4 * 1024
 """A larger event is sent without its data. The service needs no more than the name of the table, and data may be of any size."""
 _WAIT_SECONDS = 0.1
-_TOO_LARGE = 413
+_OF_EVENTS = (413, 422)
+"""So the service refuses what is too large, or what it cannot read. One such event keeps no other one waiting."""
 _DEFAULTS = {"auto.offset.reset": "latest", "allow.auto.create.topics": "false"}
 
 
@@ -71,7 +72,7 @@ class EventForwarder:
             try:
                 answer = self._door.send(self._path, f"[{','.join(events)}]".encode(), _BATCH)
             except ReportError as error:
-                if error.refused_with == _TOO_LARGE and events:
+                if error.refused_with in _OF_EVENTS and events:
                     return self._send_parts(events, is_over)
                 if error.refused_with is not None:
                     raise
@@ -84,7 +85,7 @@ class EventForwarder:
 
     def _send_parts(self, events: Sequence[str], is_over: Callable[[], bool]) -> bool:
         if len(events) == 1:
-            log.warning("an event is too large for the service, and left out")
+            log.warning("an event is too large for the service, or none that it can read, and left out")
             return True
         middle = len(events) // 2
         return self._send(events[:middle], is_over) and self._send(events[middle:], is_over)

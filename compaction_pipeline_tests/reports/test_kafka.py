@@ -76,6 +76,8 @@ class Small:
         assert (path, content_type) == ("/api/v1/catalogs/a%2Fb/events", "application/cloudevents-batch+json")
         if len(body) > self.most:
             raise ReportError("too large", 413)
+        if b"unreadable" in body:
+            raise ReportError("it cannot be read", 422)
         self.got += json.loads(body)
         return {"tables": 1, "left_out": 0, "why": []}
 
@@ -99,6 +101,13 @@ def test_requests_that_are_too_large_are_halved_until_they_fit_or_are_left_out()
     assert service.forwarded() == 51
     assert [event["name"] for event in service.got] == names[:50]
     assert service.kept == 51
+
+
+def test_an_event_that_the_service_cannot_read_keeps_no_other_one_waiting() -> None:
+    topic = Small(10_000, *(Record(json.dumps({"id": name})) for name in ("a", "unreadable", "b")))
+    topic.forwarded()
+    assert [one["id"] for one in topic.got] == ["a", "b"]
+    assert topic.kept == 3
 
 
 def test_many_large_events_go_in_several_requests() -> None:
