@@ -17,13 +17,13 @@ from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
-from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES as MOST_LETTERS
+from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, RunReport, Why
 
-_Text = Annotated[str, Field(max_length=MOST_LETTERS)]
-_Name = Annotated[str, Query(max_length=MOST_LETTERS)]
-_Some = Annotated[str | None, Query(max_length=MOST_LETTERS)]
+_Text = Annotated[str, Field(max_length=MOST_BYTES)]
+_Name = Annotated[str, Query(max_length=MOST_BYTES)]
+_Some = Annotated[str | None, Query(max_length=MOST_BYTES)]
 MOST_ASKED = 1_000
 _INSTANCES, _INSTANCE = plain_answer(list[Instance]), plain_answer(Instance)
 

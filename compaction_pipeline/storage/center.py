@@ -6,7 +6,8 @@ take rows of instances only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -93,7 +94,7 @@ class CenterDoors(SqlStore):
             fresh = [row.id for row in rows if row.claimed_at is None]
             for some in batches(fresh):
                 connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(claimed_at=now))
-            return [instance_of(row) for row in rows]
+            return [instance_of(row) if row.claimed_at else replace(instance_of(row), claimed_at=now) for row in rows]
 
     def note_delivered(self, receiver: str, delivered: Sequence[tuple[int, int]], now: datetime) -> int:
         count = 0
@@ -125,11 +126,12 @@ class CenterDoors(SqlStore):
             found.update((row.key, row.reached) for row in rows)
         return found
 
-    def awaited(self, kind: str, ended_after: datetime, most: int) -> Sequence[str]:
+    def awaited(self, kind: str, ended_after: datetime, most: int, names: Collection[str] | None = None) -> Sequence[str]:
         is_open = or_(INSTANCE.state.in_(_UNCLAIMED), INSTANCE.ended_at > ended_after)
         of_subject = (REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id)
         waits = exists().where(*of_subject, INSTANCE.claimed_at.is_(None), is_open)
-        return self._values(select(SUBJECT.key).where(SUBJECT.kind == kind, waits).order_by(SUBJECT.name, SUBJECT.id).limit(most))
+        wanted = (SUBJECT.kind == kind, waits, *(() if names is None else (SUBJECT.name.in_(names),)))
+        return self._values(select(SUBJECT.key).where(*wanted).order_by(SUBJECT.name, SUBJECT.id).limit(most))
 
     def take_reported(self) -> frozenset[str]:
         reported = select(SUBJECT.name).where(SUBJECT.kind == TABLE, SUBJECT.reported).distinct()
@@ -197,11 +199,7 @@ def misses() -> Any:
     """
     lowest = func.coalesce(SUBJECT.fell, SUBJECT.reached)
     joined = and_(REQUIREMENT.instance_id == INSTANCE.id, SUBJECT.id == REQUIREMENT.subject_id, lowest < REQUIREMENT.bound)
-    return exists(_one().where(joined).correlate(schema.center_instance))
-
-
-def _one() -> Select[Any]:
-    return select(REQUIREMENT.edge)
+    return exists(select(REQUIREMENT.edge).where(joined).correlate(schema.center_instance))
 
 
 def make_instances(connection: Connection, made: Sequence[Made], now: datetime) -> int:

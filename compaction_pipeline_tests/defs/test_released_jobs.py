@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.automation import ReleasedJob, released_jobs
+from compaction_pipeline.core.dependencies.ready_time import Window
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.defs.released_jobs import Ticks
 from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
@@ -155,6 +156,6 @@ def test_partitions_of_another_zone_are_told(dagster: Dagster) -> None:
     assert released_jobs({"load": ReleasedJob(load, DAYS), "report": report}).name == "released_jobs"
 
 
-def dagster_window(dagster: Dagster):  # type: ignore[no-untyped-def]
+def dagster_window(dagster: Dagster) -> Window:
     dagster.house.save(LOAD)
     return dagster.house.center.window("load", "2026-01-02")

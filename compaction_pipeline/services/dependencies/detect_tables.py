@@ -65,13 +65,11 @@ class DetectTables:
 
     def _awaited(self, names: Collection[str] | None) -> dict[str, frozenset[str]]:
         found: dict[str, set[str]] = {}
-        keys = self._store.awaited(TABLE, self._clock() - TAKEN_BACK, MOST_AWAITED)
+        keys = self._store.awaited(TABLE, self._clock() - TAKEN_BACK, MOST_AWAITED, names)
         if len(keys) == MOST_AWAITED:
             self._warn("", f"more than {MOST_AWAITED} things are waited for, and some are not looked at: let fewer instances wait")
         for key in keys:
-            name = named_in(key)[TABLE]
-            if names is None or name in names:
-                found.setdefault(name, set()).add(key)
+            found.setdefault(named_in(key)[TABLE], set()).add(key)
         return {name: frozenset(keys) for name, keys in found.items()}
 
     def _unchanged(self) -> frozenset[str]:

@@ -58,6 +58,7 @@ def test_a_claim_comes_again_until_it_is_delivered(house: CenterHouse) -> None:
     house.save({"name": "load", "period": "day", "since": "2026-01-01"})
     house.settle()
     (first,) = house.center.claim(RECEIVER)
+    assert first.claimed_at == house.now
     (second,) = house.another_center().claim(RECEIVER)
     assert first.key == second.key
     assert not house.center.claim("somebody else")

@@ -27,7 +27,6 @@ class InstanceState(str, Enum):
 
 REPORTED = (InstanceState.RUNNING, InstanceState.SUCCEEDED, InstanceState.FAILED)
 ENDED = (InstanceState.SUCCEEDED, InstanceState.FAILED)
-_ORDER = {InstanceState.WAITING: 0, InstanceState.READY: 1, InstanceState.RUNNING: 2, InstanceState.FAILED: 3, InstanceState.SUCCEEDED: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def after_report(before: Instance, report: Report) -> Instance:
         generation = before.generation + 1
     if not before.generation <= generation <= before.generation + 1:
         return before
-    if generation == before.generation and report.state is InstanceState.RUNNING and _ORDER[before.state] >= _ORDER[report.state]:
+    if generation == before.generation and report.state is InstanceState.RUNNING and before.state in REPORTED:
         return before
     if generation == before.generation and report.state is before.state:
         return before
@@ -100,18 +99,4 @@ def after_report(before: Instance, report: Report) -> Instance:
         delivered_at=before.delivered_at or report.at,
         ended_at=report.at if report.state in ENDED else None,
         changed_at=before.changed_at if generation == before.generation else None,
-    )
-
-
-def run_again(before: Instance, at: datetime) -> Instance:
-    """The instance when a person lets it run again: it is ready for its receiver, as a new generation."""
-    return replace(
-        before,
-        generation=before.generation + 1,
-        state=InstanceState.READY,
-        ready_at=at,
-        claimed_at=None,
-        delivered_at=None,
-        ended_at=None,
-        changed_at=None,
     )

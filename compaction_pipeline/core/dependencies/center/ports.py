@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -126,8 +126,9 @@ class CenterStore(Protocol):
     def reached(self, keys: Sequence[str]) -> Mapping[str, int]:
         """Return how far these have got. Those that nobody told anything of are missing."""
 
-    def awaited(self, kind: str, ended_after: datetime, most: int) -> Sequence[str]:
-        """Return the keys of a kind (`table`, `asset`) that instances that nobody claimed wait for, or have found there.
+    def awaited(self, kind: str, ended_after: datetime, most: int, names: Collection[str] | None = None) -> Sequence[str]:
+        """Return the keys of a kind (`table`, `asset`) that instances that nobody claimed wait for, or have found there; with `names`, only
+        those of these tables.
 
         Of those that have succeeded by themselves, these are the ones that did so after this time.
         """

@@ -140,7 +140,8 @@ def test_one_answer_has_all_that_is_wrong() -> None:
     with pytest.raises(ConfigError) as refused:
         project(*wrong, colour="red")
     for number in range(len(wrong)):
-        assert wrong[number]["name"] in str(refused.value)
+        name = wrong[number]["name"]
+        assert f"job {name}:" in str(refused.value) or f"job {name}, need" in str(refused.value)
     assert "the project: 'colour' is unknown" in str(refused.value)
 
 
