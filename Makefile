@@ -87,7 +87,9 @@ STAGES := lint test-fast test-spark test-postgres test-interop test-scenario tes
 test: $(STAMP) ## run every stage in this order, also after one that failed
 	@failed=; \
 	for stage in $(STAGES); do $(MAKE) --no-print-directory $$stage || failed="$$failed $$stage"; done; \
-	if [ -n "$$failed" ]; then echo "make test: these stages failed:$$failed" >&2; exit 1; fi; \
+	if [ -n "$$failed" ]; then \
+	  echo "make test: these stages failed:$$failed; tests that failed when they last ran:" >&2; cat .pytest_cache/v/cache/lastfailed >&2; exit 1; \
+	fi; \
 	echo "make test: every stage passed"
 
 check: $(STAMP) ## the loop: ruff, mypy, import-linter, subjects of commits, and the tests that mirror what changed since BASE=HEAD

@@ -45,19 +45,22 @@ def _sensors_did_their_work(dagster: Deployment) -> None:
 
 
 def shows(page: Page, name: str) -> None:
-    """Assert that the browser drew the picture of this name, and that no box around it cuts it off."""
-    image = page.get_by_role("img", name=name).first
-    expect(image).to_be_visible()
-    image.scroll_into_view_if_needed()
-    assert image.evaluate("image => image.complete && image.naturalWidth > 100")
-    left_over = image.evaluate(
-        """image => {
+    """Assert that the browser drew the picture of this name, and that no box around it cuts it off.
+
+    One script scrolls and measures, because Dagster replaces the pictures of a page whenever it asks its server again.
+    """
+    left_over = page.wait_for_function(
+        """name => {
+            const image = Array.from(document.images).find(one => one.alt === name)
+            if (!image || !image.complete || image.naturalWidth <= 100) return null
+            image.scrollIntoView()
             let end = window.innerWidth
             for (let box = image.parentElement; box; box = box.parentElement)
                 if (getComputedStyle(box).overflowX !== 'visible') end = Math.min(end, box.getBoundingClientRect().right)
-            return end - image.getBoundingClientRect().right
-        }"""
-    )
+            return [end - image.getBoundingClientRect().right]
+        }""",
+        arg=name,
+    ).json_value()[0]
     assert left_over >= 0, f"{name!r} is cut off by {-left_over} pixels"
 
 

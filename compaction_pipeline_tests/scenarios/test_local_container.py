@@ -82,10 +82,16 @@ def test_a_group_keeps_its_optimizers_through_kills_and_a_restart_of_the_server(
     # One that is killed is lost within a minute, and replaced.
     victim, _ = running(services)
     os.kill(int(victim.process), signal.SIGKILL)
-    wait_until(lambda: len(running(services)) == 2 and victim.optimizer_id not in ids(services), "the killed one is replaced")
+    before: set[str] = set()
+
+    def is_replaced() -> bool:
+        before.clear()
+        before.update(ids(services))
+        return len(before) == 2 and victim.optimizer_id not in before
+
+    wait_until(is_replaced, "the killed one is replaced")
 
     # Without a server, optimizers go on. A new server finds them, and starts none.
-    before = ids(services)
     rows = len(services.stores.optimizers.optimizers())
     server.kill()
     server.wait()
