@@ -113,10 +113,19 @@ def rest_catalog(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> Iter
 
 
 @pytest.fixture(scope="session")
-def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
-    """A real Hive metastore, started on first use."""
+def running_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiveMetastore]:
     with hive_metastore(tmp_path_factory.mktemp("metastore")) as server:
         yield server
+
+
+@pytest.fixture
+def metastore(running_metastore: HiveMetastore) -> Iterator[HiveMetastore]:
+    """A real Hive metastore without a table, started on first use.
+
+    Upkeep deletes no file while a catalog names a table that cannot be read, so no test may leave one to the next.
+    """
+    yield running_metastore
+    running_metastore.forget_databases()
 
 
 @pytest.fixture(scope="session")

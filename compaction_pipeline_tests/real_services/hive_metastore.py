@@ -40,6 +40,16 @@ class HiveMetastore:
         """Properties that open the catalog. `port` is the port of a proxy in front of it."""
         return {"type": "hive", "uri": f"thrift://127.0.0.1:{port or self.port}", "warehouse": self.warehouse}
 
+    def forget_databases(self) -> None:
+        """Drop every database with its tables, and leave their files."""
+        from compaction_pipeline.iceberg.catalogs.hive_client import connections
+        from compaction_pipeline.iceberg.catalogs.rest_catalog import RequestLimits
+
+        with connections(self.properties(), RequestLimits())() as client:
+            for name in client.get_all_databases():
+                if name != "default":
+                    client.drop_database(name, False, True)
+
 
 @contextmanager
 def hive_metastore(folder: Path, more: Mapping[str, str] | None = None, conf: Path | None = None) -> Iterator[HiveMetastore]:
