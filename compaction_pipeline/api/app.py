@@ -20,7 +20,7 @@ from compaction_pipeline.api.files import file_routes
 from compaction_pipeline.api.groups import group_routes
 from compaction_pipeline.api.health import health_routes
 from compaction_pipeline.api.insight import insight_routes
-from compaction_pipeline.api.metrics import Durations, metrics_route
+from compaction_pipeline.api.metrics import Durations, metrics_route, register_center
 from compaction_pipeline.api.openapi import complete_document
 from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
 from compaction_pipeline.api.patience import Patience
@@ -63,6 +63,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     registry = CollectorRegistry()
     app.add_middleware(Durations, registry=registry)
     read = services.read_tables, services.read_tasks, services.read_queues
+    register_center(registry, services.read_center, services.detect_tables)
     app.include_router(metrics_route(registry, *read, optimizers, services.keep_tokens, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(steering_routes(optimizers, guard, bodies), prefix=VERSION_PREFIX)

@@ -19,6 +19,8 @@ from compaction_pipeline.core.commit.record import RecordStatus
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
+from compaction_pipeline.services.dependencies.detect_tables import DetectTables
+from compaction_pipeline.services.dependencies.read_center import ReadCenter
 from compaction_pipeline.services.insight.read_queues import ReadQueues
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
@@ -88,6 +90,37 @@ class _Figures(Collector):
         yield from (attempts, merged, refused, commits)
 
 
+class _Center(Collector):
+    """The figures of the dependency center: those of the state database, and what the detector of this server has counted."""
+
+    def __init__(self, center: ReadCenter, detector: DetectTables) -> None:
+        self._center = center
+        self._detector = detector
+
+    def collect(self) -> Iterable[Metric]:
+        figures = self._center.figures()
+        instances = GaugeMetricFamily("compaction_center_instances", "Instances that have not succeeded, by state", labels=["state"])
+        for state, count in figures.instances.items():
+            instances.add_metric([state.value], count)
+        yield instances
+        for name, text, since in (
+            ("unclaimed", "How long the first ready instance has waited for its receiver", figures.unclaimed_since),
+            ("report", "How long the first report has waited for the leader", figures.report_since),
+        ):
+            yield GaugeMetricFamily(f"compaction_center_oldest_{name}_seconds", text, value=self._center.age(since).total_seconds())
+        p99 = figures.delay(0.99)
+        yield GaugeMetricFamily(
+            "compaction_center_p99_delay_seconds",
+            "Delay of the newest 1,000 ready instances from what they needed to READY, at p99; NaN without any",
+            value=float("nan") if p99 is None else p99.total_seconds(),
+        )
+        yield CounterMetricFamily(
+            "compaction_center_missed_events",
+            "Changes that this server found without a report, of tables whose writers report",
+            value=self._detector.missed_events,
+        )
+
+
 class Durations:
     """An ASGI middleware that measures how long polls and reports take, in this server. A poll may wait for a task."""
 
@@ -134,3 +167,8 @@ def metrics_route(
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+def register_center(registry: CollectorRegistry, center: ReadCenter, detector: DetectTables) -> None:
+    """Let `/metrics` have the figures of the dependency center."""
+    registry.register(_Center(center, detector))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
+from compaction_pipeline.core.dependencies.center.figures import CenterFiguresReader
 from compaction_pipeline.core.dependencies.center.ports import CenterStore
 from compaction_pipeline.core.dependencies.ports import DependencyStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
@@ -63,6 +64,7 @@ class Stores:
     moves: MoveStore
     dependencies: DependencyStore
     center: CenterStore
+    center_figures: CenterFiguresReader
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

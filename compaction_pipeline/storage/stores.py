@@ -6,6 +6,7 @@ from functools import partial
 
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
+from compaction_pipeline.storage.center_figures import SqlCenterFiguresReader
 from compaction_pipeline.storage.center_leader import SqlCenterStore
 from compaction_pipeline.storage.clock import DatabaseClock
 from compaction_pipeline.storage.commits import SqlCommitsStore
@@ -75,6 +76,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlMoveStore(engine),
         SqlDependencyStore(engine),
         SqlCenterStore(engine),
+        SqlCenterFiguresReader(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.written_pages import check_part, table
@@ -61,6 +64,33 @@ def test_the_metrics_keep_the_rules_of_prometheus_for_names(served: Served) -> N
         assert metric.documentation
         assert not any(metric.name.endswith(ending) for ending in _ADDED if ending != "_created"), metric.name
         assert not {"ms", "milliseconds", "minutes", "kb", "mb", "gauge", "counter", "histogram"} & set(metric.name.split("_"))
+
+
+def test_what_waits_in_the_dependency_center_is_in_the_metrics(served: Served) -> None:
+    services = served.house.services
+    raw = {"name": "raw", "period": "day", "virtual": True, "since": "2026-01-01"}
+    load = {"name": "load", "period": "day", "since": served.house.now.date().isoformat(), "needs": [{"job": "raw", "times": -1}]}
+    services.center.save_project({"project": "sales", "receiver": "airflow", "jobs": [raw, load]})
+    services.lead_center.run()
+    yesterday = (served.house.now - timedelta(days=1)).date().isoformat()
+    services.center.report(f"job=raw && biz={yesterday}", InstanceState.SUCCEEDED, "test")
+    served.house.pass_time(7)
+    assert _of_center(served)["compaction_center_oldest_report_seconds"] == 7
+    services.lead_center.run()
+    served.house.pass_time(5)
+    services.detect_tables.missed_events += 3
+    found = _of_center(served)
+    assert found["compaction_center_instances READY"] == 1
+    assert found["compaction_center_oldest_unclaimed_seconds"] == 5
+    assert found["compaction_center_p99_delay_seconds"] == 0
+    assert found["compaction_center_missed_events_total"] == 3
+
+
+def _of_center(served: Served) -> dict[str, float]:
+    text = served.ask("GET", "/metrics", served.token(Role.READER)).text
+    samples = [sample for metric in text_string_to_metric_families(text) for sample in metric.samples]
+    named = {" ".join((sample.name, *sample.labels.values())): sample.value for sample in samples}
+    return {name: value for name, value in named.items() if name.startswith("compaction_center_")}
 
 
 def scraped_types(served: Served) -> list[Metric]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.definitions import Definitions
     from compaction_pipeline.services.dependencies.detect_tables import DetectTables
     from compaction_pipeline.services.dependencies.lead_center import LeadCenter
+    from compaction_pipeline.services.dependencies.read_center import ReadCenter
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
     from compaction_pipeline.services.dependencies.start_jobs import StartJobs
     from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
@@ -43,6 +44,12 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.center import DependencyCenter
 
         return DependencyCenter(self._stores.center, self._definitions, self.clock)
+
+    @cached_property
+    def read_center(self) -> ReadCenter:
+        from compaction_pipeline.services.dependencies.read_center import ReadCenter
+
+        return ReadCenter(self._stores.center_figures, self.clock)
 
     @cached_property
     def lead_center(self) -> LeadCenter:

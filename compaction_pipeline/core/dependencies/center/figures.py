@@ -1,0 +1,41 @@
+"""How the dependency center does: how much waits, for how long, and how fast what is there lets instances start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from compaction_pipeline.core.dependencies.center.instances import InstanceState
+
+COUNTED = (InstanceState.WAITING, InstanceState.READY, InstanceState.RUNNING, InstanceState.FAILED)
+"""All but those that have succeeded: they are the millions of a year, and nothing is to be done for them."""
+NEWEST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class CenterFigures:
+    """How many instances that somebody starts are in each state of `COUNTED`. `unclaimed_since` is when the first of those that are ready
+    and unclaimed became ready, and `report_since` is when the first report came that the leader has not taken in; None when there is none.
+
+    `delays` are of the newest 1,000 instances that became ready: how long it took from the moment at which the leader had taken in the last
+    thing that they needed.
+    """
+
+    instances: Mapping[InstanceState, int]
+    unclaimed_since: datetime | None
+    report_since: datetime | None
+    delays: tuple[timedelta, ...]
+
+    def delay(self, share: float) -> timedelta | None:
+        """The delay that this share of them did not exceed, e.g. 0.99; None without any."""
+        return sorted(self.delays)[math.ceil(share * len(self.delays)) - 1] if self.delays else None
+
+
+class CenterFiguresReader(Protocol):
+    """The figures of the dependency center."""
+
+    def figures(self) -> CenterFigures:
+        """Return the figures of now."""

@@ -1,0 +1,47 @@
+"""The CenterFiguresReader: figures for people and for alerts. No query takes longer when there are more instances that have ended."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import and_, func, select
+
+from compaction_pipeline.core.dependencies.center.figures import COUNTED, NEWEST, CenterFigures
+from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.sql_store import SqlStore
+
+_INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subject.c, schema.center_requirement.c
+_IS_STARTED = _INSTANCE.receiver.is_not(None)
+
+
+class SqlCenterFiguresReader(SqlStore):
+    """The figures of the dependency center, from the state database."""
+
+    def figures(self) -> CenterFigures:
+        counted = select(_INSTANCE.state, func.count().label("counted")).where(_INSTANCE.state.in_(COUNTED), _IS_STARTED)
+        counts = {row.state: row.counted for row in self._rows(counted.group_by(_INSTANCE.state))}
+        unclaimed = (_INSTANCE.state == InstanceState.READY, _INSTANCE.claimed_at.is_(None), _IS_STARTED)
+        first = self._first(select(_INSTANCE.ready_at).where(*unclaimed).order_by(_INSTANCE.ready_at).limit(1))
+        report = self._first(select(schema.center_fact.c.value).order_by(schema.center_fact.c.id).limit(1))
+        return CenterFigures(
+            {state: counts.get(state, 0) for state in COUNTED},
+            None if first is None else first.ready_at,
+            None if report is None else report.value.at,
+            tuple(ready_at - max(made_at, there_at) for made_at, ready_at, there_at in self._started() if there_at <= ready_at),
+        )
+
+    def _started(self) -> list[tuple[datetime, datetime, datetime]]:
+        """When the newest were made, became ready, and had the last thing that they needed. What ran again is no sign of speed."""
+        ready = (_IS_STARTED, _INSTANCE.ready_at.is_not(None), _INSTANCE.generation == 1)
+        newest = select(_INSTANCE.id, _INSTANCE.made_at, _INSTANCE.ready_at).where(*ready).order_by(_INSTANCE.id.desc()).limit(NEWEST)
+        rows = {row.id: row for row in self._rows(newest)}
+        if not rows:
+            return []
+        is_told = and_(_SUBJECT.id == _REQUIREMENT.subject_id, _SUBJECT.at.is_not(None))
+        needs = schema.center_requirement.join(schema.center_subject, is_told)
+        last: dict[int, datetime] = {}
+        query = select(_REQUIREMENT.instance_id, _SUBJECT.at).select_from(needs).where(_REQUIREMENT.instance_id.in_(list(rows)))
+        for row in self._rows(query):
+            last[row.instance_id] = max(row.at, last.get(row.instance_id, row.at))
+        return [(row.made_at, row.ready_at, last.get(number, row.made_at)) for number, row in rows.items()]
