@@ -32,8 +32,8 @@ _UNCLAIMED = (InstanceState.WAITING, InstanceState.READY)
 class CenterDoors(SqlStore):
     """What every process may do."""
 
-    def projects(self) -> Sequence[SavedProject]:
-        rows = self._rows(select(schema.center_project))
+    def projects(self, after: int = 0) -> Sequence[SavedProject]:
+        rows = self._rows(select(schema.center_project).where(PROJECT.version > after))
         return sorted((SavedProject(row.name, row.file, row.version) for row in rows), key=lambda one: one.name)
 
     def version(self) -> int:

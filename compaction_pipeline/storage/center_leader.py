@@ -238,14 +238,15 @@ def _flip(connection: Connection, subjects: Sequence[int], most: int, *, to: boo
     columns = (REQUIREMENT.instance_id, REQUIREMENT.edge, REQUIREMENT.subject_id, REQUIREMENT.bound)
     counts: Counter[int] = Counter()
     for some in batches(subjects):
-        query = select(*columns).where(SUBJECT.id.in_(some), _CAME if to else _GONE).order_by(SUBJECT.at.desc(), SUBJECT.id)
+        query = select(*columns).where(SUBJECT.id.in_(some), _CAME if to else _GONE)
+        if len(some) > 1:
+            # To sort what waits for one large change would read all of it for each step.
+            query = query.order_by(SUBJECT.at.desc(), SUBJECT.id)
         # A receiver may claim one of them now. It waits, or we do.
-        rows = connection.execute(query.limit(most - sum(counts.values())).with_for_update(of=schema.center_instance)).all()
-        if rows:
-            same = and_(*(column == bindparam(f"of_{column.name}") for column in columns))
-            flipped = [{f"of_{column.name}": value for column, value in zip(columns, row, strict=True)} for row in rows]
-            connection.execute(update(schema.center_requirement).where(same).values(met=to), flipped)
-            counts.update(row.instance_id for row in rows)
+        query = query.limit(most - sum(counts.values())).with_for_update(of=schema.center_instance)
+        chosen = select(query.correlate(None).cte("chosen"))
+        flipped = update(schema.center_requirement).where(tuple_(*columns).in_(chosen)).values(met=to)
+        counts.update(connection.execute(flipped.returning(REQUIREMENT.instance_id)).scalars())
         if sum(counts.values()) >= most:
             break
     return counts

@@ -142,6 +142,7 @@ class DependencyCenter:
         saved = with_since(file, project)
         if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
             raise CommitConflict("a project, or an instance of this one, changed at the same time, so nothing was saved: save it again")
+        self._definitions.note_saved(Jobs(jobs.version + 1, known))
         return change
 
     def projects(self) -> Sequence[SavedProject]:

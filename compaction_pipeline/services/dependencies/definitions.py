@@ -27,7 +27,7 @@ class Jobs:
 
 
 class Definitions:
-    """The verb is jobs."""
+    """The verbs are jobs and note_saved."""
 
     def __init__(self, store: CenterStore) -> None:
         self._store = store
@@ -36,9 +36,17 @@ class Definitions:
     def jobs(self) -> Jobs:
         """Return the jobs as they are now."""
         version = self._store.version()
-        if version != self._jobs.version:
-            projects = self._store.projects()
+        before = self._jobs
+        if version != before.version:
+            changed = self._store.projects(before.version)
             # A project may have changed since the first look, so the newest of what was read counts.
-            newest = max((one.version for one in projects), default=0)
-            self._jobs = Jobs(newest, saved_jobs([one.file for one in projects]))
+            newest = max((one.version for one in changed), default=before.version)
+            names = {one.name for one in changed}
+            # What waits for a job in a project that changed waits for it as before: its calendar is the same.
+            others = {name: job for name, job in before.by_name.items() if job.project not in names}
+            self._jobs = Jobs(newest, {**others, **saved_jobs([one.file for one in changed], others)})
         return self._jobs
+
+    def note_saved(self, jobs: Jobs) -> None:
+        """Keep the jobs that were just saved, so that they are not read again."""
+        self._jobs = jobs

@@ -6,10 +6,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.instances import Instance
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, requirements
+from compaction_pipeline.core.dependencies.center.periods import Calendar
 from compaction_pipeline.core.dependencies.center.ports import LEADER, CenterStore, Leader, Made, Turn
+from compaction_pipeline.core.dependencies.center.triggers import Trigger
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.held_lease import Leases
@@ -123,10 +126,15 @@ def first_turn(job: DataJob) -> Turn:
 
 def turn_after(job: DataJob, turn: Turn) -> Turn:
     """The turn that follows."""
-    time, by = job.calendar.parse(turn.biz), 1
+    later = _after(job.calendar, job.trigger, turn.biz)
+    return replace(turn, at=None) if later is None else Turn(job.name, *later)
+
+
+@lru_cache(maxsize=2**12)
+def _after(calendar: Calendar, trigger: Trigger, biz: str) -> tuple[str, datetime] | None:
+    """The business time that follows one, and its trigger. At one trigger many jobs ask for the same."""
+    time, by = calendar.parse(biz), 1
     # A day that a zone left out has no instance.
-    while (later := job.calendar.shift(time, by)) is None and by < 3:
+    while (later := calendar.shift(time, by)) is None and by < 3:
         by += 1
-    if later is None:
-        return replace(turn, at=None)
-    return Turn(job.name, job.calendar.text(later), job.trigger.instant(job.calendar, later))
+    return None if later is None else (calendar.text(later), trigger.instant(calendar, later))

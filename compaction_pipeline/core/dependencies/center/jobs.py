@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.offsets import Offsets, upstream_times
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
@@ -75,26 +76,32 @@ def requirements(
     found: dict[Requirement, None] = {}
     for number, edge in enumerate(job.needs):
         upstream = jobs.get(edge.upstream.job) if isinstance(edge.upstream, JobRun) else None
-        for one in upstream_times(edge.offsets, job.calendar, edge.calendar, time):
-            is_made_here = upstream is not None and origin != SCHEDULED and is_in_backfill(upstream.name, edge.calendar.text(one))
+        for one, biz in _times(edge.offsets, job.calendar, edge.calendar, time):
+            is_made_here = upstream is not None and origin != SCHEDULED and is_in_backfill(upstream.name, biz)
             if upstream is not None and one < upstream.since and not is_made_here:
                 continue
-            for subject in _subjects(edge, upstream, one, origin if is_made_here else SCHEDULED):
+            for subject in _subjects(edge, upstream, one, biz, origin if is_made_here else SCHEDULED):
                 found[Requirement(number, subject)] = None
     return tuple(found)
 
 
-def _subjects(edge: Dependency, upstream: DataJob | None, time: BusinessTime, origin: str) -> Iterator[Subject]:
+@lru_cache(maxsize=2**12)
+def _times(offsets: Offsets, down: Calendar, up: Calendar, time: BusinessTime) -> tuple[tuple[BusinessTime, str], ...]:
+    """The upstream times with their texts. At one trigger many jobs ask for the same."""
+    return tuple((one, up.text(one)) for one in upstream_times(offsets, down, up, time))
+
+
+def _subjects(edge: Dependency, upstream: DataJob | None, time: BusinessTime, biz: str, origin: str) -> Iterator[Subject]:
     """What one period of an edge is. The whole of a job with parts is all of them."""
     if not isinstance(edge.upstream, JobRun):
         yield edge.upstream.subject(edge.calendar, time)
         return
     parts = (edge.upstream.part,) if edge.upstream.part or upstream is None else upstream.parts or ("",)
     for part in parts:
-        yield run_subject(edge.upstream.job, edge.calendar.text(time), origin, part)
+        yield run_subject(edge.upstream.job, biz, origin, part)
 
 
 def run_subject(job: str, biz: str, origin: str = SCHEDULED, part: str = "") -> Subject:
     """The run of a job, by the text of its business time."""
-    more = {BACKFILL: origin, PART: part}
-    return Subject(key_of(JOB, job, biz=biz, **{name: value for name, value in more.items() if value}))
+    more = {name: value for name, value in ((BACKFILL, origin), (PART, part)) if value}
+    return Subject(key_of(JOB, job, biz=biz, **more))

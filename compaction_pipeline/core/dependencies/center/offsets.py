@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.nesting import holder, inside, is_finer
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period
@@ -56,6 +57,7 @@ class Offsets:
     places: tuple[int, ...] = ()
 
     @staticmethod
+    @lru_cache(maxsize=2**12)
     def parse(text: str) -> Offsets:
         """The offsets that somebody writes. Raises ConfigError, which names the text and the rule."""
         plain = "".join(text.replace("−", "-").lower().split())

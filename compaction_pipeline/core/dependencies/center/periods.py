@@ -79,17 +79,7 @@ class Calendar:
 
     def parse(self, text: str) -> BusinessTime:
         """The time with this text. Raises ConfigError for another form, for a time that does not exist, and beyond 1900 to 2999."""
-        try:
-            number = _PARSERS[self.period](text.strip(), self.zone)
-        except (ValueError, OverflowError) as error:
-            raise ConfigError(
-                f"the business time {text!r} is no {self.period.value} in zone {self.zone}: {error}; write it like {EXAMPLES[self.period]}"
-            ) from None
-        if not self._is_in_span(number):
-            raise ConfigError(f"the business time {text!r} is not in the years {FIRST_YEAR} to {LAST_YEAR}: write a time in them")
-        if not self.has(number):
-            raise ConfigError(f"the clocks of zone {self.zone} left out the day {text!r}, so it has no data: write another day")
-        return BusinessTime(self.period, number)
+        return _parsed(self, text)
 
     def text(self, time: BusinessTime) -> str:
         """The one text of a time, which `parse` reads back."""
@@ -150,9 +140,9 @@ class Calendar:
 
     def has(self, number: int) -> bool:
         """Whether there is a time with this number: not for a day that the zone left out, and not beyond the years 1900 to 2999."""
-        if self.period is Period.DAY and self._is_in_span(number):
+        if self.period is Period.DAY and self.is_in_span(number):
             return _day_opens(self.zone, number) < _day_opens(self.zone, number + 1)
-        return self._is_in_span(number)
+        return self.is_in_span(number)
 
     def opens(self, number: int) -> int:
         """The first second of the time with this number, since 1970 in UTC."""
@@ -166,7 +156,8 @@ class Calendar:
             return second // _HOUR
         return number_of_day(self.period, _day_at(self.zone, second))
 
-    def _is_in_span(self, number: int) -> bool:
+    def is_in_span(self, number: int) -> bool:
+        """Whether this number is within the years 1900 to 2999."""
         first, last = _SPANS[self.period]
         return first <= number <= last
 
@@ -241,6 +232,23 @@ def _label(period: Period, number: int) -> str:
         year, week, _ = day.isocalendar()
         return f"{year}-W{week:02}"
     return day.isoformat() if period is Period.DAY else f"{day.year}-{day.month:02}"
+
+
+@lru_cache(maxsize=2**12)
+def _parsed(calendar: Calendar, text: str) -> BusinessTime:
+    """See `Calendar.parse`. At one trigger many jobs ask for the same."""
+    period, zone = calendar.period, calendar.zone
+    try:
+        number = _PARSERS[period](text.strip(), zone)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"the business time {text!r} is no {period.value} in zone {zone}: {error}; write it like {EXAMPLES[period]}"
+        ) from None
+    if not calendar.is_in_span(number):
+        raise ConfigError(f"the business time {text!r} is not in the years {FIRST_YEAR} to {LAST_YEAR}: write a time in them")
+    if not calendar.has(number):
+        raise ConfigError(f"the clocks of zone {zone} left out the day {text!r}, so it has no data: write another day")
+    return BusinessTime(period, number)
 
 
 def _parsed_hour(text: str, zone: str) -> int:

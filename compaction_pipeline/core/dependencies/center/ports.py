@@ -83,8 +83,8 @@ class CenterStore(Protocol):
     Those with a `leader` return nothing found, and change nothing, when this process leads no more.
     """
 
-    def projects(self) -> Sequence[SavedProject]:
-        """Return all projects, by name. Those without jobs were removed."""
+    def projects(self, after: int = 0) -> Sequence[SavedProject]:
+        """Return the projects that changed after this version, by name. Those without jobs were removed."""
 
     def version(self) -> int:
         """Return how many changes of projects there were."""

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependency
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
-from compaction_pipeline.core.dependencies.center.periods import Calendar, Period
+from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period
 from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TABLE, WATERMARK, check_text
 from compaction_pipeline.core.dependencies.center.triggers import Trigger
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, TableWatermark, Upstream, table_partition
@@ -92,14 +92,14 @@ def project_of(given: Any, others: Mapping[str, DataJob], before: Mapping[str, D
     return Project(name, jobs)
 
 
-def saved_jobs(files: Sequence[Mapping[str, Any]]) -> Mapping[str, DataJob]:
-    """The jobs of all projects, by name, as their files were saved (see `with_since`).
+def saved_jobs(files: Sequence[Mapping[str, Any]], others: Mapping[str, DataJob]) -> Mapping[str, DataJob]:
+    """The jobs of these projects, by name, as their files were saved (see `with_since`). `others` are the jobs of all other projects.
 
     Raises ConfigError for what an older release allowed and this one does not.
     """
     problems = _Problems()
     drafts = [draft for file in files for draft in _drafts(problems, file, {}, datetime.fromtimestamp(0, timezone.utc))[1]]
-    known = {draft.job.name: draft.job for draft in drafts}
+    known = {**others, **{draft.job.name: draft.job for draft in drafts}}
     jobs = {draft.job.name: _with_needs(problems, draft, known, None) for draft in drafts}
     problems.raise_all()
     return jobs
@@ -236,7 +236,8 @@ def _data_name(kind: str, name: str) -> str:
     return str(TableIdentifier.parse(name)) if kind == TABLE else name
 
 
-def _first_time(calendar: Calendar, trigger: Trigger, now: datetime) -> Any:
+@lru_cache(maxsize=2**8)
+def _first_time(calendar: Calendar, trigger: Trigger, now: datetime) -> BusinessTime:
     first = calendar.at(now)
     later = calendar.shift(first, 1)
     return first if trigger.instant(calendar, first) >= now or later is None else later

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
+from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period, first_day, zone_of
 from compaction_pipeline.core.dependencies.local_time import first_instant
@@ -48,6 +49,7 @@ class Trigger:
     day: int = 0
 
     @staticmethod
+    @lru_cache(maxsize=2**12)
     def parse(period: Period, text: str) -> Trigger:
         """The trigger that somebody writes for a period. Raises ConfigError, which names the text and the rule."""
         found = _FORMS[period].fullmatch(" ".join(text.upper().split()))

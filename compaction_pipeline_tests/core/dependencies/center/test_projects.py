@@ -67,7 +67,7 @@ def test_a_saved_project_reads_as_the_same_jobs_later() -> None:
         "jobs": [{"name": "raw", "period": "hour", "virtual": True}, {**LOAD, "needs": [{"job": "raw"}]}],
     }
     made = project_of(given, {}, {}, NOW)
-    assert saved_jobs([with_since(given, made)]) == made.jobs
+    assert saved_jobs([with_since(given, made)], {}) == made.jobs
 
 
 def test_a_job_keeps_its_first_time_when_its_file_says_none() -> None:
