@@ -296,6 +296,8 @@ def _reader(kind: AvroType) -> _Read:
     """A function that reads a value: whole numbers, text, bytes, lists of numbers, maps of numbers, and optional ones of these."""
     inner, null = nullable(kind)
     read = _value(inner)
+    if null is None and read is _integer:
+        return _integer_between
     if null is None:
         return lambda content, start, end: read(content, start)
     is_null = null << 1
@@ -319,6 +321,10 @@ def _integer(content: bytes, position: int) -> int:
     byte = content[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1)
+    return read_long(content, position)[0]
+
+
+def _integer_between(content: bytes, position: int, end: int) -> int:
     return read_long(content, position)[0]
 
 

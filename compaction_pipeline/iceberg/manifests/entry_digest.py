@@ -19,6 +19,10 @@ _DIGEST_BYTES = 16
 _MOST_BEGUN = 4096
 
 
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
 class EntryDigest:
     """The count and the digest of live entries. Equal entries that are live twice count twice.
 
@@ -30,25 +34,27 @@ class EntryDigest:
         self._metadata = metadata
         self._carriers: dict[tuple[int, int], tuple[Any, FileCarrier]] = {}
         # Many entries have the same numbers.
-        self._begun: dict[tuple[int | None, ...], Any] = {}
+        self._begun: dict[tuple[int | None, ...], bytes] = {}
         self.count = 0
         self.total = 0
 
     def add(self, entries: Iterable[ManifestEntry]) -> None:
         """Add live entries that `read_entries` has read."""
         total, known = self.total, self._begun
+        carrier, kind, spec_id = None, None, None
         for entry in entries:
             file: Any = entry.data_file
-            numbers = (file.spec_id, int(entry.status), entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
+            if carrier is None or file.type is not kind or file.spec_id != spec_id:
+                kind, spec_id = file.type, file.spec_id
+                carrier = self._carrier(file)
+            numbers = (spec_id, entry.status, entry.snapshot_id, entry.sequence_number, entry.file_sequence_number)
             begun = known.get(numbers)
             if begun is None:
                 if len(known) >= _MOST_BEGUN:
                     known.clear()
-                begun = known[numbers] = hashlib.blake2b(repr(numbers).encode(), digest_size=_DIGEST_BYTES)
-            said = begun.copy()
-            said.update(self._carrier(file).carried(file))
+                begun = known[numbers] = _digest(repr((spec_id, int(entry.status), *numbers[2:])).encode())
             # A sum counts an entry that is there twice. An exclusive or would forget both.
-            total += int.from_bytes(said.digest(), "big")
+            total += int.from_bytes(_digest(begun + carrier.carried(file)), "big")
             self.count += 1
         self.total = total % (1 << 8 * _DIGEST_BYTES)
 

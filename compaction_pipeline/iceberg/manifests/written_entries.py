@@ -2,8 +2,9 @@
 
 Entries of new files are encoded, and fastavro, which shares no code with the encoder, reads the result. Its reading is compared with the
 values that were to be written. Entries of other manifests keep their bytes. Where these are converted, fastavro's readings of both are
-compared. Where they are copied, the bytes are compared, fastavro must find each file at the same place, and one entry of each schema in
-each block is compared field by field. A difference ends the commit before anything is written.
+compared. Where they are copied, the bytes are compared, and fastavro reads one entry of each schema in each block, field by field. A second
+decoder (`formats/avro/records_at_once.py`) must find every file of the block at its place; what this decoder does not know, fastavro reads.
+A difference ends the commit before anything is written.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import io
 import struct
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import fastavro
@@ -21,6 +22,7 @@ from pyiceberg.types import StructType
 
 from compaction_pipeline.core.errors import CompactionError, TableRefused
 from compaction_pipeline.formats.avro.carry import RecordCarrier, encoded
+from compaction_pipeline.formats.avro.records_at_once import RecordsAtOnce
 from compaction_pipeline.formats.avro.values import AvroType, long_bytes, nullable, plain_schema
 from compaction_pipeline.iceberg.manifests.partition_bytes import PartitionDecoder, plain_value
 
@@ -29,6 +31,8 @@ _PARTITION = 102
 FIRST_ROW_ID = 142
 _TOLD = {100: "file_path", 103: "record_count", 104: "file_size_in_bytes"}
 """What both decoders must tell of a file that is copied, by field id."""
+_WALKED_BYTES = 4 << 20
+"""About as many bytes are walked through at once. A walk takes twenty times as many."""
 _BLOCK_SIZE = 64 << 20
 DEFAULTS: Mapping[int, bytes] = {134: long_bytes(0), 105: long_bytes(_BLOCK_SIZE)}
 """Defaults of two fields of a data file, by field id.
@@ -54,13 +58,12 @@ class EntryWriter:
         assert file["field-id"] == _DATA_FILE
         self._head: AvroType = {**plain, "fields": head}
         self._file: AvroType = file["type"]
+        self._file_name = file["name"]
         self._partition = partition
         self._sources: dict[int, _Source] = {}
         self._heads: dict[tuple[int | None, ...], bytes] = {}
         self._heads_read, self._files_read = _several(self._head), _several(self._file)
-        told = {**self._file, "fields": [each for each in self._file["fields"] if each["field-id"] in _TOLD]}
-        self._told: AvroType = {**plain, "fields": [{**file, "type": told}]}
-        self._entries_read, self._told_read = _several(plain), _several(self._told)
+        self._entries_read, self._walk = _several(plain), RecordsAtOnce(plain, _TOLD)
 
     def partition(self, file: Any) -> Sequence[Any]:
         """The partition values of a new or carried file, in the form of PyIceberg's statistics."""
@@ -79,7 +82,7 @@ class EntryWriter:
             raise TableRefused(f"manifest entries cannot be written again: {error}; nothing was committed; please report it") from error
 
     def _proved(self, entries: Sequence[ManifestEntry]) -> bytes:
-        parts: list[bytes] = []
+        parts: list[_Part] = []
         groups: dict[_Source | None, list[_Part]] = defaultdict(list)
         for entry in entries:
             file: Any = entry.data_file
@@ -87,15 +90,16 @@ class EntryWriter:
             content = encoded(self._file, self._plain(file)) if source is None else source.carried(file)
             part = _Part(file, self._head_of(entry), content)
             groups[source].append(part)
-            parts += part[1:]
+            parts.append(part)
         for source, some in groups.items():
             if source is None or source.suffix is None:
                 self._prove(some, source)
             else:
                 # Files of one schema are copied alike, so the first one shows that their bytes mean the same in both schemas.
                 self._prove(some[:1], source)
-                self._prove_copies(some, source.suffix)
-        return b"".join(parts)
+                _prove_copies(some, source.suffix)
+        self._prove_places(parts)
+        return b"".join([content for part in parts for content in part[1:]])
 
     def _head_of(self, entry: ManifestEntry) -> bytes:
         """The bytes of an entry before its `data_file`. Many entries have the same."""
@@ -133,22 +137,43 @@ class EntryWriter:
             values[number] = value
         return values
 
-    def _prove_copies(self, parts: Sequence[_Part], suffix: bytes) -> None:
-        """Prove that these files have the bytes of their sources, and that another decoder finds them at the same places."""
-        told = _read(self._entries_read, len(parts), b"".join(part.head + part.content for part in parts), self._told_read)
-        (field,) = self._told["fields"]
-        name = field["name"]
-        wanted = [(each["name"], each["field-id"], attrgetter(_TOLD[each["field-id"]])) for each in field["type"]["fields"]]
-        for (file, _, content), each in zip(parts, told, strict=True):
-            if content != file.raw + suffix:
+    def _prove_places(self, parts: Sequence[_Part]) -> None:
+        """Prove that another decoder finds each entry, from where it was put to where the next one was, and the file in it."""
+        some: list[_Part] = []
+        size = 0
+        for part in parts:
+            some.append(part)
+            size += len(part.head) + len(part.content)
+            if size >= _WALKED_BYTES:
+                self._walk_through(some)
+                some, size = [], 0
+        if some:
+            self._walk_through(some)
+
+    def _walk_through(self, parts: Sequence[_Part]) -> None:
+        ends = list(accumulate(len(part.head) + len(part.content) for part in parts))
+        walked = self._walk.walk(b"".join([content for part in parts for content in part[1:]]), [0, *ends[:-1]])
+        said = [walked.told[number] for number in (100, 103, 104)]
+        odd = []
+        for part, end, found, is_odd, path, rows, size in zip(parts, ends, walked.ends, walked.odd, *said, strict=True):
+            file = part.file
+            if is_odd:
+                odd.append(part)
+            elif end != found or path != file.file_path.encode() or rows != file.record_count or size != file.file_size_in_bytes:
                 raise TableRefused(
-                    f"the manifest entry of {file.file_path} would be written with other bytes: nothing was committed; please report it"
+                    f"the manifest entry of {file.file_path} would be written so that another decoder reads {path!r} with {rows} rows "
+                    f"in {size} bytes, and its end at {found} instead of {end}: nothing was committed; please report it"
                 )
-            # An entry ends where the next one begins, and what is told of a file stands near its beginning.
-            said = each[name]
-            for key, number, of_file in wanted:
-                if said[key] != of_file(file):
-                    _compare(file, number, said[key], of_file(file))
+        if odd:
+            self._prove_odd(odd)
+
+    def _prove_odd(self, parts: Sequence[_Part]) -> None:
+        """Prove with fastavro that entries that have something rare tell of their files."""
+        read = _read(self._entries_read, len(parts), b"".join([part.head + part.content for part in parts]))
+        for part, each in zip(parts, read, strict=True):
+            said = _by_id(self._file, each[self._file_name])
+            for number, of_file in _TOLD.items():
+                _compare(part.file, number, said[number], getattr(part.file, of_file))
 
     def _prove(self, parts: Sequence[_Part], source: _Source | None) -> None:
         """Prove with another decoder that these bytes say what the files of one manifest say, or new files."""
@@ -176,6 +201,15 @@ class EntryWriter:
             inner = nullable(field["type"])[0]
             decimal = isinstance(inner, Mapping) and inner.get("logical") == "decimal"
             _compare(file, number, _exact(value[field["name"]], decimal), _exact(old.get(number), decimal))
+
+
+def _prove_copies(parts: Sequence[_Part], suffix: bytes) -> None:
+    """Prove that these files have the bytes of their sources."""
+    for file, _, content in parts:
+        if content is not file.raw and content != file.raw + suffix:
+            raise TableRefused(
+                f"the manifest entry of {file.file_path} would be written with other bytes: nothing was committed; please report it"
+            )
 
 
 class FileCarrier:
@@ -227,10 +261,10 @@ def _several(kind: AvroType) -> Any:
     return fastavro.parse_schema({"type": "array", "items": kind})
 
 
-def _read(schema: Any, count: int, content: bytes, only: Any = None) -> list[Any]:
-    """All these values, or the fields of `only`. Raises ValueError if something stands behind them."""
+def _read(schema: Any, count: int, content: bytes) -> list[Any]:
+    """All these values. Raises ValueError if something stands behind them."""
     stream = io.BytesIO(long_bytes(count) + content + b"\x00")
-    values: list[Any] = fastavro.schemaless_reader(stream, schema, only)
+    values: list[Any] = fastavro.schemaless_reader(stream, schema, None)
     if len(values) != count or stream.read(1):
         raise ValueError(f"{count} values end before their bytes do")
     return values
