@@ -153,16 +153,18 @@ class EntryWriter:
     def _walk_through(self, parts: Sequence[_Part]) -> None:
         ends = list(accumulate(len(part.head) + len(part.content) for part in parts))
         walked = self._walk.walk(b"".join([content for part in parts for content in part[1:]]), [0, *ends[:-1]])
-        said = [walked.told[number] for number in (100, 103, 104)]
+        said = [walked.told[number] for number in _TOLD]
         odd = []
         for part, end, found, is_odd, path, rows, size in zip(parts, ends, walked.ends, walked.odd, *said, strict=True):
             file = part.file
             if is_odd:
                 odd.append(part)
             elif end != found or path != file.file_path.encode() or rows != file.record_count or size != file.file_size_in_bytes:
+                for number, value in zip(_TOLD, (path.decode(errors="replace"), rows, size), strict=True):
+                    _compare(file, number, value, getattr(file, _TOLD[number]))
                 raise TableRefused(
-                    f"the manifest entry of {file.file_path} would be written so that another decoder reads {path!r} with {rows} rows "
-                    f"in {size} bytes, and its end at {found} instead of {end}: nothing was committed; please report it"
+                    f"the manifest entry of {file.file_path} would end at byte {end} of its block, but another decoder finds its end at "
+                    f"{found}: nothing was committed; please report it"
                 )
         if odd:
             self._prove_odd(odd)
