@@ -31,6 +31,7 @@ from compaction_pipeline.demo.write_files import write_parquet_file
 from compaction_pipeline.iceberg.catalogs import SqlCatalog
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.copied_files import copied_file
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.services.in_hand import InHand, take_in_hand
 from compaction_pipeline_tests.state import new_home
@@ -109,8 +110,13 @@ class Desk:
         row_delta(table, data=[self._file(table, first + number, bucket) for number in range(files) for bucket in buckets])
 
     def _file(self, table: Table, number: int, bucket: int) -> OutputFile:
-        rows = pa.table({"id": pa.array([number * 10 + bucket], pa.int64()), "bucket": pa.array([bucket], pa.int32())})
-        return write_parquet_file(table, rows, content=FileContent.DATA, partition=Record(bucket), name=f"data-{number}-{bucket}")
+        name = f"data-{number}-{bucket}"
+
+        def write() -> OutputFile:
+            rows = pa.table({"id": pa.array([number * 10 + bucket], pa.int64()), "bucket": pa.array([bucket], pa.int32())})
+            return write_parquet_file(table, rows, content=FileContent.DATA, partition=Record(bucket), name=name)
+
+        return copied_file(table, name, (number, bucket), write)
 
     def delete(self, table: Table, bucket: int, row_id: int) -> None:
         """Commit one equality delete by id."""

@@ -37,6 +37,7 @@ from compaction_pipeline.iceberg.commit.committer import IcebergCommitter
 from compaction_pipeline.iceberg.manifests.entries import read_entries
 from compaction_pipeline.iceberg.manifests.partitions import partition_record, partition_struct
 from compaction_pipeline.iceberg.table_scan import IcebergScan
+from compaction_pipeline_tests.copied_files import copied_file
 from compaction_pipeline_tests.reference_reader import located_rows, reference_rows
 from compaction_pipeline_tests.works import task_work
 
@@ -98,8 +99,21 @@ class LakeTable:
 
     def data_file(self, rows: Sequence[Mapping[str, Any]], partition: Record | None = None, spec_id: int | None = None) -> OutputFile:
         self.table.refresh()
+        return self._data_file(rows, next(self._names), partition, spec_id)
+
+    def one_row_files(self, rows: Iterable[Mapping[str, Any]]) -> list[OutputFile]:
+        """A data file of an unpartitioned table for each of these rows."""
+        self.table.refresh()
+        return [self._one_row_file(row, next(self._names)) for row in rows]
+
+    def _one_row_file(self, row: Mapping[str, Any], name: str) -> OutputFile:
+        return copied_file(self.table, name, row, lambda: self._data_file([row], name))
+
+    def _data_file(
+        self, rows: Sequence[Mapping[str, Any]], name: str, partition: Record | None = None, spec_id: int | None = None
+    ) -> OutputFile:
         arrow = pa.Table.from_pylist([dict(row) for row in rows], schema=schema_to_pyarrow(self.table.schema()))
-        return write_parquet_file(self.table, arrow, content=FileContent.DATA, partition=partition, spec_id=spec_id, name=next(self._names))
+        return write_parquet_file(self.table, arrow, content=FileContent.DATA, partition=partition, spec_id=spec_id, name=name)
 
     def insert(self, *rows: Mapping[str, Any], partition: Record | None = None, spec_id: int | None = None) -> OutputFile:
         file = self.data_file(rows, partition, spec_id)

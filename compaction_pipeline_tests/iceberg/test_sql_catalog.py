@@ -98,7 +98,7 @@ def test_a_commit_whose_answer_never_comes_is_unknown_and_found_when_the_server_
     assert isinstance(catalog, BoundedSqlCatalog)
     lake = Lake(tmp_path, properties=properties)
     table = lake.table()
-    row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in range(12)])
+    row_delta(table.table, table.one_row_files({"id": one, "name": f"n{one}"} for one in range(12)))
     services.explore_catalogs.explore()
     commits: list[object] = []
     with ExitStack() as stack:

@@ -60,7 +60,7 @@ class House:
     def fragmented(self, name: str = "t", files: int = 12, **properties: str) -> LakeTable:
         """A table of small files with the ids 0 to `files - 1`, one in each file. The state database knows the table."""
         table = self.lake.table(name, properties={key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()})
-        row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in range(files)])
+        row_delta(table.table, table.one_row_files({"id": one, "name": f"n{one}"} for one in range(files)))
         self.services.explore_catalogs.explore()
         return table
 

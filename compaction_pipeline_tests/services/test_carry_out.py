@@ -92,7 +92,7 @@ def test_named_nodes_are_committed_before_their_table_is_due_and_the_drain_ends_
     house.services.engine_override = Between(lambda: None, *[plan_another] * 3)
     asked = {named.identifier: NODE}
     house.services.compact_tables.carry_out(asked, serving(until=lambda: False, linger=NOW))
-    row_delta(named.table, [named.data_file([{"id": one, "name": f"n{one}"}]) for one in range(12, 24)])
+    row_delta(named.table, named.one_row_files({"id": one, "name": f"n{one}"} for one in range(12, 24)))
     heard = Heard()
     house.services.compact_tables.carry_out(asked, serving(until=lambda: False, linger=timedelta(hours=1), listener=heard))
     assert [event for event, _ in heard.events] == ["planned", "ended", "committed"]

@@ -150,7 +150,7 @@ def test_a_refresh_that_stood_still_keeps_the_tasks_of_a_recreated_table(house: 
         house.pass_time(STOOD_STILL)
         house.lake.catalog.drop_table(("db", "t"))
         new = house.lake.table("t")
-        row_delta(new.table, [new.data_file([{"id": one, "name": f"n{one}"}]) for one in range(12)])
+        row_delta(new.table, new.one_row_files({"id": one, "name": f"n{one}"} for one in range(12)))
         assert services.refresh_files.refresh(table.identifier).complete
         assert services.plan_tables.plan(table.identifier).tasks
         services.work_on_queue.drain("another")
@@ -173,7 +173,7 @@ def test_a_commit_that_stood_still_after_its_answer_makes_no_index_trusted_again
         house.pass_time(STOOD_STILL)
         services.commit_tables.settle(table.identifier)
         table.table.refresh()
-        row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in range(100, 112)])
+        row_delta(table.table, table.one_row_files({"id": one, "name": f"n{one}"} for one in range(100, 112)))
         services.refresh_files.refresh(table.identifier)
         assert services.compact_tables.compact(table.identifier).committed
         assert services.stores.tables.state(table.identifier).whole is None

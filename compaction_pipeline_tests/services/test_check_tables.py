@@ -21,7 +21,7 @@ from compaction_pipeline_tests.services.serving import serving
 
 def write(table: LakeTable, first: int, files: int = 12) -> None:
     """Commit small files with one row each."""
-    row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(first, first + files)])
+    row_delta(table.table, table.one_row_files({"id": one, "name": "more"} for one in range(first, first + files)))
 
 
 def tick(house: House) -> None:

@@ -27,7 +27,7 @@ def test_ticks_read_no_files_while_nothing_may_be_planned(house: House) -> None:
     services = house.services
     services.one_table.refresh(table.identifier)
     assert services.plan_tables.plan(table.identifier).tasks
-    row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
+    row_delta(table.table, table.one_row_files({"id": one, "name": "more"} for one in range(100, 120)))
     services.one_table.refresh(table.identifier)
     # A node whose files changed is judged at once, also during the pause between two plans.
     assert services.plan_tables.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
@@ -71,7 +71,7 @@ def test_a_tick_reports_waiting_tasks_though_only_nodes_were_planned_before(hous
     assert planned.tasks
     reason = plans.plan(table.identifier).plan.reason
     assert (reason.code, reason.text.split(";")[0]) == (PlanReasonCode.FILES_IN_USE, "1 node held back")
-    row_delta(table.table, [table.data_file([{"id": one, "name": "more"}]) for one in range(100, 120)])
+    row_delta(table.table, table.one_row_files({"id": one, "name": "more"} for one in range(100, 120)))
     house.services.one_table.refresh(table.identifier)
     house.services.sweep_tables.plan_due(changed, timedelta(seconds=20), nodes=changed)
     assert plans.plan(table.identifier).plan.reason.code is PlanReasonCode.MIN_PLAN_INTERVAL
