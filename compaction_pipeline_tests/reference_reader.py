@@ -109,8 +109,15 @@ def bag_difference(actual: Iterable[Mapping[str, Any]], expected: Iterable[Mappi
     return f"{sum(lost.values())} rows lost, e.g. {list(lost)[:3]}; {sum(extra.values())} rows too many, e.g. {list(extra)[:3]}"
 
 
+_PLAIN = {kind: kind.__name__ for kind in (type(None), bool, str, int, date, datetime)}
+"""The names of the types of most values. `canonical` finds the same names, more slowly."""
+
+
 def canonical(value: Any) -> Any:
     """A hashable form of a value. Two forms are equal exactly when Iceberg's values are: NaN equals NaN, −0.0 differs from 0.0."""
+    plain = _PLAIN.get(type(value))
+    if plain is not None:
+        return (plain, value)
     if value is None or isinstance(value, (bool, str, date)):
         # datetime is a date; an aware and a naive one never compare equal.
         return (type(value).__name__, value)
@@ -122,7 +129,7 @@ def canonical(value: Any) -> Any:
         return ("bytes", value.bytes)
     if isinstance(value, (bytes, bytearray)):
         return ("bytes", bytes(value))
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):
         return ("struct", tuple(sorted((key, canonical(item)) for key, item in value.items())))
     if isinstance(value, (list, tuple)):
         return ("list", tuple(canonical(item) for item in value))
@@ -219,6 +226,8 @@ class _Deletes:
     def __init__(self, metadata: Mapping[str, Any], entries: Sequence[Entry]) -> None:
         self._metadata = metadata
         self._deletes = [entry for entry in entries if entry.content != DATA]
+        self._found: dict[tuple[str, tuple[int, ...]], frozenset[Any]] = {}
+        self.types = _types_by_id(metadata)
 
     def positions(self, data: Entry) -> frozenset[int]:
         """The positions of the rows that position deletes delete."""
@@ -245,9 +254,11 @@ class _Deletes:
         return found
 
     def _keys(self, delete: Entry, ids: tuple[int, ...]) -> frozenset[Any]:
-        columns, rows = _parquet(self._metadata, delete)
-        types = _types_by_id(self._metadata)
-        return frozenset(_key(row, columns, ids, types, {}) for row in rows)
+        if (delete.path, ids) not in self._found:
+            columns, rows = _parquet(self._metadata, delete)
+            places = _places(columns, ids)
+            self._found[delete.path, ids] = frozenset(_key(row, places, self.types, {}) for row in rows)
+        return self._found[delete.path, ids]
 
 
 @lru_cache(maxsize=1024)
@@ -258,17 +269,20 @@ def _position_pairs(path: str, _modified: int, _size: int) -> list[tuple[str, in
     return list(zip(table[paths].to_pylist(), table[positions].to_pylist(), strict=True))
 
 
-def _key(
-    row: Mapping[str, Any], columns: Sequence[Column], ids: Sequence[int], types: Mapping[int, Any], constants: Mapping[int, Any]
-) -> tuple[Any, ...]:
-    return tuple(canonical(_value_by_id(row, columns, wanted, types, constants)) for wanted in ids)
+Places = Sequence[tuple[int, list[str] | None]]
+"""The ids of primitive columns, which may be inside structs, with the names that lead to each; None where a file lacks the column."""
 
 
-def _value_by_id(
-    row: Mapping[str, Any], columns: Sequence[Column], wanted: int, types: Mapping[int, Any], constants: Mapping[int, Any]
-) -> Any:
-    """The value of a primitive column, which may be inside structs. When the file lacks the column: its constant, its default or NULL."""
-    steps = _steps(columns, wanted)
+def _places(columns: Sequence[Column], ids: Sequence[int]) -> Places:
+    return [(wanted, _steps(columns, wanted)) for wanted in ids]
+
+
+def _key(row: Mapping[str, Any], places: Places, types: Mapping[int, Any], constants: Mapping[int, Any]) -> tuple[Any, ...]:
+    return tuple(canonical(_value_at(row, wanted, steps, types, constants)) for wanted, steps in places)
+
+
+def _value_at(row: Mapping[str, Any], wanted: int, steps: list[str] | None, types: Mapping[int, Any], constants: Mapping[int, Any]) -> Any:
+    """The value of a column. When the file lacks the column: its constant, its default or NULL."""
     if steps is None:
         return constants.get(wanted, _default(types.get(wanted)))
     value: Any = row
@@ -323,15 +337,16 @@ def _collect(kind: Any, found: dict[int, Any]) -> None:
 def _rows_of_file(metadata: Mapping[str, Any], schema: Mapping[str, Any], entry: Entry, deletes: _Deletes) -> list[LocatedRow]:
     columns, rows = _parquet(metadata, entry)
     constants = _partition_constants(metadata, entry)
-    types = _types_by_id(metadata)
-    positions, equalities = deletes.positions(entry), deletes.equalities(entry)
+    positions = deletes.positions(entry)
+    equalities = [(_places(columns, ids), keys) for ids, keys in deletes.equalities(entry)]
+    by_id = _by_id(columns)
     kept = []
     for position, row in enumerate(rows):
         if position in positions:
             continue
-        if any(_key(row, columns, ids, types, constants) in keys for ids, keys in equalities):
+        if any(_key(row, places, deletes.types, constants) in keys for places, keys in equalities):
             continue
-        kept.append(LocatedRow(entry, position, _projected(row, columns, schema["fields"], constants)))
+        kept.append(LocatedRow(entry, position, _projected(row, by_id, schema["fields"], constants)))
     return kept
 
 
@@ -392,8 +407,11 @@ def _assign(columns: Sequence[Column], mapping: Sequence[Mapping[str, Any]]) -> 
             _assign(column.children, match.get("fields", []))
 
 
-def _projected(row: Mapping[str, Any], columns: Sequence[Column], fields: Sequence[Mapping[str, Any]], constants: Mapping[int, Any]) -> Row:
-    by_id = {column.id: column for column in columns if column.id is not None}
+def _by_id(columns: Sequence[Column]) -> dict[int, Column]:
+    return {column.id: column for column in columns if column.id is not None}
+
+
+def _projected(row: Row, by_id: Mapping[int, Column], fields: Sequence[Mapping[str, Any]], constants: Mapping[int, Any]) -> Row:
     out: Row = {}
     for item in fields:
         column = by_id.get(item["id"])
@@ -408,7 +426,7 @@ def _value(value: Any, column: Column, kind: Any) -> Any:
     if value is None or isinstance(kind, str):
         return _converted(value, kind)
     if kind["type"] == "struct":
-        return _projected(value, column.children, kind["fields"], {})
+        return _projected(value, _by_id(column.children), kind["fields"], {})
     if kind["type"] == "list":
         return [_value(item, column.children[0], kind["element"]) for item in value]
     key, item = column.children
