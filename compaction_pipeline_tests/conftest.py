@@ -23,7 +23,7 @@ from sqlalchemy.engine import Engine
 from xdist.scheduler import LoadScopeScheduling
 
 from compaction_pipeline.core.secrets.known import forget_all_secrets
-from compaction_pipeline_tests.once import compile_statements_once, read_migrations_once
+from compaction_pipeline_tests.once import build_validators_once, compile_statements_once, read_migrations_once
 from compaction_pipeline_tests.stages import PLACES, group_of, leads_to, lies_in, misplaced, stage_of
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -118,6 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
     event.listen(Engine, "connect", _write_behind)
     compile_statements_once()
     read_migrations_once()
+    build_validators_once()
     steps = config.getoption("--steps")
     if steps is not None:
         os.environ["STEPS"] = str(steps)

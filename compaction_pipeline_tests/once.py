@@ -1,4 +1,4 @@
-"""What a test process does once, though each test asks for it anew: it compiles SQL, and reads the migrations of Dagster."""
+"""What a test process does once, though each test asks for it anew: compiling SQL, reading migrations of Dagster, building validators."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from fastapi._compat import v2 as fields_of_fastapi
+from pydantic import ConfigDict, TypeAdapter
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Engine
 from sqlalchemy.util import LRUCache
@@ -59,3 +61,28 @@ def read_migrations_once() -> None:
         return known[places]
 
     setattr(ScriptDirectory, _READ, from_config)
+
+
+def build_validators_once() -> None:
+    """Let all FastAPI applications of this process share the validators of their parameters, bodies and answers.
+
+    Each test of the HTTP interface makes an application, and FastAPI builds each of its routes twice.
+    """
+    known = dict[object, TypeAdapter[Any]]()
+
+    def validator(kind: Any, config: ConfigDict | None = None) -> TypeAdapter[Any]:
+        *rules, field = kind.__metadata__
+        told = tuple((name, type(value), value) for name, value in field._attributes_set.items())
+        key = kind.__origin__, tuple(rules), told
+        try:
+            found = known.get(key) if config is None else None
+        except TypeError:
+            # A default value that can be changed is no key.
+            return TypeAdapter(kind, config=config)
+        if found is None:
+            found = TypeAdapter(kind, config=config)
+            if config is None:
+                known[key] = found
+        return found
+
+    vars(fields_of_fastapi)["TypeAdapter"] = validator
