@@ -39,7 +39,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "optimizers": ("scenarios/test_optimizers.py",),
     "local container": ("scenarios/test_local_container.py",),
     "standalone": ("scenarios/test_standalone_cluster.py",),
+    "java": ("scenarios/test_examples.py::test_java_reads", "scenarios/test_model.py::test_every_row_stays_whatever"),
     "crash": ("scenarios/test_crash.py",),
+    "keyed crash": ("scenarios/test_delta_rewrite_crash.py", "scenarios/test_keyed_crash.py"),
     "bad input": ("scenarios/test_bad_input.py",),
     "flink": (
         "interop/test_readers_and_writers_after_expiry.py",
