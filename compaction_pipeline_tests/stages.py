@@ -34,7 +34,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "demo goes on": ("scenarios/test_demo_again.py",),
     "demo was cut off": ("scenarios/test_demo_again.py::test_a_demo_that_was_cut_off",),
     "demo": ("scenarios/test_demo.py",),
-    "demo with optimizers": ("scenarios/test_demo.py::test_optimizers_compact_a_backlog",),
     "chaos": ("scenarios/test_chaos.py",),
     "optimizers": ("scenarios/test_optimizers.py",),
     "local container": ("scenarios/test_local_container.py",),

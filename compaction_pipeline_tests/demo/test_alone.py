@@ -14,8 +14,9 @@ from unittest import mock
 import pytest
 
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.demo import program
 from compaction_pipeline.demo.options import DemoOptions, child_environment, read_options
-from compaction_pipeline.demo.processes import Processes
+from compaction_pipeline.demo.processes import Processes, Stopped
 from compaction_pipeline.demo.program import alone, answered
 
 
@@ -106,6 +107,22 @@ def test_a_folder_that_no_demo_can_work_in_is_refused_in_one_sentence(
     assert refused.count("\n") == 1, refused
     assert says.format(home) in refused
     assert to_do in refused
+
+
+@pytest.mark.usefixtures("own_environment")
+@pytest.mark.parametrize(("once", "code"), [(True, 1), (False, 0)])
+def test_a_comparison_that_is_ended_has_failed_and_a_live_demo_that_is_ended_has_not(
+    once: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ended = mock.Mock(side_effect=Stopped("SIGTERM"))
+    monkeypatch.setattr(program, "run_once" if once else "run_live", ended)
+    options = read_options({"COMPACTION_DEMO_HOME": str(tmp_path), "PORT": str(port), "ONCE": "1" if once else ""})
+    assert answered(lambda: options, grace_seconds=0) == code
+    assert ended.call_count == 1
+    assert capsys.readouterr().out == "\nSIGTERM: every process of the demo has ended.\n"
 
 
 _ENDED_WHILE_IT_IMPORTS = """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -65,7 +64,7 @@ class Shop:
     def table(self, name: str, **properties: str) -> LakeTable:
         """A table of twelve files of one row each, so that a MINOR is due."""
         table = self.lake.table(name, properties=properties)
-        row_delta(table.table, [table.data_file([{"id": one, "name": f"n{one}"}]) for one in _ROWS])
+        row_delta(table.table, table.one_row_files({"id": one, "name": f"n{one}"} for one in _ROWS))
         return table
 
     def add_catalog(self, *more: str, name: str = "lake") -> None:
@@ -673,19 +672,3 @@ def test_a_missing_too_old_or_too_new_java_is_reported_and_harms_nothing(
     shop.prepare = lambda services: None
     assert shop.type("compact", "lake.db.bad")[1] == 0
     assert compacted(bad)
-
-
-def test_a_demo_whose_port_is_in_use_says_so_and_starts_nothing(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        environment = {**os.environ, "PORT": str(port), "COMPACTION_DEMO_HOME": str(tmp_path / "demo")}
-        done = subprocess.run(
-            [sys.executable, "-m", "compaction_pipeline.demo"], env=environment, capture_output=True, text=True, timeout=600, check=False
-        )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"port {port} is in use" in done.stderr
-    assert f"make demo PORT={port + 1}" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "demo").exists()
