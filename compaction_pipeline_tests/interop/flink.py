@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 
 from compaction_pipeline_tests.interop.peers import SPARK_JARS, flink_jars
 from compaction_pipeline_tests.reference_reader import Row
@@ -90,9 +92,15 @@ class Stream(Job):
         self._form = form
 
     def stop(self) -> None:
-        """Stop reading changes, commit those that were read, and end."""
-        if self.running:
-            self._client.stopWithSavepoint(True, str(self._savepoints), self._form).get()
+        """Stop reading changes, commit those that were read, and end. On a busy machine a part of the job may have to begin first."""
+        while self.running:
+            try:
+                self._client.stopWithSavepoint(True, str(self._savepoints), self._form).get()
+                break
+            except Py4JJavaError as error:
+                if "Not all required tasks are currently running" not in str(error):
+                    raise
+                time.sleep(0.2)
         # A stream that ended by itself has failed, and `wait` raises its error.
         self.wait()
 

@@ -24,7 +24,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.upkeep.file_names import is_of_flink
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.settings import Settings
-from compaction_pipeline_tests.interop.flink import Flink, gateway
+from compaction_pipeline_tests.interop.flink import Flink, Stream, gateway
 from compaction_pipeline_tests.interop.kafka_connect import KafkaConnect
 from compaction_pipeline_tests.interop.peers import kafka_connect_jars
 from compaction_pipeline_tests.interop.warehouse import Compactions, Warehouse
@@ -120,7 +120,7 @@ def test_a_stream_of_flink_that_is_restored_writes_nothing_twice(
 ) -> None:
     """Only with our expiry: after Iceberg's own the job would fail, because Flink deletes the list of files that it has committed."""
     stream = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog).stream([], 50, tmp_path / "savepoints")
-    _until(lambda: len(snapshots(warehouse, "taken")) > 3)
+    _until(lambda: len(snapshots(warehouse, "taken")) > 3, stream)
     stream.stop()
     (savepoint,) = (tmp_path / "savepoints").iterdir()
     warehouse.sql("ALTER TABLE {t} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms'='0', 'compaction.expire.grace'='0s')", "taken")
@@ -131,7 +131,7 @@ def test_a_stream_of_flink_that_is_restored_writes_nothing_twice(
     assert 1 < len(snapshots(warehouse, "taken")) < len(before)
     last = max(numbers(warehouse))
     stream = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog, restored_from=str(savepoint)).stream([], 50, tmp_path / "savepoints")
-    _until(lambda: max(numbers(warehouse)) > last + 50)
+    _until(lambda: max(numbers(warehouse)) > last + 50, stream)
     stream.stop()
     found = numbers(warehouse)
     assert found == [-1, *range(1, found[-1] + 1)]
@@ -199,7 +199,7 @@ def test_a_checkpoint_of_flink_from_before_a_deletion_of_orphans_loses_nothing_a
     assert all(path.exists() for path in waiting)
     flink = Flink(flink_jvm, warehouse.name, warehouse.flink_catalog, restored_from=str(checkpoint))
     stream = flink.stream([], 50, tmp_path / "savepoints")
-    _until(lambda: max(numbers(warehouse)) > max(committed) + 100)
+    _until(lambda: max(numbers(warehouse)) > max(committed) + 100, stream)
     stream.stop()
     found = numbers(warehouse)
     assert found == [-1, *range(1, found[-1] + 1)]
@@ -209,7 +209,7 @@ def checkpoint_before_its_commit(warehouse: Warehouse, flink_jvm: Any, folder: P
     """Let a stream fail while it commits what its newest checkpoint names. Returns that checkpoint."""
     impatient = {**warehouse.flink_catalog, "uri": f"jdbc:sqlite:{warehouse.folder}/catalog.db?busy_timeout=500"}
     stream = Flink(flink_jvm, warehouse.name, impatient, checkpoints=folder).stream([], 50, folder / "savepoints")
-    _until(lambda: len(snapshots(warehouse, "taken")) > 3)
+    _until(lambda: len(snapshots(warehouse, "taken")) > 3, stream)
     with closing(sqlite3.connect(warehouse.folder / "catalog.db", timeout=60, isolation_level=None)) as catalog:
         # The catalog can be read, and nobody can commit.
         catalog.execute("BEGIN IMMEDIATE")
@@ -225,9 +225,12 @@ def numbers(warehouse: Warehouse) -> list[int]:
     return sorted(row["n"] for row in warehouse.sql("SELECT n FROM {t}", "taken"))
 
 
-def _until(holds: Callable[[], bool]) -> None:
+def _until(holds: Callable[[], bool], stream: Stream | None = None) -> None:
+    """Look again and again. Raises the error of a stream that ended meanwhile."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while not holds():
+        if stream is not None and not stream.running:
+            stream.wait()
         assert time.monotonic() < until
         time.sleep(0.2)
 
