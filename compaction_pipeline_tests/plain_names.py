@@ -11,4 +11,5 @@ TABLE_FIGURES = NAMES.table_figures
 COMPACTED_FILES = NAMES.compacted_files
 COMPACTION_RECORDS = NAMES.compaction_records
 COMPACTION_QUEUES = NAMES.compaction_queues
+WAITING_JOBS = NAMES.waiting_jobs
 OPTIMIZERS = NAMES.optimizers

@@ -24,6 +24,7 @@ from compaction_pipeline.defs.retire import retire_job, retire_schedule
 from compaction_pipeline.defs.sensors import commit_sensor, fragmentation_sensor, snapshot_sensor
 from compaction_pipeline.defs.together import check_together
 from compaction_pipeline.defs.upkeep import upkeep_job, upkeep_sensor
+from compaction_pipeline.defs.waiting_jobs import waiting_jobs
 
 OF_PROJECT = "project"
 """Stands for the resource `pyspark` that a project defines by itself."""
@@ -59,6 +60,7 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
             compacted_files(names, settings, choices),
             compaction_records(names, settings, choices),
             compaction_queues(names, settings),
+            waiting_jobs(names, settings),
             optimizers(names, settings),
         ],
         asset_checks=[*definitions_of(names), *own_checks(names, choices, checked)],

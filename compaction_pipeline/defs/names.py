@@ -99,9 +99,14 @@ class Names:
         return self._asset("optimizers")
 
     @property
+    def waiting_jobs(self) -> dg.AssetKey:
+        """What jobs of the dependency center wait for."""
+        return self._asset("waiting_jobs")
+
+    @property
     def external_assets(self) -> tuple[dg.AssetKey, ...]:
         """The assets that nobody launches: sensors and runs store their events."""
-        return (self.delta_files, self.table_health, self.table_figures, self.compaction_queues, self.optimizers)
+        return (self.delta_files, self.table_health, self.table_figures, self.compaction_queues, self.optimizers, self.waiting_jobs)
 
     @property
     def assets(self) -> frozenset[dg.AssetKey]:

@@ -24,6 +24,7 @@ from compaction_pipeline.defs.metadata import Column, megabytes, table_of, unbro
 from compaction_pipeline.defs.names import GROUP, Names
 from compaction_pipeline.defs.partitions import OF_ALL_NODES
 from compaction_pipeline.defs.ticks import ticking
+from compaction_pipeline.defs.waiting_jobs import waiting_event
 from compaction_pipeline.services.insight.read_queues import Queues
 from compaction_pipeline.settings import Settings
 
@@ -232,9 +233,10 @@ def queue_sensor(names: Names) -> dg.SensorDefinition:
         names,
         "queue_sensor",
         _queue_tick,
-        events_of=[names.compaction_queues, names.optimizers],
+        events_of=[names.compaction_queues, names.optimizers, names.waiting_jobs],
         every=INTERVAL_SECONDS,
-        description="Materializes `compaction_queues` and `optimizers` when something about them has changed. It starts no run.",
+        description="Materializes `compaction_queues`, `optimizers` and `waiting_jobs` when something about them has changed. It starts no "
+        "run.",
     )
 
 
@@ -247,6 +249,12 @@ def _queue_tick(names: Names, context: dg.SensorEvaluationContext, services: Ser
         events.append(dg.AssetMaterialization(names.compaction_queues, metadata=queues_metadata(queues)))
     if queues.optimizers and before.get("optimizers") != now["optimizers"]:
         events.append(dg.AssetMaterialization(names.optimizers, metadata=optimizers_metadata(queues)))
+    jobs = waiting_event(names, services)
+    if jobs is not None:
+        event, state = jobs
+        now["jobs"] = _fingerprint(state)
+        if before.get("jobs") != now["jobs"]:
+            events.append(event)
     waiting = count_text(sum(work.pending for work in queues.works), "waiting task")
     text = f"{waiting} in {count_text(len(queues.all_works), 'group')}, {count_text(len(queues.serving), 'serving optimizer')}"
     return dg.SensorResult(skip_reason=text, cursor=json.dumps(now), asset_events=events)

@@ -19,6 +19,7 @@ from compaction_pipeline_tests.plain_names import (
     OPTIMIZERS,
     TABLE_FIGURES,
     TABLE_HEALTH,
+    WAITING_JOBS,
 )
 
 SPECS = {spec.key: spec for spec in defs.resolve_all_asset_specs()}
@@ -33,6 +34,7 @@ def test_each_asset_stands_behind_what_it_tells_of() -> None:
         TABLE_FIGURES: [DELTA_FILES],
         COMPACTION_QUEUES: [DELTA_FILES],
         OPTIMIZERS: [COMPACTION_QUEUES],
+        WAITING_JOBS: [],
         COMPACTED_FILES: [DELTA_FILES],
         COMPACTION_RECORDS: [COMPACTED_FILES],
     }

@@ -55,7 +55,16 @@ def _load(home: Path, **environment: str) -> list[str]:
 
 def test_loading_opens_no_database_and_no_jvm_and_a_prefix_stands_before_every_key(tmp_path: Path) -> None:
     keys, owners, jvm = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
-    names = ("compacted_files", "compaction_queues", "compaction_records", "delta_files", "optimizers", "table_figures", "table_health")
+    names = (
+        "compacted_files",
+        "compaction_queues",
+        "compaction_records",
+        "delta_files",
+        "optimizers",
+        "table_figures",
+        "table_health",
+        "waiting_jobs",
+    )
     assert keys == str([f"lake/ops/{name}" for name in names])
     assert owners == "['team:data-platform']"
     assert jvm == "no JVM"
@@ -111,7 +120,7 @@ def test_our_definitions_merge_into_an_existing_deployment() -> None:
     def report() -> None: ...
 
     merged = dg.Definitions.merge(defs, dg.Definitions(assets=[report]))
-    assert len(list(merged.resolve_all_asset_specs())) == 8
+    assert len(list(merged.resolve_all_asset_specs())) == 9
 
 
 @pytest.mark.parametrize("prefix", ["a b", "a//c", "/a", "lake/"])

@@ -13,12 +13,20 @@ from compaction_pipeline.defs.resources import Compaction
 from compaction_pipeline.defs.ticks import ticking
 from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
-from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, DELTA_FILES, NAMES, OPTIMIZERS
+from compaction_pipeline_tests.plain_names import (
+    COMPACTED_FILES,
+    COMPACTION_QUEUES,
+    COMPACTION_RECORDS,
+    DELTA_FILES,
+    NAMES,
+    OPTIMIZERS,
+    WAITING_JOBS,
+)
 
 WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job", "upkeep_sensor": "upkeep_job"}
 SELECTED = {
     "snapshot_sensor": {DELTA_FILES},
-    "queue_sensor": {COMPACTION_QUEUES, OPTIMIZERS},
+    "queue_sensor": {COMPACTION_QUEUES, OPTIMIZERS, WAITING_JOBS},
     "check_sensor": {COMPACTED_FILES, COMPACTION_RECORDS, COMPACTION_QUEUES},
 }
 

@@ -26,7 +26,16 @@ _FILES = {
     "@definitions\ndef defs():\n    return load_from_defs_folder(path_within_project=Path(__file__).parent)\n",
     "src/shop_platform/defs/report.py": "import dagster as dg\n\n\n@dg.asset\ndef report() -> None: ...\n",
 }
-_ASSETS = ("compacted_files", "compaction_queues", "compaction_records", "delta_files", "optimizers", "table_figures", "table_health")
+_ASSETS = (
+    "compacted_files",
+    "compaction_queues",
+    "compaction_records",
+    "delta_files",
+    "optimizers",
+    "table_figures",
+    "table_health",
+    "waiting_jobs",
+)
 _COMPONENT = """\
 type: compaction_pipeline.CompactionPipeline
 attributes:

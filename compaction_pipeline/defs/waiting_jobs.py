@@ -1,0 +1,98 @@
+"""The asset `waiting_jobs`: what instances of the dependency center wait for, and how the center does. `queue_sensor` materializes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import dagster as dg
+
+from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
+from compaction_pipeline.core.insight.overview import SHOWN
+from compaction_pipeline.defs.choices import owners_of
+from compaction_pipeline.defs.markdown import fitting, plain, wrapped
+from compaction_pipeline.defs.metadata import Column, table_of, unbroken
+from compaction_pipeline.defs.names import GROUP, Names
+from compaction_pipeline.services.dependencies.center import Why
+from compaction_pipeline.settings import Settings
+
+_NAMED = 3
+"""So many things that an instance waits for are named. `compaction-pipeline dependencies why` names all."""
+
+
+def waiting_jobs(names: Names, settings: Settings) -> dg.AssetSpec:
+    """The asset of the jobs of the dependency center."""
+    return dg.AssetSpec(
+        names.waiting_jobs,
+        group_name=GROUP,
+        owners=owners_of(settings),
+        kinds={"job"},
+        description=(
+            "Jobs of the dependency center that wait: since when, for what, and who makes it, the oldest first. The plots show how many "
+            "wait, are ready, run or failed, how long the first ready one has waited for its receiver, and the delay at p99 from what was "
+            "needed to READY. `queue_sensor` materializes it when something has changed.\n\n"
+            "`compaction-pipeline dependencies why JOB TIME` names everything that one waits for."
+        ),
+    )
+
+
+def waiting_event(names: Names, services: Services) -> tuple[dg.AssetMaterialization, Sequence[object]] | None:
+    """What to tell, and of what it is made; None while the center has no jobs."""
+    if not services.center.projects():
+        return None
+    oldest = services.center.instances(InstanceQuery(state=InstanceState.WAITING, most=SHOWN, oldest_first=True))
+    waiting = [services.center.why(one.job, one.biz, one.origin) for one in oldest if not one.part]
+    figures = services.read_center.figures()
+    unclaimed, delay = services.read_center.age(figures.unclaimed_since), figures.delay(0.99)
+    counted: Mapping[str, int] = {f"{state.value.lower()}_instances_count": count for state, count in figures.instances.items()}
+    metadata: dict[str, dg.MetadataValue] = {
+        "waiting_now": dg.MetadataValue.md(_said([_in_words(why) for why in waiting])),
+        "waiting": table_of(waiting, _COLUMNS),
+        **{name: dg.MetadataValue.int(count) for name, count in counted.items()},
+        "oldest_unclaimed_seconds": dg.MetadataValue.float(round(unclaimed.total_seconds(), 1)),
+    }
+    if delay is not None:
+        metadata["p99_delay_seconds"] = dg.MetadataValue.float(round(delay.total_seconds(), 3))
+    state = (counted, [_in_words(why) for why in waiting], unclaimed // timedelta(minutes=5), delay)
+    return dg.AssetMaterialization(names.waiting_jobs, metadata=metadata), state
+
+
+def _said(texts: Sequence[str]) -> str:
+    """As many of these texts as Dagster shows without a button."""
+    return fitting(lambda count: "\n\n".join(texts[:count]), range(len(texts), 0, -1)) if texts else "No job waits."
+
+
+def _waits_for(why: Why) -> str:
+    if why.busy is not None:
+        return f"the {why.busy} instance of its business time, which runs"
+    if not why.waits_for:
+        return "nothing any more: it starts now"
+    named = [_named(missing.subject, missing.produced_by) for missing in why.waits_for[:_NAMED]]
+    others = len(why.waits_for) - _NAMED
+    return ", ".join(named) + (f" and {others} more" if others > 0 else "")
+
+
+def _named(subject: str, made_by: Sequence[str]) -> str:
+    return f"{subject} (made by {', '.join(made_by)})" if made_by and not subject.startswith("job=") else subject
+
+
+def _in_words(why: Why) -> str:
+    one = why.instance
+    text = f"since {one.made_at:%Y-%m-%d %H:%M} UTC for {_waits_for(why)}"
+    return f"**{plain(one.key)}**\\\n{wrapped(text)}"
+
+
+_COLUMNS: tuple[Column[Why], ...] = (
+    ("instance", "string", "job, business time, origin and generation", lambda why: unbroken(why.instance.key)),
+    ("since", "string", "when it was made, in UTC", lambda why: unbroken(f"{why.instance.made_at:%Y-%m-%d %H:%M:%S}")),
+    ("missing", "int", "how many things are not there", lambda why: len(why.waits_for)),
+    ("waits_for", "string", "the first of them", lambda why: unbroken(_waits_for(why))),
+    (
+        "made_by",
+        "string",
+        "the jobs that make them",
+        lambda why: unbroken(", ".join(sorted({job for missing in why.waits_for for job in missing.produced_by}))),
+    ),
+)
