@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timezone
 from typing import Literal
 from urllib.parse import quote
 
@@ -26,6 +27,8 @@ _LAUNCHED = """{ runsOrError(filter: {pipelineName: "__ASSET_JOB"}, limit: 20) {
   ... on Runs { results { runId status tags { key value } stepStats { stepKey status } } } } }"""
 
 _FIGURES = """{ assetNodes(assetKeys: [{path: ["table_figures"]}]) { assetMaterializations(limit: 5) { metadataEntries { label } } } }"""
+
+_WAITING = """{ assetNodes(assetKeys: [{path: ["waiting_jobs"]}]) { assetMaterializations(limit: 1) { timestamp } } }"""
 
 _RESET = """mutation { setSensorCursor(sensorSelector: {sensorName: "fragmentation_sensor", repositoryName: "__repository__",
   repositoryLocationName: "compaction_pipeline"}) { __typename } }"""
@@ -101,6 +104,25 @@ def test_a_compacted_node_shows_before_and_after_and_leads_to_its_record(page: P
     expect(page.get_by_text("files_before_count").first).to_be_visible()
     shows(page, "files before and after")
     screenshot("record")
+
+
+def test_the_page_of_waiting_jobs_says_what_an_instance_waits_for(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:
+    today = datetime.now(timezone.utc).date().isoformat()
+    load = {"name": "sales.load", "period": "day", "since": today, "needs": [{"job": "sales.raw"}]}
+    raw = {"name": "sales.raw", "period": "day", "virtual": True, "since": today}
+    services = open_services(Settings(home=dagster.home))
+    try:
+        services.center.save_project({"project": "sales", "receiver": "airflow", "jobs": [raw, load]})
+        services.lead_center.run()
+    finally:
+        services.lead_center.resign()
+        services.close()
+    dagster.wait("a point of the plots", lambda: dagster.query(_WAITING)["assetNodes"][0]["assetMaterializations"])
+    page.goto("/assets/waiting_jobs")
+    expect(page.get_by_text(f"sales.load/{today}/scheduled/1").first).to_be_visible()
+    expect(page.get_by_text("job=sales.raw").first).to_be_visible()
+    expect(page.get_by_text("waiting_instances_count").first).to_be_visible()
+    screenshot("waiting_jobs")
 
 
 def test_figures_of_all_tables_and_of_the_worst_ones_are_plotted(page: Page, screenshot: Screenshot) -> None:
