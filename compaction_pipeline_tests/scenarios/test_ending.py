@@ -79,22 +79,16 @@ def end(child: Child, what: str) -> None:
     assert child.exit_code is not None, child.last_words(60)
 
 
-def test_dagster_dev_ends_while_a_tick_waits_for_its_catalog(deployment: RestDeployment) -> None:
-    deployment.server.everything = hang
-    known = len(deployment.server.requests)
+def test_dagster_dev_ends_while_a_run_waits_for_its_commit_and_a_tick_for_its_catalog(deployment: RestDeployment) -> None:
+    rows, server = deployment.lake.rows(), deployment.server
+    server.commits = [hang] * 100
     with Processes() as processes:
         child = deployment.start(processes)
-        deployment.wait("a tick's request", lambda: len(deployment.server.requests) > known)
-        end(child, "a tick waits for its catalog")
-
-
-def test_dagster_dev_ends_while_a_run_waits_for_its_commit(deployment: RestDeployment) -> None:
-    rows = deployment.lake.rows()
-    deployment.server.commits = [hang] * 100
-    with Processes() as processes:
-        child = deployment.start(processes)
-        deployment.wait("a commit", lambda: deployment.server.count(COMMIT))
-        end(child, "a run waits for its commit")
+        deployment.wait("a commit", lambda: server.count(COMMIT))
+        server.everything = hang
+        known = len(server.requests)
+        deployment.wait("a tick's request", lambda: len(server.requests) > known)
+        end(child, "a run waits for its commit, and a tick for its catalog")
     assert deployment.lake.rows() == rows
 
 
