@@ -58,7 +58,11 @@ class Told:
     @classmethod
     def of(cls, text: str | None) -> Told:
         """Read it from a cursor."""
-        shown, news, at, large_at = (text or "- - 0 0").split(" ")
+        parts = (text or "").split(" ")
+        if len(parts) != 4:
+            # There is no cursor yet, or it is one of a release that remembered only what the page had shown.
+            return cls()
+        shown, news, at, large_at = parts
         return cls(shown, news, int(at), int(large_at))
 
     @property

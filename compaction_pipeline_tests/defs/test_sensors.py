@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import tarfile
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -285,3 +288,23 @@ def test_cursors_are_small_texts(lake: Lake, tick: Tick) -> None:
         assert len(cursor) < 500
         if name != "snapshot_sensor":
             json.loads(cursor)
+
+
+OLDER_CURSORS = Path(__file__).parents[1] / "scenarios" / "examples" / "compaction-demo-77fcefb.tar.xz"
+
+
+def test_every_sensor_goes_on_from_the_cursor_of_an_older_release(lake: Lake, tick: Tick, tmp_path: Path) -> None:
+    """The cursors are those of Dagster's storage in the folder that a demo of release 77fcefb left."""
+    member = "compaction-demo-77fcefb/dagster_home/schedules/schedules.db"
+    with tarfile.open(OLDER_CURSORS) as archive:
+        stored = archive.extractfile(member)
+        assert stored is not None
+        (tmp_path / "schedules.db").write_bytes(stored.read())
+    with closing(sqlite3.connect(tmp_path / "schedules.db")) as connection:
+        states = [json.loads(body) for (body,) in connection.execute("SELECT instigator_body FROM instigators")]
+    cursors = {one["origin"]["job_name"]: (one["job_specific_data"] or {}).get("cursor") for one in states}
+    sensors = {sensor.name for sensor in defs.get_repository_def().sensor_defs}
+    known = {name: cursor for name, cursor in cursors.items() if name in sensors and cursor}
+    assert "fragmentation_sensor" in known
+    for name, cursor in known.items():
+        tick(name, cursor)
