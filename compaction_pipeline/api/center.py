@@ -19,7 +19,8 @@ from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, RunReport, Why
+from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, RunReport
+from compaction_pipeline.services.dependencies.why import Why
 
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]
 _Name = Annotated[str, Query(max_length=MOST_BYTES)]
@@ -128,7 +129,7 @@ def _questions(center: DependencyCenter, guard: Guard) -> APIRouter:
 
     @routes.get("/why", dependencies=reader, response_model=None, responses=plain_answer(Why))
     def why(job: _Name, biz: _Name, origin: _Name = SCHEDULED) -> Any:
-        """What an instance waits for, since when it has what it found, and which jobs make it."""
+        """What an instance waits for, since when it has what it found, which jobs make it, and what it starts without."""
         return plain(center.why(job, biz, origin))
 
     @routes.get("/ready", dependencies=reader)

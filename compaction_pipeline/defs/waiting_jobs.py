@@ -15,7 +15,7 @@ from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.markdown import fitting, plain, wrapped
 from compaction_pipeline.defs.metadata import Column, table_of, unbroken
 from compaction_pipeline.defs.names import GROUP, Names
-from compaction_pipeline.services.dependencies.center import Why
+from compaction_pipeline.services.dependencies.why import Why
 from compaction_pipeline.settings import Settings
 
 _NAMED = 3

@@ -15,10 +15,20 @@ from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
-from compaction_pipeline.core.dependencies.center.jobs import Requirement, run_subject
+from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait
+from compaction_pipeline.core.dependencies.center.strength import Group
 from compaction_pipeline.core.dependencies.center.subjects import TABLE, named_in
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.center_groups import (
+    GROUP,
+    Subjects,
+    count_missing,
+    group_of,
+    has_all,
+    insert_requirements,
+    replace_requirements,
+)
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.sql_store import SqlStore
@@ -62,16 +72,15 @@ class CenterDoors(SqlStore):
             had = set(connection.execute(select(JOB.name).where(JOB.project == name)).scalars())
             for some in batches(sorted(had - {turn.job for turn in turns})):
                 unclaimed = and_(INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), INSTANCE.state.not_in(ENDED))
-                connection.execute(
-                    delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(select(INSTANCE.id).where(unclaimed)))
-                )
+                for column, table in ((REQUIREMENT.instance_id, schema.center_requirement), (GROUP.instance_id, schema.center_group)):
+                    connection.execute(delete(table).where(column.in_(select(INSTANCE.id).where(unclaimed))))
                 failed = {"state": InstanceState.FAILED, **dict.fromkeys(("ready_at", "claimed_at", "delivered_at", "ended_at"), now)}
                 connection.execute(update(schema.center_instance).where(unclaimed, INSTANCE.generation > 1).values(failed))
                 connection.execute(delete(schema.center_instance).where(unclaimed))
                 connection.execute(delete(schema.center_job).where(JOB.name.in_(some)))
             put_turns(connection, turns, name)
             for made in batches(waiting):
-                _wait_anew(connection, made)
+                _wait_anew(connection, made, now)
             return True
 
     def post(self, facts: Sequence[Fact]) -> None:
@@ -86,7 +95,7 @@ class CenterDoors(SqlStore):
             return ()
         with writing(self._engine) as connection:
             # Only what is ready has been READY; what was taken back since then waits for the leader to say so.
-            ready = (*mine, or_(INSTANCE.claimed_at.is_not(None), ~misses()))
+            ready = (*mine, or_(INSTANCE.claimed_at.is_not(None), has_all(now)))
             query = select(schema.center_instance).where(*ready).limit(most)
             # What its receiver cannot start comes again each time, and keeps nothing new from its turn.
             query = query.order_by(INSTANCE.claimed_at.is_not(None), INSTANCE.ready_at, INSTANCE.id)
@@ -114,10 +123,14 @@ class CenterDoors(SqlStore):
 
     def waits(self, instance_id: int) -> Sequence[Wait]:
         joined = schema.center_requirement.join(schema.center_subject, SUBJECT.id == REQUIREMENT.subject_id)
-        columns = (REQUIREMENT.edge, REQUIREMENT.bound, REQUIREMENT.met, SUBJECT.key, SUBJECT.reached, SUBJECT.at)
+        columns = (REQUIREMENT.edge, REQUIREMENT.bound, REQUIREMENT.met, SUBJECT.key, SUBJECT.reached, SUBJECT.at, REQUIREMENT.opens_at)
         rows = self._rows(select(*columns).select_from(joined).where(REQUIREMENT.instance_id == instance_id))
-        waits = [Wait(row.edge, row.key, row.bound, row.met, row.reached, row.at) for row in rows]
+        waits = [Wait(row.edge, row.key, row.bound, row.met, row.reached, row.at, row.opens_at) for row in rows]
         return sorted(waits, key=lambda one: (one.edge, one.key, one.bound))
+
+    def groups(self, instance_id: int) -> Sequence[tuple[Group, bool]]:
+        rows = self._rows(select(schema.center_group).where(GROUP.instance_id == instance_id).order_by(GROUP.edge))
+        return [(group_of(row), row.met) for row in rows]
 
     def reached(self, keys: Sequence[str]) -> Mapping[str, int]:
         found: dict[str, int] = {}
@@ -152,14 +165,15 @@ class CenterDoors(SqlStore):
             if not is_version(connection, version):
                 return False
             same = (INSTANCE.id == before.id, INSTANCE.generation == before.generation, INSTANCE.state == before.state)
-            unset = dict.fromkeys(("ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at"))
+            unset = dict.fromkeys(("ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at", "note"))
             values = {"generation": before.generation + 1, "state": InstanceState.WAITING, "receiver": made.receiver, **unset}
             if connection.execute(update(schema.center_instance).where(*same).values(values)).rowcount != 1:
                 return False
-            put_requirements(connection, {before.id: made.requirements})
-            # What it made is made anew.
+            put_requirements(connection, {before.id: made}, now)
+            # What it made is made anew. A run that failed has failed until it has succeeded.
             key = run_subject(before.job, before.biz, before.origin).key
-            put_reached(connection, {key: NOTHING}, {key: NOTHING}, now)
+            reached = connection.execute(select(SUBJECT.reached).where(SUBJECT.key == key)).scalar()
+            put_reached(connection, {key: min(reached or NOTHING, NOTHING)}, {key: NOTHING}, now)
             return True
 
     def expire(self, before: datetime) -> int:
@@ -177,7 +191,7 @@ class CenterDoors(SqlStore):
 def instance_of(row: StoredRow) -> Instance:
     """The instance of a row of its table."""
     moments = (row.made_at, row.generation, row.state, row.missing, row.ready_at, row.claimed_at, row.delivered_at, row.ended_at)
-    return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at)
+    return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at, row.note)
 
 
 def is_version(connection: Connection, version: int) -> bool:
@@ -187,19 +201,11 @@ def is_version(connection: Connection, version: int) -> bool:
 
 
 def miscounted() -> Select[tuple[int]]:
-    """A query for how many waiting instances have another count of what is missing than their requirements."""
-    unmet = select(func.count()).where(REQUIREMENT.instance_id == INSTANCE.id, REQUIREMENT.met.is_(False)).scalar_subquery()
-    return select(func.count(INSTANCE.id)).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing != unmet)
-
-
-def misses() -> Any:
-    """Whether something that an instance needs is not there now, whatever was counted.
-
-    What fell and came back is not there either, until those that ran on what it was before are told: one that starts now is none of them.
-    """
-    lowest = func.coalesce(SUBJECT.fell, SUBJECT.reached)
-    joined = and_(REQUIREMENT.instance_id == INSTANCE.id, SUBJECT.id == REQUIREMENT.subject_id, lowest < REQUIREMENT.bound)
-    return exists(select(REQUIREMENT.edge).where(joined).correlate(schema.center_instance))
+    """A query for how many waiting instances have another count of what is missing than their requirements and groups."""
+    mine = (REQUIREMENT.instance_id == INSTANCE.id, REQUIREMENT.opens_at.is_(None), REQUIREMENT.met.is_(False))
+    unmet = select(func.count()).where(*mine).scalar_subquery()
+    groups = select(func.count()).where(GROUP.instance_id == INSTANCE.id, GROUP.met.is_(False)).scalar_subquery()
+    return select(func.count(INSTANCE.id)).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing != unmet + groups)
 
 
 def make_instances(connection: Connection, made: Sequence[Made], now: datetime) -> int:
@@ -210,13 +216,13 @@ def make_instances(connection: Connection, made: Sequence[Made], now: datetime) 
     subjects = _subjects(connection, {need.subject.key for one in runs.values() for need in one.requirements})
     values = {"part": "", "generation": 1, "state": InstanceState.WAITING, "made_at": now}
     rows = [
-        {"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, "missing": _missing(one.requirements, subjects)}
+        {"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, "missing": count_missing(one, subjects, now)}
         | values
         for one in runs.values()
     ]
     fresh = upsert(connection, schema.center_instance).on_conflict_do_nothing(index_elements=["job", "biz", "origin", "part"])
     inserted = connection.execute(fresh.returning(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin), rows).all()
-    _insert_requirements(connection, {row.id: runs[row.job, row.biz, row.origin].requirements for row in inserted}, subjects)
+    insert_requirements(connection, {row.id: runs[row.job, row.biz, row.origin] for row in inserted}, subjects, now)
     return len(inserted)
 
 
@@ -234,30 +240,11 @@ def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None
             connection.execute(fresh, [{"name": turn.job, "project": project, "biz": turn.biz, "at": turn.at} for turn in some])
 
 
-def put_requirements(connection: Connection, wanted: Mapping[int, Sequence[Requirement]]) -> None:
+def put_requirements(connection: Connection, wanted: Mapping[int, Made], now: datetime) -> None:
     """Replace what instances need, and count what is missing by what is known now. The caller holds the lock."""
-    subjects = _subjects(connection, {one.subject.key for some in wanted.values() for one in some})
-    for some in batches(list(wanted)):
-        connection.execute(delete(schema.center_requirement).where(REQUIREMENT.instance_id.in_(some)))
-    _insert_requirements(connection, wanted, subjects)
-    set_missing(connection, {number: _missing(needs, subjects) for number, needs in wanted.items()})
-
-
-def _missing(needs: Sequence[Requirement], subjects: Mapping[str, tuple[int, int]]) -> int:
-    return sum(subjects[need.subject.key][1] < need.subject.bound for need in needs)
-
-
-def _insert_requirements(
-    connection: Connection, wanted: Mapping[int, Sequence[Requirement]], subjects: Mapping[str, tuple[int, int]]
-) -> None:
-    rows = []
-    for number, needs in wanted.items():
-        for need in needs:
-            subject_id, reached = subjects[need.subject.key]
-            met = reached >= need.subject.bound
-            rows.append({"instance_id": number, "edge": need.edge, "subject_id": subject_id, "bound": need.subject.bound, "met": met})
-    for some in batches(rows, 5_000):
-        connection.execute(insert(schema.center_requirement), some)
+    subjects = _subjects(connection, {need.subject.key for one in wanted.values() for need in one.requirements})
+    replace_requirements(connection, wanted, subjects, now)
+    set_missing(connection, {number: count_missing(one, subjects, now) for number, one in wanted.items()})
 
 
 def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mapping[str, int], now: datetime) -> None:
@@ -281,7 +268,7 @@ def set_missing(connection: Connection, missing: Mapping[int, int]) -> None:
             connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(missing=count))
 
 
-def _subjects(connection: Connection, keys: set[str]) -> Mapping[str, tuple[int, int]]:
+def _subjects(connection: Connection, keys: set[str]) -> Subjects:
     """The id of each key, and how far it is. Those that nobody asked for yet are added."""
     found: dict[str, tuple[int, int]] = {}
     for some in batches(sorted(keys)):
@@ -311,15 +298,15 @@ def _has_others(connection: Connection, turns: Sequence[Turn], waiting: Sequence
     return False
 
 
-def _wait_anew(connection: Connection, made: Sequence[Made]) -> None:
+def _wait_anew(connection: Connection, made: Sequence[Made], now: datetime) -> None:
     runs = {(one.job, one.biz, one.origin): one for one in made}
     jobs = sorted({one.job for one in made})
     waiting = (INSTANCE.job.in_(jobs), INSTANCE.claimed_at.is_(None), INSTANCE.state.in_(_UNCLAIMED))
     # A receiver may claim one of them now. It waits, or it has it already.
     rows = connection.execute(select(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*waiting).with_for_update()).all()
     found = {row.id: runs[row.job, row.biz, row.origin] for row in rows if (row.job, row.biz, row.origin) in runs}
-    put_requirements(connection, {number: one.requirements for number, one in found.items()})
+    put_requirements(connection, found, now)
     for number, one in found.items():
         # What was ready is looked at anew by what it needs now.
-        values = {"state": InstanceState.WAITING, "ready_at": None, "receiver": one.receiver}
+        values = {"state": InstanceState.WAITING, "ready_at": None, "note": None, "receiver": one.receiver}
         connection.execute(update(schema.center_instance).where(INSTANCE.id == number).values(values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import and_, exists, func, select
 
 from compaction_pipeline.core.dependencies.center.figures import COUNTED, NEWEST, CenterFigures
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
@@ -32,8 +32,12 @@ class SqlCenterFiguresReader(SqlStore):
         )
 
     def _started(self) -> list[tuple[datetime, datetime, datetime]]:
-        """When the newest were made, became ready, and had the last thing that they needed. What ran again is no sign of speed."""
-        ready = (_IS_STARTED, _INSTANCE.ready_at.is_not(None), _INSTANCE.generation == 1)
+        """When the newest were made, became ready, and had the last thing that they needed.
+
+        What ran again is no sign of speed, nor is what had weak edges: it may have waited for a time of day.
+        """
+        is_weak = exists(select(schema.center_group.c.edge).where(schema.center_group.c.instance_id == _INSTANCE.id))
+        ready = (_IS_STARTED, _INSTANCE.ready_at.is_not(None), _INSTANCE.generation == 1, ~is_weak)
         newest = select(_INSTANCE.id, _INSTANCE.made_at, _INSTANCE.ready_at).where(*ready).order_by(_INSTANCE.id.desc()).limit(NEWEST)
         rows = {row.id: row for row in self._rows(newest)}
         if not rows:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, exists, insert, or_, select, tuple_, update
 from sqlalchemy.orm import aliased
 
-from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, Known, RunId, apply
+from compaction_pipeline.core.dependencies.center.inbox import FAILED, NOTHING, Fact, Known, RunId, apply
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import LEADER, Leader, Made, Turn
+from compaction_pipeline.core.dependencies.center.strength import is_met, lacking, next_look, note_of
 from compaction_pipeline.core.dependencies.center.subjects import THERE
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.center import (
@@ -29,10 +32,10 @@ from compaction_pipeline.storage.center import (
     is_version,
     make_instances,
     miscounted,
-    misses,
     put_reached,
     put_turns,
 )
+from compaction_pipeline.storage.center_groups import GROUP, has_all, stored_groups
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 
 _number, _lease = schema.center_number.c, schema.lease.c
@@ -47,7 +50,8 @@ class SqlCenterStore(CenterDoors):
             select(FACT.id),
             select(JOB.name).where(JOB.at <= now),
             select(SUBJECT.id).where(SUBJECT.spread.is_(False)),
-            select(INSTANCE.id).where(*_may_start()),
+            select(GROUP.edge).where(GROUP.look_at <= now),
+            select(INSTANCE.id).where(*_may_start(now)),
         )
         # Five times a second, so one statement.
         return not self._values(select(or_(*(query.exists() for query in work))))[0]
@@ -93,8 +97,25 @@ class SqlCenterStore(CenterDoors):
             changed = connection.execute(query).scalars().all()
             return _spread(connection, changed, most, leader) if changed else 0
 
+    def look_again(self, leader: Leader, most: int) -> int:
+        query = select(GROUP.instance_id, GROUP.edge).where(GROUP.look_at <= leader.now).order_by(GROUP.look_at).limit(most)
+        if self._first(query) is None:
+            return 0
+        with self._led(leader) as connection:
+            if connection is None:
+                return 0
+            rows = connection.execute(query).all()
+            for some in batches(sorted({row.instance_id for row in rows})):
+                # A receiver may claim one of them now. It waits, or it has it already, and nothing changes any more.
+                unclaimed = select(INSTANCE.id).where(INSTANCE.id.in_(some), INSTANCE.claimed_at.is_(None)).order_by(INSTANCE.id)
+                open_ones = connection.execute(unclaimed.with_for_update()).scalars().all()
+                closed = sorted(set(some) - set(open_ones))
+                connection.execute(update(schema.center_group).where(GROUP.instance_id.in_(closed)).values(look_at=None))
+                _regroup(connection, open_ones, leader)
+            return len(rows)
+
     def release(self, leader: Leader, most: int) -> Sequence[Instance]:
-        idle = _may_start()
+        idle = _may_start(leader.now)
         # One that waits for hours until another origin's has ended holds up no other process.
         if self._first(select(INSTANCE.id).where(*idle).limit(1)) is None:
             return ()
@@ -107,11 +128,14 @@ class SqlCenterStore(CenterDoors):
             by_receiver = {row.id: row.receiver for row in rows}
             started = [one for one in first.values() if by_receiver[one.id] is not None]
             virtual = [one for one in first.values() if by_receiver[one.id] is None]
-            ready = [replace(one, state=InstanceState.READY, ready_at=leader.now) for one in started]
+            notes = _notes(connection, [one.id for one in started], leader.now)
+            ready = [replace(one, state=InstanceState.READY, ready_at=leader.now, note=notes.get(one.id)) for one in started]
             ended = [replace(one, state=InstanceState.SUCCEEDED, ready_at=leader.now, ended_at=leader.now) for one in virtual]
             for some in batches([one.id for one in ready]):
                 values = {"state": InstanceState.READY, "ready_at": leader.now}
                 connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(values))
+            for number, note in notes.items():
+                connection.execute(update(schema.center_instance).where(INSTANCE.id == number).values(note=note))
             for some in batches([one.id for one in ended]):
                 values = {"state": InstanceState.SUCCEEDED, "ready_at": leader.now, "ended_at": leader.now}
                 connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(values))
@@ -128,11 +152,11 @@ class SqlCenterStore(CenterDoors):
             yield connection if _leads(connection, leader) else None
 
 
-def _may_start() -> tuple[ColumnElement[bool], ...]:
+def _may_start(now: datetime) -> tuple[ColumnElement[bool], ...]:
     """What is so of instances that miss nothing, and in whose place no other one is ready or runs."""
     other = aliased(schema.center_instance)
     is_busy = exists().where(other.c.job == INSTANCE.job, other.c.biz == INSTANCE.biz, other.c.id != INSTANCE.id, other.c.state.in_(_BUSY))
-    return (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, ~misses(), ~is_busy)
+    return (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, has_all(now), ~is_busy)
 
 
 def _leads(connection: Connection, leader: Leader) -> bool:
@@ -168,7 +192,7 @@ def _put_known(connection: Connection, known: Known, leader: Leader) -> None:
 
 
 def _put_instances(connection: Connection, before: dict[RunId, Instance], after: dict[RunId, Instance]) -> None:
-    names = ("generation", "state", "ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at")
+    names = ("generation", "state", "ready_at", "claimed_at", "delivered_at", "ended_at", "changed_at", "note")
     # By id, as all that change several instances.
     changed = sorted((one for run, one in after.items() if run in before and one != before[run]), key=lambda one: one.id)
     made = [one for run, one in after.items() if run not in before]
@@ -185,18 +209,21 @@ def _put_instances(connection: Connection, before: dict[RunId, Instance], after:
 
 def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: Leader) -> int:
     """Tell about so many instances of these changes, the newest first. Return how many requirements changed, and how many changes ended."""
-    taken_back = _flip(connection, subjects, most, to=False)
+    taken_back, weak_back = _flip(connection, subjects, most, to=False)
     _change_missing(connection, taken_back, +1)
     _take_back(connection, list(taken_back), leader)
-    told = sum(taken_back.values())
-    there = _flip(connection, subjects, most - told, to=True) if told < most else Counter()
+    told = sum(taken_back.values()) + sum(weak_back.values())
+    there, weak_there = _flip(connection, subjects, most - told, to=True) if told < most else (Counter[int](), Counter[int]())
     _change_missing(connection, there, -1)
+    # What was taken back is judged by the time that it is now.
+    _regroup(connection, {*taken_back, *weak_back, *weak_there}, leader, weak_back)
     # A claim that came between may have taken what was counted, so what is left is looked for.
     back = [one for some in batches(subjects) for one in connection.execute(_without(some, _GONE)).scalars()]
     ran, remade = _used(connection, back)
     ended = [one for some in batches(back) for one in connection.execute(_without(some, _CAME)).scalars()]
     for some in batches(back):
         connection.execute(update(schema.center_subject).where(SUBJECT.id.in_(some)).values(fell=None))
+    _tell_of_failed(connection, ended, leader)
     for some in batches(ended):
         connection.execute(update(schema.center_subject).where(SUBJECT.id.in_(some)).values(spread=True))
     for some in batches(ran):
@@ -204,7 +231,7 @@ def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: 
         connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(changed_at=leader.now))
     # What succeeded by it was taken back, and came back.
     put_reached(connection, dict.fromkeys(remade, THERE), dict.fromkeys(remade, NOTHING), leader.now)
-    return told + sum(there.values()) + len(ended)
+    return told + sum(there.values()) + sum(weak_there.values()) + len(ended)
 
 
 _OF_INSTANCE = and_(REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id, INSTANCE.claimed_at.is_(None))
@@ -233,23 +260,80 @@ def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], l
     return ran, remade
 
 
-def _flip(connection: Connection, subjects: Sequence[int], most: int, *, to: bool) -> Counter[int]:
-    """Change whether these subjects are there for at most so many requirements. Return how many of each instance."""
+def _flip(connection: Connection, subjects: Sequence[int], most: int, *, to: bool) -> tuple[Counter[int], Counter[int]]:
+    """Change whether these subjects are there for at most so many requirements. Return how many of each instance: of those that count by
+    themselves, and of those in groups."""
     columns = (REQUIREMENT.instance_id, REQUIREMENT.edge, REQUIREMENT.subject_id, REQUIREMENT.bound)
-    counts: Counter[int] = Counter()
+    strong, weak, left = Counter[int](), Counter[int](), most
     for some in batches(subjects):
         query = select(*columns).where(SUBJECT.id.in_(some), _CAME if to else _GONE)
         if len(some) > 1:
             # To sort what waits for one large change would read all of it for each step.
             query = query.order_by(SUBJECT.at.desc(), SUBJECT.id)
         # A receiver may claim one of them now. It waits, or we do.
-        query = query.limit(most - sum(counts.values())).with_for_update(of=schema.center_instance)
+        query = query.limit(left).with_for_update(of=schema.center_instance)
         chosen = select(query.correlate(None).cte("chosen"))
         flipped = update(schema.center_requirement).where(tuple_(*columns).in_(chosen)).values(met=to)
-        counts.update(connection.execute(flipped.returning(REQUIREMENT.instance_id)).scalars())
-        if sum(counts.values()) >= most:
+        rows = connection.execute(flipped.returning(REQUIREMENT.instance_id, REQUIREMENT.opens_at)).all()
+        strong.update(row.instance_id for row in rows if row.opens_at is None)
+        weak.update(row.instance_id for row in rows if row.opens_at is not None)
+        left -= len(rows)
+        if left <= 0:
             break
-    return counts
+    return strong, weak
+
+
+def _regroup(connection: Connection, instances: Collection[int], leader: Leader, fell: Collection[int] = ()) -> None:
+    """Judge the groups of instances that nobody claimed anew, and count them. One that was ready and misses something now waits again; so
+    does one of which something `fell`, and that can start without it, because its note must say so."""
+    more, fewer, taken_back, changed = Counter[int](), Counter[int](), list[int](), list[dict[str, Any]]()
+    for number, same in groupby(stored_groups(connection, sorted(instances)), lambda one: one.instance_id):
+        groups = list(same)
+        at = groups[0].ready_at
+        is_held = number not in fell or all(lacking(one.group, one.told, at or leader.now) is None for one in groups)
+        if at is not None and not (is_held and all(is_met(one.group, one.told, at) for one in groups)):
+            at = None
+            taken_back.append(number)
+        for one in groups:
+            met = is_met(one.group, one.told, at or leader.now)
+            look_at = next_look(one.group, one.told, leader.now)
+            more[number] += one.met and not met
+            fewer[number] += met and not one.met
+            if (met, look_at) != (one.met, one.look_at):
+                changed.append({"of_id": number, "of_edge": one.group.edge, "is_met": met, "next": look_at})
+    if changed:
+        same_group = (GROUP.instance_id == bindparam("of_id"), GROUP.edge == bindparam("of_edge"))
+        update_one = update(schema.center_group).where(*same_group).values(met=bindparam("is_met"), look_at=bindparam("next"))
+        connection.execute(update_one, changed)
+    _change_missing(connection, +more, +1)
+    _change_missing(connection, +fewer, -1)
+    _take_back(connection, taken_back, leader)
+
+
+def _tell_of_failed(connection: Connection, subjects: Sequence[int], leader: Leader) -> None:
+    """Let groups whose until is over look again at runs that failed. Others see it when theirs is over."""
+    for some in batches(subjects):
+        failed = connection.execute(select(SUBJECT.id).where(SUBJECT.id.in_(some), SUBJECT.reached == FAILED)).scalars().all()
+        if failed:
+            on_it = select(REQUIREMENT.instance_id, REQUIREMENT.edge).where(REQUIREMENT.subject_id.in_(failed))
+            waits = (GROUP.waits_for_failed, GROUP.until_at <= leader.now, tuple_(GROUP.instance_id, GROUP.edge).in_(on_it))
+            connection.execute(update(schema.center_group).where(*waits).values(look_at=leader.now))
+
+
+def _notes(connection: Connection, instances: Sequence[int], now: datetime) -> dict[int, str]:
+    """What instances that become ready now start without."""
+    notes = {}
+    for number, same in groupby(stored_groups(connection, instances), lambda one: one.instance_id):
+        passed = []
+        for one in same:
+            lacks = lacking(one.group, [row.now for row in one.rows], now)
+            if lacks is not None and one.group.until_at is not None:
+                subjects = [row.subject for row in one.rows if row.now in lacks]
+                passed.append((one.group.until_at, subjects, all(row.failed for row in lacks)))
+        note = note_of(passed)
+        if note is not None:
+            notes[number] = note
+    return notes
 
 
 def _change_missing(connection: Connection, counts: Counter[int], by: int) -> None:
@@ -265,5 +349,5 @@ def _take_back(connection: Connection, numbers: list[int], leader: Leader) -> No
         runs = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*ended)).all()
         keys = {run_subject(row.job, row.biz, row.origin).key: NOTHING for row in runs}
         put_reached(connection, keys, keys, leader.now)
-        values = {"state": InstanceState.WAITING, "ready_at": None, "ended_at": None}
+        values = {"state": InstanceState.WAITING, "ready_at": None, "ended_at": None, "note": None}
         connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(values))

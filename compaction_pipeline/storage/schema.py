@@ -34,6 +34,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatu
 from compaction_pipeline.core.dependencies.answers import Answer
 from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.strength import Strength
 from compaction_pipeline.core.dependencies.ports import ReadTo, Remembered, ToldAs
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason
@@ -649,6 +650,8 @@ center_instance = _table(
     Column("delivered_at", Moment),
     Column("ended_at", Moment),
     Column("changed_at", Moment),
+    # What it was started without, and why.
+    Column("note", Text),
     UniqueConstraint("job", "biz", "origin", "part", name="compaction_center_instance_run"),
     Index("compaction_center_instance_state", "state", "missing", "receiver"),
 )
@@ -678,7 +681,22 @@ center_requirement = _table(
     Column("subject_id", Serial, ForeignKey("compaction_center_subject.id"), primary_key=True, autoincrement=False),
     Column("bound", BigInteger, primary_key=True, autoincrement=False),
     Column("met", Boolean, nullable=False),
+    # Of a weak edge: when its business time opens. NULL for those that count by themselves.
+    Column("opens_at", Moment),
     Index("compaction_center_requirement_subject", "subject_id", "met", "bound"),
+)
+
+# The requirements of one instance for a weak edge, which count as one. `look_at` is when they may change without any news.
+center_group = _table(
+    "compaction_center_group",
+    Column("instance_id", Serial, ForeignKey("compaction_center_instance.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("edge", Integer, primary_key=True, autoincrement=False),
+    Column("strength", Member(Strength), nullable=False),
+    Column("until_at", Moment),
+    Column("waits_for_failed", Boolean, nullable=False),
+    Column("met", Boolean, nullable=False),
+    Column("look_at", Moment),
+    Index("compaction_center_group_look_at", "look_at"),
 )
 
 center_fact = _table(

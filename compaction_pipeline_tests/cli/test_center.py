@@ -68,6 +68,25 @@ def test_a_project_is_saved_and_its_instances_say_what_they_wait_for(desk: Desk,
     assert len(desk.json("dependencies", "instances", "--backfill", "fix")) == 2
 
 
+def test_an_instance_says_what_it_was_started_without(desk: Desk, tmp_path: Path) -> None:
+    needs = "[{job: raw, strength: any, times: '{0,-1}'}, {table: lake.shop.daily, until: '06:00'}]"
+    path = tmp_path / "weak.yaml"
+    path.write_text(FILE[: FILE.index("    needs:")] + f"    needs: {needs}\n")
+    shown = desk.type("dependencies", "save", str(path)).stdout
+    window = "table=lake.shop.daily && window=2026-01-01T00:00Z/2026-01-02T00:00Z"
+    assert f"{window} (all of these, until 2026-01-01 06:00:00 UTC)" in shown
+    assert "  needs job=raw {0,-1}, any" in desk.type("dependencies", "jobs").stdout
+    pass_of_a_server()
+    why = desk.type("dependencies", "why", "load", "2026-01-01").stdout
+    assert f"  waits for {RAW}, made by raw (one of these is enough)" in why
+    assert f"  without {window} (all of these, until 2026-01-01 06:00:00 UTC)" in why
+    assert desk.type("dependencies", "report", RAW, "SUCCEEDED").exit_code == 0
+    pass_of_a_server()
+    note = f"started without {window}, because it was not there at 2026-01-01 06:00:00 UTC"
+    assert f"load/2026-01-01/scheduled/1: READY; {note}" in desk.type("dependencies", "why", "load", "2026-01-01").stdout
+    assert note in [one["note"] for one in desk.json("dependencies", "instances", "--job", "load", "--state", "READY", "--most", "9999")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

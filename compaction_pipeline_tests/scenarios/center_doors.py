@@ -101,7 +101,7 @@ class Doors(Scene):
             for one in self.oracle.missing(run):
                 self.bring(one, depth - 1)
         else:
-            self.report_run(name, "SUCCEEDED", run.generation if run else 1)
+            self.report_run(name, "FAILED" if self.random.random() < 0.15 else "SUCCEEDED", run.generation if run else 1)
 
     def take_away(self) -> None:
         """Something that runs found there is there no more, at times only for a moment."""

@@ -16,7 +16,8 @@ from compaction_pipeline_tests.scenarios.naive_center import MAYBE, YES, Need, O
 from compaction_pipeline_tests.scenarios.random_projects import CHANGES, first_moment
 
 _INSTANCES = text(
-    "SELECT job, biz, origin, part, id, state, generation, missing, ready_at, claimed_at, delivered_at, ended_at, changed_at "
+    "SELECT job, biz, origin, part, id, state, generation, missing, ready_at, claimed_at, delivered_at, ended_at, changed_at, "
+    "note "
     "FROM compaction_center_instance"
 )
 _REQUIREMENTS = text("SELECT r.*, s.key FROM compaction_center_requirement r JOIN compaction_center_subject s ON s.id = r.subject_id")
@@ -42,7 +43,7 @@ class Scene:
     def __init__(self, random: Random, store: CenterStore, engine: Engine) -> None:
         self.random, self.engine, self.store = random, engine, store
         self.now: datetime = first_moment(random)
-        self.oracle, self.counts, self.log = Oracle(), Counter[str](), list[str]()
+        self.oracle, self.counts, self.log = Oracle(self.now), Counter[str](), list[str]()
         doors: CenterStore = _Doors(store, self)  # type: ignore[assignment]
         self.center = DependencyCenter(doors, Definitions(store), lambda: self.now)
 
@@ -53,6 +54,7 @@ class Scene:
         by = max(by, timedelta(minutes=1))
         self.counts["time passed over a clock change"] += any(self.now < at <= self.now + by for at in CHANGES)
         self.now += by
+        self.oracle.now = self.now
         self.log.append(f"{self.now:%Y-%m-%d %H:%M:%S}")
 
     def found(self) -> dict[RunName, Row[Any]]:
@@ -72,6 +74,7 @@ class Scene:
             want = (run.state, run.generation, run.claimed, run.delivered)
             assert got == want, f"after {what}: {name} is {got} instead of {want}"
             assert (one.ready_at is not None) == (one.state != "WAITING"), f"after {what}: {one}"
+            assert (one.note is not None) == run.noted, f"after {what}: the note of {name} is {one.note}"
             assert (one.ended_at is not None) == (one.state in ("SUCCEEDED", "FAILED")), f"after {what}: {one}"
         return found
 
@@ -88,8 +91,8 @@ class Scene:
                 )
             assert set(wanted.get(one.id, {})) == set(run.needs), f"after {what}: {name} waits for other things than {run.needs}"
             if run.state == "WAITING":
-                missing = self.oracle.missing(run)
-                assert one.missing == len(missing), f"after {what}: {name} misses {one.missing} instead of {missing}"
+                missing, count = self.oracle.missing(run), self.oracle.count_missing(run)
+                assert one.missing == count, f"after {what}: {name} misses {one.missing} instead of {count} of {missing}"
                 assert {need for need, is_met in wanted.get(one.id, {}).items() if not is_met} == set(missing), f"after {what}: {name}"
         known = self.store.reached(list(self.oracle.reached))
         assert known == self.oracle.reached, f"after {what}: what is known"

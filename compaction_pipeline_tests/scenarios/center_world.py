@@ -62,7 +62,7 @@ class _Watched:
         if name == "due":
             # Else a few hours of an hourly job take as many passes.
             return lambda leader, most: self._world.due(lambda: call(leader, max(most, 20)))
-        if name not in ("make", "take_in", "spread", "release"):
+        if name not in ("make", "take_in", "spread", "look_again", "release"):
             return call
         return lambda leader, *more: self._world.lead(name, leader, lambda: call(leader, *more))
 
@@ -111,12 +111,12 @@ class World(Doors):
         elif what == "take_in":
             assert result == min(waiting, self.at_once)
             oracle.took_in(result)
-        elif what == "spread":
+        elif what in ("spread", "look_again"):
             back = [
                 name for name, run in oracle.runs.items() if name in found and run.state != "WAITING" and found[name].state == "WAITING"
             ]
             oracle.took_back(back)
-            self.in_fan_out = bool(result) and self.is_spreading()
+            self.in_fan_out = what == "spread" and bool(result) and self.is_spreading()
         else:
             oracle.released([RunName(one.job, one.biz, one.origin) for one in result])
         self.compare(what, found)
@@ -205,7 +205,7 @@ class World(Doors):
     def take_away_before_claim(self) -> None:
         """Receivers claim when the leader knows what was taken away, and has told nobody yet."""
         self.take_away()
-        self.claims_before = self.random.choice(("spread", "spread", "release"))
+        self.claims_before = self.random.choice(("spread", "spread", "look_again", "release"))
         with self.at_once_set():
             self.leader.once()
 

@@ -10,26 +10,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import takewhile
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 from compaction_pipeline_tests.scenarios.naive_calendar import (
     Kind,
     Span,
     is_special,
     places,
-    span_at,
     span_of,
     spans,
     trigger_at,
     upstream_spans,
 )
+from compaction_pipeline_tests.scenarios.naive_jobs import Job, data_subject, job_of, to_others
+from compaction_pipeline_tests.scenarios.naive_weak import Need, Weak, is_held, is_satisfied, is_weak, weak_of
+
+__all__ = ["MAYBE", "YES", "Need", "Oracle", "Run", "RunName", "Told"]
 
 ENDED = ("SUCCEEDED", "FAILED")
 BUSY = ("READY", "RUNNING")
-_FIRST_TRIGGERS = {"hour": "0", "day": "00:00", "week": "MON 00:00", "month": "1 00:00"}
 NO, MAYBE, YES = "no", "maybe", "yes"
 
 
@@ -47,14 +48,6 @@ class RunName(NamedTuple):
         return " && ".join([f"job={self.job}", *(f"{key}={value}" for key, value in more if value)])
 
 
-class Need(NamedTuple):
-    """One thing that a run needs, by the number of the edge: `key` has reached `bound`."""
-
-    edge: int
-    key: str
-    bound: int
-
-
 class Told(NamedTuple):
     """A fact in the inbox: `key` has reached `value`, or the run is in `state`."""
 
@@ -68,32 +61,17 @@ class Told(NamedTuple):
 
 
 @dataclass
-class Job:
-    """A job as its file says."""
-
-    name: str
-    project: str
-    kind: Kind
-    trigger: str
-    since: Span
-    receiver: str | None
-    parts: tuple[str, ...]
-    needs: Sequence[Mapping[str, Any]]
-
-    @property
-    def has_instances(self) -> bool:
-        return self.receiver is not None or bool(self.needs)
-
-
-@dataclass
 class Run:
     """A run, and what of its needs was there when its generation started (`ran_on`; None when nobody can say).
 
     `changed` says whether `changed_at` must be set. `was_shaken` has what had been taken back, unknown to the center, when it was claimed.
+    `weak` has the edges that are not judged need by need, `ready_at` the time by which what is ready is judged, and `noted` whether it
+    starts without something.
     """
 
     name: RunName
     order: int
+    made_at: datetime
     generation: int = 1
     state: str = "WAITING"
     receiver: str | None = None
@@ -103,6 +81,9 @@ class Run:
     changed: str = NO
     ran_on: dict[Need, bool | None] = field(default_factory=dict)
     was_shaken: frozenset[str] = frozenset()
+    weak: dict[int, Weak] = field(default_factory=dict)
+    ready_at: datetime | None = None
+    noted: bool = False
 
     @property
     def key(self) -> str:
@@ -112,7 +93,8 @@ class Run:
 class Oracle:
     """What must be so, after the transactions that it was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: datetime) -> None:
+        self.now = now
         self.jobs: dict[str, Job] = {}
         self.runs: dict[RunName, Run] = {}
         self.reached: dict[str, int] = {}
@@ -128,7 +110,7 @@ class Oracle:
 
     def saved(self, file: Mapping[str, Any], now: datetime) -> None:
         before = {name: job for name, job in self.jobs.items() if job.project == file["project"]}
-        after = {one["name"]: _job(file, one, before.get(one["name"]), now) for one in file["jobs"]}
+        after = {one["name"]: job_of(file, one, before.get(one["name"]), now) for one in file["jobs"]}
         for name in before.keys() - after.keys():
             for run in [run for run in self.runs.values() if run.name.job == name and not run.claimed and run.state not in ENDED]:
                 if run.generation == 1:
@@ -136,14 +118,14 @@ class Oracle:
                 else:
                     run.state, run.needs, run.claimed, run.delivered = "FAILED", (), True, True
         self.jobs = {name: job for name, job in self.jobs.items() if name not in before} | after
-        affected = {name for name in after if name in before and _to_others(before[name]) != _to_others(after[name])}
+        affected = {name for name in after if name in before and to_others(before[name]) != to_others(after[name])}
         touched = set(after) | {job.name for job in self.jobs.values() if any(need.get("job") in affected for need in job.needs)}
         for run in self.runs.values():
             if run.name.job in touched and not run.claimed and run.state in ("WAITING", "READY"):
                 job = self.jobs[run.name.job]
-                run.needs = self._needs(job, run.name.biz, run.name.origin, self._together(run.name.origin))
+                self._need(run, self._together(run.name.origin))
                 run.receiver = job.receiver
-                run.state = "WAITING"
+                self._wait(run)
 
     def posted(self, told: Told) -> None:
         self.inbox.append(told)
@@ -169,11 +151,14 @@ class Oracle:
             if run.claimed:
                 self.counts["claimed again"] += 1
                 continue
-            missing = [need for need in run.needs if not self.there(need)]
-            assert not missing, f"{run.key} was claimed, but it was withdrawn: {missing}"
+            assert self.satisfied(run), f"{run.key} was claimed, but it was withdrawn: {self.missing(run)}"
             assert run.key not in self.started, f"{run.key} was started before, as instance {self.started[run.key]}"
             self.started[run.key] = ids[name]
-            run.claimed, run.changed, run.ran_on = True, NO, dict.fromkeys(run.needs, True)
+            run.claimed, run.changed = True, NO
+            run.ran_on = {need: True if need.edge not in run.weak else self._known_there(need, unsure) for need in run.needs}
+            if any(need.edge in run.weak and need.key in unsure for need in run.needs):
+                # It fell, or came, before the claim, and the run could start without it.
+                run.changed = MAYBE
             run.was_shaken = self._all_shaken() & {need.key for need in run.needs}
         assert set(names) <= free, f"claimed {names}"
         assert sure <= set(names) or len(names) == most, f"not claimed {sure - set(names)}"
@@ -184,11 +169,12 @@ class Oracle:
 
     def run_again(self, name: RunName) -> None:
         run, job = self.runs[name], self.jobs[name.job]
-        run.needs = self._needs(job, name.biz, name.origin, self._together(name.origin))
+        self._need(run, self._together(name.origin))
         run.generation += 1
-        run.state, run.receiver, run.claimed, run.delivered, run.changed = "WAITING", job.receiver, False, False, NO
+        self._wait(run)
+        run.receiver, run.claimed, run.delivered, run.changed = job.receiver, False, False, NO
         run.ran_on = {}
-        self._reach(run.name.subject, 0, made_anew=True)
+        self._reach(name.subject, min(self.reached.get(name.subject, 0), 0), made_anew=True)
 
     # What the leader does.
 
@@ -219,9 +205,15 @@ class Oracle:
             run = self.runs[name]
             assert not run.claimed, f"{run.key} was taken back but was claimed"
             assert run.state in ("READY", "SUCCEEDED"), f"{run.key} was taken back but was {run.state}"
-            assert any(not self.there(need) for need in run.needs), f"{run.key} was taken back, but all that it needs is there"
+            # What came in a group may be told after what fell in it.
+            told_later = run.weak and any(need.edge in run.weak and need.key in self.dirty for need in run.needs)
+            assert not self.satisfied(run) or told_later or not self._is_held(run), (
+                f"{run.key} was taken back, but all that it needs is there"
+            )
             self.counts["withdrawn before claim"] += run.state == "READY"
-            was, run.state = run.state, "WAITING"
+            self.counts["weak withdrawn before claim"] += run.state == "READY" and bool(run.weak)
+            was = run.state
+            self._wait(run)
             if was == "SUCCEEDED":
                 self.shaken.discard(name.subject)
                 self._reach(name.subject, 0)
@@ -230,11 +222,15 @@ class Oracle:
         for name in names:
             run = self.runs[name]
             assert run.state == "WAITING", f"{run.key} was released but was {run.state}"
-            missing = [need for need in run.needs if not self.there(need)]
-            assert not missing, f"{run.key} was released early: {missing}"
+            assert self.satisfied(run), f"{run.key} was released early: {self.missing(run)}"
             assert not self._busy(run), f"{run.key} was released while another of its business time runs"
             self.counts["released"] += 1
             self.counts["released with a clock change"] += self._is_special(run)
+            run.ready_at = self.now
+            run.noted = not self._is_held(run)
+            self.counts["released by its until"] += run.noted
+            for strength in {weak.strength for weak in run.weak.values()}:
+                self.counts[f"released with {strength}"] += 1
             if run.receiver is None:
                 run.state = "SUCCEEDED"
                 self._reach(name.subject, 1)
@@ -255,12 +251,35 @@ class Oracle:
             run.was_shaken = frozenset()
             self.check_late(run)
             if not run.claimed and run.state in (*BUSY, "SUCCEEDED"):
-                missing = [need for need in run.needs if not self.there(need)]
-                assert not missing, f"{run.key} is {run.state}, but these are not there: {missing}"
+                assert self.satisfied(run), f"{run.key} is {run.state}, but these are not there: {self.missing(run)}"
+            if run.state == "READY" and not run.claimed:
+                assert self._is_held(run) or run.noted, f"{run.key} starts without {self.missing(run)}, and does not say so"
+            self.counts["waited for what failed"] += run.state == "WAITING" and any(
+                weak.until is not None and weak.until <= now and not self._passes(weak, now) for weak in run.weak.values()
+            )
 
     def check_late(self, run: Run) -> None:
-        if run.state == "WAITING" and not run.claimed and all(self.there(need) for need in run.needs):
+        if run.state == "WAITING" and not run.claimed and self.satisfied(run):
             assert self._busy(run), f"{run.key} is late: all that it needs is there"
+
+    def satisfied(self, run: Run) -> bool:
+        """Whether a run may start: judged by the time at which it was made ready, or else by now."""
+        return self.count_missing(run) == 0
+
+    def count_missing(self, run: Run) -> int:
+        at = run.ready_at or self.now
+        strong = [need for need in run.needs if need.edge not in run.weak and not self.there(need)]
+        return len(strong) + sum(not self._passes(weak, at) for weak in run.weak.values())
+
+    def _is_held(self, run: Run) -> bool:
+        """Whether enough of all weak edges is there, whatever their until."""
+        return all(is_held(weak, run.ready_at or self.now, self.there) for weak in run.weak.values())
+
+    def _passes(self, weak: Weak, at: datetime) -> bool:
+        return is_satisfied(weak, at, self.there, lambda need: self.reached.get(need.key) == -1 and need.key.startswith("job="))
+
+    def _wait(self, run: Run) -> None:
+        run.state, run.ready_at, run.noted = "WAITING", None, False
 
     def there(self, need: Need) -> bool:
         return self.reached.get(need.key, 0) >= need.bound
@@ -291,7 +310,7 @@ class Oracle:
         run = self.runs.get(name)
         if run is None:
             self._order += 1
-            run = self.runs[name] = Run(name, self._order)
+            run = self.runs[name] = Run(name, self._order, self.now)
         had = (run.generation, run.state)
         if generation is None:
             generation = run.generation + 1 if state == "RUNNING" and run.state in ENDED else run.generation
@@ -305,16 +324,18 @@ class Oracle:
         is_new = generation > run.generation
         if is_new:
             self.counts["higher generation"] += 1
+            run.noted = False
         self._start_by_report(run, is_new=is_new)
         run.generation, run.state, run.delivered = generation, state, True
-        self._reach(name.subject, 1 if state == "SUCCEEDED" else 0, made_anew=is_new and had[1] == "SUCCEEDED")
+        far = {"SUCCEEDED": 1, "FAILED": -1}.get(state, min(self.reached.get(name.subject, 0), 0))
+        self._reach(name.subject, far, made_anew=is_new and had[1] == "SUCCEEDED")
 
     def _start_by_report(self, run: Run, *, is_new: bool) -> None:
         """Somebody started a run. What had changed just before, nobody can say whether it ran on that."""
         unsure = self.dirty | self._all_shaken()
         if not run.claimed:
             run.claimed, run.changed = True, NO
-            run.ran_on = {need: None if need.key in unsure else self.there(need) for need in run.needs}
+            run.ran_on = {need: self._known_there(need, unsure) for need in run.needs}
         elif is_new:
             before, run.changed = run.ran_on, NO
             for need in run.needs:
@@ -323,12 +344,15 @@ class Oracle:
         if any(need.key in unsure and run.ran_on.get(need) is not False for need in run.needs):
             run.changed = MAYBE
 
+    def _known_there(self, need: Need, unsure: Collection[str]) -> bool | None:
+        return None if need.key in unsure else self.there(need)
+
     def _reach(self, key: str, value: int, *, made_anew: bool = False) -> None:
         before = self.reached.get(key, 0)
         self.reached[key] = value
         if value != before or made_anew:
             self.dirty.add(key)
-        if value < before or made_anew:
+        if value < before > 0 or made_anew:
             self._fall(key, before, 0 if made_anew else value)
 
     def _fall(self, key: str, before: int, lowest: int) -> None:
@@ -360,7 +384,7 @@ class Oracle:
 
     def _is_claimable(self, run: Run, receiver: str) -> bool:
         is_open = run.state == "READY" and run.receiver == receiver and not run.delivered
-        return is_open and (run.claimed or not self.missing(run))
+        return is_open and (run.claimed or self.satisfied(run))
 
     def _busy(self, run: Run) -> bool:
         same = [other for other in self.runs.values() if (other.name.job, other.name.biz) == (run.name.job, run.name.biz)]
@@ -377,26 +401,36 @@ class Oracle:
         name = RunName(job.name, label, origin)
         if name not in self.runs:
             self._order += 1
-            self.runs[name] = Run(name, self._order, receiver=job.receiver, needs=self._needs(job, label, origin, together))
+            self.runs[name] = Run(name, self._order, self.now, receiver=job.receiver)
+            self._need(self.runs[name], together)
 
     def _together(self, origin: str) -> set[tuple[str, str]]:
         return {(name.job, name.biz) for name in self.runs if origin and name.origin == origin}
 
-    def _needs(self, job: Job, label: str, origin: str, together: Collection[tuple[str, str]]) -> tuple[Need, ...]:
+    def _need(self, run: Run, together: Collection[tuple[str, str]]) -> None:
+        """Find out what a run needs, as its job is defined now."""
+        job, label, origin = self.jobs[run.name.job], run.name.biz, run.name.origin
         found: dict[Need, None] = {}
+        run.weak = {}
         for edge, need in enumerate(job.needs):
             upstream = self.jobs[need["job"]] if "job" in need else None
             kind = upstream.kind if upstream else Kind(need.get("period", job.kind.period), need.get("zone", job.kind.zone))
+            times = []
             for span in upstream_spans(str(need.get("times", "0")), job.kind, kind, label):
-                for key, bound in self._subjects(need, upstream, kind, span, origin, together):
-                    found[Need(edge, key, bound)] = None
-        return tuple(found)
+                some = [Need(edge, key, bound) for key, bound in self._subjects(need, upstream, kind, span, origin, together)]
+                if some:
+                    times.append((trigger_at(kind, upstream.trigger, span.label) if upstream else span.end, some))
+                found.update(dict.fromkeys(some))
+            if times and is_weak(need):
+                trigger = run.made_at if origin else trigger_at(job.kind, job.trigger, label)
+                run.weak[edge] = weak_of(need, job.kind.zone, trigger, times)
+        run.needs = tuple(found)
 
     def _subjects(
         self, need: Mapping[str, Any], upstream: Job | None, kind: Kind, span: Span, origin: str, together: Collection[tuple[str, str]]
     ) -> Iterable[tuple[str, int]]:
         if upstream is None:
-            return [_data(need, kind, span)]
+            return [data_subject(need, kind, span)]
         is_here = bool(origin) and (upstream.name, span.label) in together
         if span < upstream.since and not is_here:
             return []
@@ -406,37 +440,3 @@ class Oracle:
     def _is_special(self, run: Run) -> bool:
         job = self.jobs.get(run.name.job)
         return job is not None and is_special(span_of(job.kind, run.name.biz), job.kind)
-
-
-def _to_others(job: Job) -> tuple[Span, tuple[str, ...]]:
-    """What jobs of other projects that wait for it go by."""
-    return job.since, job.parts
-
-
-def _data(need: Mapping[str, Any], kind: Kind, span: Span) -> tuple[str, int]:
-    start, end = (at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%MZ") for at in (span.start, span.end))
-    if "asset" in need:
-        return f"asset={need['asset']} && window={start}/{end}", 1
-    table = f"table={need['table']}"
-    if need.get("watermark"):
-        return f"{table} && watermark=", int(span.end.timestamp()) * 1000
-    if "partition" not in need:
-        return f"{table} && window={start}/{end}", 1
-    local = span.start.astimezone(ZoneInfo(kind.zone))
-    named = local.strftime(str(need["partition"]).replace("{", "").replace("}", ""))
-    return " && ".join([table, *sorted(named.split("/"))]), 1
-
-
-def _job(file: Mapping[str, Any], given: Mapping[str, Any], before: Job | None, now: datetime) -> Job:
-    kind = Kind(given["period"], given.get("zone", file.get("zone", "UTC")))
-    trigger = str(given.get("trigger", _FIRST_TRIGGERS[kind.period]))
-    first = span_at(kind, now)
-    if trigger_at(kind, trigger, first.label) < now:
-        first = span_at(kind, first.end)
-    if "since" in given:
-        first = span_of(kind, given["since"])
-    elif before is not None and before.kind == kind:
-        first = before.since
-    receiver = None if given.get("virtual") or "made-by" in given else given.get("receiver", file.get("receiver"))
-    needs = given.get("needs", [given["made-by"]] if "made-by" in given else [])
-    return Job(given["name"], file["project"], kind, trigger, first, receiver, tuple(given.get("parts", ())), needs)

@@ -33,6 +33,8 @@ TIMES = {
     ("day", "month"): ("0", "-1"),
 }
 """Offsets by the periods of the downstream and the upstream."""
+STRENGTHS = ("all", "any", "any", "newest", "newest")
+UNTILS, CLOCKS = ("30min", "2h", "5h", "1d"), ("06:00", "02:30", "23:59", "00:00")
 BACK = {"hour": 4, "day": 3, "week": 1, "month": 1}
 RECEIVERS = ("airflow", "dagster")
 PARTS = (["eu", "us"], ["eu"], ["ads", "eu", "us"])
@@ -80,10 +82,21 @@ class Projects:
         return spans(kind)[here - self.random.randint(-1, BACK[kind.period])].label
 
     def needs(self, file: dict[str, Any], job: dict[str, Any]) -> list[dict[str, Any]]:
-        needs = [self.need(file, job) for _ in range(self.random.choice((0, 1, 1, 2, 2, 3)))]
+        needs = [self.weakened(job, self.need(file, job)) for _ in range(self.random.choice((0, 1, 1, 2, 2, 3)))]
         if self.random.random() < 0.15:
-            needs.append({"job": job["name"], "times": self.random.choice(("-1", "[-2,-1]", "{-1,-3}"))})
+            needs.append(self.weakened(job, {"job": job["name"], "times": self.random.choice(("-1", "[-2,-1]", "{-1,-3}"))}))
         return needs
+
+    def weakened(self, job: dict[str, Any], need: dict[str, Any]) -> dict[str, Any]:
+        """A need of a job, of which at times not all must be there, or not for ever."""
+        random = self.random
+        if random.random() < 0.45:
+            need["strength"] = random.choice(STRENGTHS)
+        if random.random() < 0.35:
+            need["until"] = random.choice(UNTILS if job["period"] == "hour" else (*UNTILS, *CLOCKS))
+            if "job" in need and random.random() < 0.5:
+                need["if-failed"] = random.choice(("wait", "ignore"))
+        return need
 
     def need(self, file: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
         """Something to wait for: a job before this one, or data."""

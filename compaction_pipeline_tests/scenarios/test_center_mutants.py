@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import false, update
+from sqlalchemy import true, update
 
-from compaction_pipeline.core.dependencies.center import inbox, jobs, periods
+from compaction_pipeline.core.dependencies.center import inbox, jobs, periods, strength
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
 from compaction_pipeline.services.dependencies import center as doors
 from compaction_pipeline.services.dependencies import lead_center
-from compaction_pipeline.storage import center, center_leader, schema
+from compaction_pipeline.storage import center, center_groups, center_leader, schema
 from compaction_pipeline.storage.engine import writing
 from compaction_pipeline_tests.scenarios.center_world import run_on_sqlite
 
@@ -69,11 +70,11 @@ def claim_notes_nothing(patch: Patch) -> None:
 
 
 def release_asks_counters_alone(patch: Patch) -> None:
-    patch.setattr(center_leader, "misses", false)
+    patch.setattr(center_leader, "has_all", lambda now: true())
 
 
 def claim_asks_nothing(patch: Patch) -> None:
-    patch.setattr(center, "misses", false)
+    patch.setattr(center, "has_all", lambda now: true())
 
 
 def old_generations_count(patch: Patch) -> None:
@@ -112,7 +113,7 @@ def backfills_are_seen(patch: Patch) -> None:
 
 
 def backfills_see_scheduled_runs_alone(patch: Patch) -> None:
-    patch.setattr(doors, "made_of", lambda job, biz, origin, known, *more: lead_center.made_of(job, biz, origin, known))
+    patch.setattr(doors, "made_of", lambda job, biz, origin, known, at, *more: lead_center.made_of(job, biz, origin, known, at))
 
 
 def nothing_is_taken_back_after_claim(patch: Patch) -> None:
@@ -123,6 +124,50 @@ def made_without_a_look(patch: Patch) -> None:
     """An instance does not see what was there when it was made."""
     real = center._subjects
     patch.setattr(center, "_subjects", lambda connection, keys: {key: (number, 0) for key, (number, _) in real(connection, keys).items()})
+
+
+def changed_groups(change: Callable[[strength.Group], strength.Group]) -> Callable[[Patch], None]:
+    """Groups that are made with another rule."""
+
+    def mutate(patch: Patch) -> None:
+        real = lead_center.groups
+        patch.setattr(lead_center, "groups", lambda *given: tuple(change(one) for one in real(*given)))
+
+    return mutate
+
+
+def any_means_all(patch: Patch) -> None:
+    changed_groups(lambda one: replace(one, strength=strength.Strength.ALL) if one.strength is strength.Strength.ANY else one)(patch)
+
+
+def newest_means_any(patch: Patch) -> None:
+    changed_groups(lambda one: replace(one, strength=strength.Strength.ANY) if one.strength is strength.Strength.NEWEST else one)(patch)
+
+
+def until_comes_early(patch: Patch) -> None:
+    changed_groups(lambda one: replace(one, until_at=one.until_at and one.until_at - timedelta(hours=1)))(patch)
+
+
+def until_passes_over_what_failed(patch: Patch) -> None:
+    changed_groups(lambda one: replace(one, waits_for_failed=False))(patch)
+
+
+def nobody_looks_again(patch: Patch) -> None:
+    patch.setattr(center_leader.SqlCenterStore, "look_again", lambda self, leader, most: 0)
+
+
+def failures_are_not_told(patch: Patch) -> None:
+    patch.setattr(center_leader, "_tell_of_failed", lambda *given: None)
+
+
+def newest_is_chosen_once(patch: Patch) -> None:
+    real = strength.next_look
+    for module in (center_groups, center_leader):
+        patch.setattr(module, "next_look", lambda group, rows, at: real(replace(group, strength=strength.Strength.ALL), rows, at))
+
+
+def nothing_is_noted(patch: Patch) -> None:
+    patch.setattr(center_leader, "note_of", lambda passed: None)
 
 
 MUTANTS: Sequence[Callable[[Patch], None]] = (
@@ -143,6 +188,14 @@ MUTANTS: Sequence[Callable[[Patch], None]] = (
     backfills_see_scheduled_runs_alone,
     nothing_is_taken_back_after_claim,
     made_without_a_look,
+    any_means_all,
+    newest_means_any,
+    until_comes_early,
+    until_passes_over_what_failed,
+    nobody_looks_again,
+    failures_are_not_told,
+    newest_is_chosen_once,
+    nothing_is_noted,
 )
 NAMES = ("offset-plus-1", "offset-minus-1", *(mutant.__name__ for mutant in MUTANTS[2:]))
 

@@ -245,3 +245,37 @@ def test_the_id_of_what_the_receiver_of_callbacks_was_told_stays_as_it_was(state
     awaited = open_stores(state_url, upgrade=True).dependencies.awaited(now)
     ids = {what: None if before is None else before.partition("+00:00")[0] + "+00:00" for what, (before, _) in told.items()}
     assert {one.what: (one.told, one.told_as) for one in awaited} == {what: (ids[what], told_as) for what, (_, told_as) in told.items()}
+
+
+def test_instances_of_the_dependency_center_go_on_and_runs_that_failed_are_told_apart(state_url: str) -> None:
+    make_old_state(state_url)
+    assert migrate(open_state(state_url), upgrade=True, head="0048")
+    at = datetime(2026, 1, 2, tzinfo=timezone.utc) if state_url.startswith("postgresql") else "2026-01-02 00:00:00.000000"
+    instance = "INSERT INTO compaction_center_instance (id, job, biz, origin, part, generation, state, missing, made_at) VALUES "
+    subject = "INSERT INTO compaction_center_subject (id, key, kind, name, reported, reached, spread, at) VALUES "
+    runs = {
+        ("raw", "", "", "FAILED"): -1,
+        ("raw", "fix", "", "FAILED"): -1,
+        ("parts", "", "eu", "FAILED"): -1,
+        ("other", "", "", "RUNNING"): 0,
+    }
+    keys = [
+        "job=raw && biz=2026-01-01",
+        "job=raw && backfill=fix && biz=2026-01-01",
+        "job=parts && biz=2026-01-01 && part=eu",
+        "job=other && biz=2026-01-01",
+    ]
+    with writing(open_state(state_url)) as connection:
+        for number, (job, origin, part, state) in enumerate([*runs, ("load", "", "", "WAITING")], start=1):
+            values = {"id": number, "job": job, "origin": origin, "part": part, "state": state, "missing": int(job == "load"), "at": at}
+            connection.execute(text(f"{instance} (:id, :job, '2026-01-01', :origin, :part, 1, :state, :missing, :at)"), values)
+        for number, key in enumerate(keys, start=1):
+            connection.execute(text(f"{subject} (:id, :key, 'job', 'x', false, 0, true, :at)"), {"id": number, "key": key, "at": at})
+        connection.execute(
+            text("INSERT INTO compaction_center_requirement (instance_id, edge, subject_id, bound, met) VALUES (5, 0, 1, 1, false)")
+        )
+    center = open_stores(state_url, upgrade=True).center
+    reached = center.reached(keys)
+    assert [reached[key] for key in keys] == list(runs.values())
+    (wait,) = center.waits(5)
+    assert (wait.key, wait.met, wait.opens_at, center.groups(5), center.recount()) == (keys[0], False, None, [], 0)

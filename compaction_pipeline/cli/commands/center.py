@@ -20,6 +20,7 @@ from compaction_pipeline.core.words import count_text, time_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.center import JobSummary
+    from compaction_pipeline.services.dependencies.why import Missing
 
 dependencies = typer.Typer(
     no_args_is_help=True,
@@ -109,8 +110,9 @@ def why(context: typer.Context, job: str = _JOB, biz: str = _BIZ, origin: str = 
     with Session(context) as session:
         answer = session.services.center.why(job, biz, origin)
         lines = [_instance_line(answer.instance)]
-        lines += [f"  waits for {one.subject}{_makers(one.produced_by)}" for one in answer.waits_for]
+        lines += [f"  waits for {one.subject}{_makers(one.produced_by)}{_rule(one.rule)}" for one in answer.waits_for]
         lines += [f"  found {one.subject}, {time_text(one.at)} UTC" if one.at else f"  found {one.subject}" for one in answer.found]
+        lines += [f"  without {one.subject}{_came(one)}{_rule(one.rule)}" for one in answer.without]
         if answer.busy is not None:
             lines.append(f"  BUSY_ELSEWHERE: the {answer.busy} instance of this business time is ready or runs; this one starts after it")
         session.output.answer(answer, *lines)
@@ -195,12 +197,21 @@ def _job_lines(job: JobSummary) -> Iterator[str]:
 def _instance_line(one: Instance) -> str:
     missing = f", {count_text(one.missing, 'thing')} missing" if one.state is InstanceState.WAITING else ""
     changed = f"; it ran on data that changed at {time_text(one.changed_at)} UTC" if one.changed_at is not None else ""
-    return f"{one.key}: {one.state.value}{missing}{changed}"
+    note = f"; {one.note}" if one.note is not None else ""
+    return f"{one.key}: {one.state.value}{missing}{note}{changed}"
 
 
 def _all_of(needs: tuple[str, ...]) -> str:
     shown = ", ".join(needs[:5])
     return (f"{shown} and {len(needs) - 5} more" if len(needs) > 5 else shown) or "nothing"
+
+
+def _rule(rule: str) -> str:
+    return f" ({rule})" if rule else ""
+
+
+def _came(one: Missing) -> str:
+    return f", which came {time_text(one.at)} UTC" if one.there else _makers(one.produced_by)
 
 
 def _makers(jobs: tuple[str, ...]) -> str:

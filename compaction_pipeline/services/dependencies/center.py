@@ -13,7 +13,7 @@ from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
-from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Turn, Wait
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Turn
 from compaction_pipeline.core.dependencies.center.projects import Project, project_of, with_since
 from compaction_pipeline.core.dependencies.center.subjects import (
     ASSET,
@@ -34,6 +34,7 @@ from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoun
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.lead_center import first_turn, made_of
+from compaction_pipeline.services.dependencies.why import Why, why_of
 
 MOST_CLAIMED = 1_000
 MOST_BACKFILLED = 10_000
@@ -86,26 +87,6 @@ class ProjectChange:
     previews: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """One thing that an instance waits for. `produced_by` has the jobs that say so; for the run of a job it is this job."""
-
-    subject: str
-    there: bool
-    at: datetime | None
-    produced_by: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """An instance, what it waits for, and what it found. `busy` is the origin of the instance that runs in its place; None for none."""
-
-    instance: Instance
-    waits_for: tuple[Missing, ...]
-    found: tuple[Missing, ...]
-    busy: str | None
-
-
 class DependencyCenter:
     """The verbs save_project, projects, jobs, instances, why, ready, report, report_all, claim, delivered, window, backfill and
     run_again."""
@@ -125,11 +106,12 @@ class DependencyCenter:
         name = file.get("project") if isinstance(file, Mapping) else None
         others = {one.name: one for one in jobs.by_name.values() if one.project != name}
         before = {one.name: one for one in jobs.by_name.values() if one.project == name}
-        project = project_of(file, others, before, self._clock())
+        now = self._clock()
+        project = project_of(file, others, before, now)
         known = {**others, **project.jobs}
         _refuse_orphans(others, known)
-        _refuse_cycles(known, self._clock())
-        change = _change(project, before, known, jobs.version)
+        _refuse_cycles(known, now)
+        change = _change(project, before, known, jobs.version, now)
         if dry_run:
             return change
         backfill_of = cache(self._backfill_of)
@@ -138,7 +120,7 @@ class DependencyCenter:
         next_turns = [_turn(job, before.get(job.name), turns.get(job.name)) for job in project.jobs.values()]
         unclaimed = self._store.unclaimed([*project.jobs, *_affected(others, before, project)])
         _refuse_other_calendars(unclaimed, before, known)
-        waiting = [made_of(known[one.job], one.biz, one.origin, after, backfill_of(one.origin)) for one in unclaimed]
+        waiting = [made_of(known[one.job], one.biz, one.origin, after, one.made_at, backfill_of(one.origin)) for one in unclaimed]
         saved = with_since(file, project)
         if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
             raise CommitConflict("a project, or an instance of this one, changed at the same time, so nothing was saved: save it again")
@@ -163,16 +145,11 @@ class DependencyCenter:
         """Return what an instance waits for. Raises NotFoundError and ConfigError."""
         one = self._instance(job, biz, origin)
         jobs = self._definitions.jobs()
-        waits = [(_missing(wait, jobs), wait.reached >= wait.bound) for wait in self._store.waits(one.id)]
         others = self._store.instances(InstanceQuery(job=one.job, biz=one.biz))
         busy = [other.origin for other in others if other.id != one.id and other.state in (InstanceState.READY, InstanceState.RUNNING)]
         is_busy = one.state is InstanceState.WAITING and one.missing == 0 and bool(busy)
-        return Why(
-            one,
-            tuple(each for each, is_there in waits if not is_there),
-            tuple(each for each, is_there in waits if is_there),
-            (busy[0] or "scheduled") if is_busy else None,
-        )
+        runs_instead = (busy[0] or Instance.SCHEDULED_TEXT) if is_busy else None
+        return why_of(one, self._store.waits(one.id), self._store.groups(one.id), runs_instead, jobs, self._clock())
 
     def ready(self, text: str) -> bool | None:
         """Return whether a subject is there; None when nobody told the center. Raises ConfigError and NotFoundError."""
@@ -246,8 +223,9 @@ class DependencyCenter:
         if not 0 < len(runs) <= MOST_BACKFILLED:
             raise ConfigError(f"the backfill would make {len(runs)} instances but must make 1 to {MOST_BACKFILLED}: choose another span")
         together = frozenset(runs) | self._backfill_of(origin)
-        made = [made_of(jobs.get(job), biz, origin, jobs, together) for job, biz in runs]
-        count = self._store.backfill(jobs.version, made, self._clock())
+        now = self._clock()
+        made = [made_of(jobs.get(job), biz, origin, jobs, now, together) for job, biz in runs]
+        count = self._store.backfill(jobs.version, made, now)
         if count is None:
             raise CommitConflict("somebody changed a project at the same time, so nothing was made: launch the backfill again")
         return count
@@ -262,7 +240,7 @@ class DependencyCenter:
         definition = jobs.get(job)
         if definition.virtual or one.claimed_at is None:
             raise ConfigError(f"{one.key} was not started here, so it cannot run again: it starts when its data is there")
-        made = made_of(definition, one.biz, one.origin, jobs, self._backfill_of(one.origin))
+        made = made_of(definition, one.biz, one.origin, jobs, one.made_at, self._backfill_of(one.origin))
         if not self._store.run_again(jobs.version, one, made, self._clock()):
             raise CommitConflict(f"{one.key} changed at the same time: look at it, and ask again")
         return self._instance(job, biz, origin)
@@ -339,17 +317,6 @@ def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:
     return run_fact(run, Report(one.state, now, one.generation), source, one.number)
 
 
-def _missing(wait: Wait, jobs: Jobs) -> Missing:
-    subject = Subject(wait.key, wait.bound)
-    named = named_in(wait.key)
-    if JOB in named:
-        return Missing(str(subject), wait.reached >= wait.bound, wait.at, (named[JOB],))
-    kind = next(iter(named))
-    produced = f"{kind}={named[kind]}"
-    makers = tuple(sorted(one.name for one in jobs.by_name.values() if produced in one.produces))
-    return Missing(str(subject), wait.reached >= wait.bound, wait.at, makers)
-
-
 def _turn(job: DataJob, before: DataJob | None, turn: Turn | None) -> Turn:
     """Where a job goes on after its definition changed: where it was, when its calendar is the same, or at its new first time."""
     first = first_turn(job)
@@ -361,25 +328,30 @@ def _turn(job: DataJob, before: DataJob | None, turn: Turn | None) -> Turn:
     return Turn(job.name, turn.biz, job.trigger.instant(job.calendar, next_time))
 
 
-def _change(project: Project, before: Mapping[str, DataJob], known: Mapping[str, DataJob], version: int) -> ProjectChange:
+def _change(project: Project, before: Mapping[str, DataJob], known: Mapping[str, DataJob], version: int, now: datetime) -> ProjectChange:
     changed = [name for name, job in project.jobs.items() if before.get(name) != job]
     previews = {}
     for name in changed:
         job = project.jobs[name]
-        made = made_of(job, job.calendar.text(job.since), SCHEDULED, Jobs(version, known))
-        previews[name] = tuple(str(one.subject) for one in made.requirements)
+        made = made_of(job, job.calendar.text(job.since), SCHEDULED, Jobs(version, known), now)
+        strong = [str(one.subject) for one in made.requirements if one.opens_at is None]
+        weak = [(group, [str(one.subject) for one in made.requirements if one.edge == group.edge]) for group in made.groups]
+        previews[name] = (*strong, *(f"{', '.join(subjects)} ({group})" for group, subjects in weak))
     added = tuple(name for name in changed if name not in before)
     removed = tuple(sorted(set(before) - set(project.jobs)))
     return ProjectChange(project.name, added, tuple(name for name in changed if name in before), removed, previews)
 
 
 def _affected(others: Mapping[str, DataJob], before: Mapping[str, DataJob], project: Project) -> list[str]:
-    """The jobs of other projects that need something else from now on: an upstream begins at another time, or has other parts."""
-    changed = {
-        name for name, job in project.jobs.items() if name in before and (job.since, job.parts) != (before[name].since, before[name].parts)
-    }
+    """The jobs of other projects that need something else from now on: an upstream begins at another time, or has another trigger or other
+    parts."""
+    changed = {name for name, job in project.jobs.items() if name in before and _to_others(job) != _to_others(before[name])}
     upstreams = {name: [edge.upstream.job for edge in job.needs if isinstance(edge.upstream, JobRun)] for name, job in others.items()}
     return [name for name, needed in upstreams.items() if not changed.isdisjoint(needed)]
+
+
+def _to_others(job: DataJob) -> tuple[Any, ...]:
+    return job.since, job.trigger, job.parts
 
 
 def _refuse_orphans(others: Mapping[str, DataJob], known: Mapping[str, DataJob]) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.instances import Instance
-from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, requirements
+from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, groups, requirements
 from compaction_pipeline.core.dependencies.center.periods import Calendar
 from compaction_pipeline.core.dependencies.center.ports import LEADER, CenterStore, Leader, Made, Turn
 from compaction_pipeline.core.dependencies.center.triggers import Trigger
@@ -28,7 +28,7 @@ _RENEW_EVERY = LEASE / 6
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass did: how many turns it took, how many facts it applied, of how many changes it told, what it released."""
+    """What one pass did: how many turns it took, how many facts it applied, of how many changes and moments it told, what it released."""
 
     made: int = 0
     facts: int = 0
@@ -71,6 +71,7 @@ class LeadCenter:
         made = self._make(leader)
         facts = self._store.take_in(leader, AT_ONCE)
         told = self._store.spread(leader, AT_ONCE)
+        told += self._store.look_again(leader, AT_ONCE)
         released = self._store.release(leader, AT_ONCE)
         return Pass(made, facts, told, tuple(released))
 
@@ -97,11 +98,11 @@ class LeadCenter:
         made, following, more = [], [], AT_ONCE - len(turns)
         for turn in turns:
             job = jobs.get(turn.job)
-            made.append(made_of(job, turn.biz, SCHEDULED, jobs))
+            made.append(made_of(job, turn.biz, SCHEDULED, jobs, leader.now))
             turn = turn_after(job, turn)
             # After a time without a leader, a job has many turns.
             while more > 0 and turn.at is not None and turn.at <= leader.now:
-                made.append(made_of(job, turn.biz, SCHEDULED, jobs))
+                made.append(made_of(job, turn.biz, SCHEDULED, jobs, leader.now))
                 turn, more = turn_after(job, turn), more - 1
             following.append(turn)
         # When a project changed in between, or another process leads, nothing was made. Those that exist are not made, but others follow.
@@ -113,10 +114,14 @@ class LeadCenter:
             self._expired_at = now
 
 
-def made_of(job: DataJob, biz: str, origin: str, jobs: Jobs, backfill: frozenset[tuple[str, str]] = frozenset()) -> Made:
-    """The instance of a job for a business time. `backfill` has the jobs and business times of its backfill."""
-    needs = requirements(job, job.calendar.parse(biz), jobs.by_name, origin, lambda name, time: (name, time) in backfill)
-    return Made(job.name, biz, origin, job.receiver, needs)
+def made_of(job: DataJob, biz: str, origin: str, jobs: Jobs, made_at: datetime, backfill: frozenset[tuple[str, str]] = frozenset()) -> Made:
+    """The instance of a job for a business time. `made_at` is that of its backfill, and `backfill` has the jobs and business
+    times of it."""
+    time = job.calendar.parse(biz)
+    needs = requirements(job, time, jobs.by_name, origin, lambda name, time: (name, time) in backfill)
+    # In a backfill, what its triggers had made long ago counts from now on.
+    trigger = job.trigger.instant(job.calendar, time) if origin == SCHEDULED else made_at
+    return Made(job.name, biz, origin, job.receiver, needs, groups(job, needs, trigger))
 
 
 def first_turn(job: DataJob) -> Turn:

@@ -16,6 +16,8 @@ from compaction_pipeline.core.dependencies.center.subjects import THERE
 
 NOTHING = 0
 """How far a subject is that nobody told anything of. No watermark is asked for at or before 1970."""
+FAILED = -1
+"""How far a run is that has failed, until it has succeeded. It is not there, as one is not that nobody told anything of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def apply(facts: Sequence[Fact], known: Known) -> None:
             known.numbers[fact.key, fact.source] = fact.number
         reached = fact.reached if fact.run is None or fact.report is None else _reported(known, fact.run, fact.report)
         before = known.reached.get(fact.key, NOTHING)
-        if reached < before:
+        if reached < before and before > NOTHING:
             known.fell[fact.key] = min(reached, known.fell.get(fact.key, reached))
         known.reached[fact.key] = reached
 
@@ -83,4 +85,6 @@ def _reported(known: Known, run: RunId, report: Report) -> int:
     if after.generation > before.generation and before.state is InstanceState.SUCCEEDED:
         # What it made is made anew, also when it has succeeded again by now.
         known.fell[run.key] = NOTHING
-    return THERE if after.state is InstanceState.SUCCEEDED else NOTHING
+    if after.state is InstanceState.SUCCEEDED:
+        return THERE
+    return FAILED if after.state is InstanceState.FAILED else min(known.reached.get(run.key, NOTHING), NOTHING)

@@ -35,7 +35,8 @@ class Instance:
     the part of a virtual job that was reported; "" for the whole of it.
 
     `missing` counts what it still waits for. `ready_at` is when nothing was missing any more, `claimed_at` when its receiver took it,
-    `delivered_at` when the receiver was known to have it, and `changed_at` when data that it had been started on was taken back.
+    `delivered_at` when the receiver was known to have it, and `changed_at` when data that it had been started on was taken back. `note`
+    says what it was started without; None for nothing.
     """
 
     SCHEDULED_TEXT: ClassVar[str] = "scheduled"
@@ -55,6 +56,7 @@ class Instance:
     delivered_at: datetime | None = None
     ended_at: datetime | None = None
     changed_at: datetime | None = None
+    note: str | None = None
 
     @property
     def key(self) -> str:
@@ -99,4 +101,5 @@ def after_report(before: Instance, report: Report) -> Instance:
         delivered_at=before.delivered_at or report.at,
         ended_at=report.at if report.state in ENDED else None,
         changed_at=before.changed_at if generation == before.generation else None,
+        note=before.note if generation == before.generation else None,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.offsets import Offsets, upstream_times
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
+from compaction_pipeline.core.dependencies.center.strength import STRONG, EdgeRule, Group
 from compaction_pipeline.core.dependencies.center.subjects import BACKFILL, JOB, PART, Subject, key_of
 from compaction_pipeline.core.dependencies.center.triggers import Trigger
 from compaction_pipeline.core.dependencies.center.upstreams import JobRun, Upstream
@@ -18,14 +20,16 @@ SCHEDULED = ""
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """An edge: of this upstream, all periods that the offsets name must be there. `calendar` is that of the upstream."""
+    """An edge: of this upstream, the periods that the offsets name must be there, as far as the rule says. `calendar` is that of the
+    upstream."""
 
     upstream: Upstream
     calendar: Calendar
     offsets: Offsets
+    rule: EdgeRule = STRONG
 
     def __str__(self) -> str:
-        return f"{self.upstream} {self.offsets.text()}"
+        return f"{self.upstream} {self.offsets.text()}" + ("" if self.rule.is_strong else f", {self.rule}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,14 @@ class DataJob:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one instance waits for, by the number of the edge in `DataJob.needs`."""
+    """What one instance waits for, by the number of the edge in `DataJob.needs`.
+
+    Those of a weak edge are in a group. `opens_at` is when the trigger of their business time is, or its period is over.
+    """
 
     edge: int
     subject: Subject
+    opens_at: datetime | None = None
 
 
 def requirements(
@@ -73,7 +81,7 @@ def requirements(
     Periods before the `since` of an upstream job are not waited for. In a backfill, runs of the same backfill are, where
     `is_in_backfill(job, biz)`, and scheduled ones elsewhere.
     """
-    found: dict[Requirement, None] = {}
+    found: dict[tuple[int, Subject], Requirement] = {}
     for number, edge in enumerate(job.needs):
         upstream = jobs.get(edge.upstream.job) if isinstance(edge.upstream, JobRun) else None
         for one, biz in _times(edge.offsets, job.calendar, edge.calendar, time):
@@ -81,8 +89,26 @@ def requirements(
             if upstream is not None and one < upstream.since and not is_made_here:
                 continue
             for subject in _subjects(edge, upstream, one, biz, origin if is_made_here else SCHEDULED):
-                found[Requirement(number, subject)] = None
-    return tuple(found)
+                # Two hours may be one partition, which opens with the first of them.
+                found.setdefault((number, subject), Requirement(number, subject, _opens_at(edge, upstream, one)))
+    return tuple(found.values())
+
+
+def groups(job: DataJob, needs: Sequence[Requirement], trigger: datetime) -> tuple[Group, ...]:
+    """The groups of what an instance with this trigger needs: one for each weak edge."""
+    edges = sorted({need.edge for need in needs if need.opens_at is not None})
+    rules = [(edge, job.needs[edge].rule) for edge in edges]
+    zone = job.calendar.zone
+    return tuple(
+        Group(edge, rule.strength, None if rule.until is None else rule.until.instant(trigger, zone), rule.waits_for_failed)
+        for edge, rule in rules
+    )
+
+
+def _opens_at(edge: Dependency, upstream: DataJob | None, time: BusinessTime) -> datetime | None:
+    if edge.rule.is_strong:
+        return None
+    return edge.calendar.end(time) if upstream is None else upstream.trigger.instant(edge.calendar, time)
 
 
 @lru_cache(maxsize=2**12)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import Requirement
+from compaction_pipeline.core.dependencies.center.strength import Group
 
 LEADER = "dependency center"
 """The lease of the one process that makes instances and applies facts."""
@@ -43,18 +44,20 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An instance to be made. `receiver` is None when nobody starts it, because it succeeds by itself."""
+    """An instance to be made. `receiver` is None when nobody starts it, because it succeeds by itself. `groups` are of its weak edges."""
 
     job: str
     biz: str
     origin: str
     receiver: str | None
     requirements: tuple[Requirement, ...]
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One thing that an instance waits for, or waited for: its subject as a text, the edge, whether it is there, and how far it is."""
+    """One thing that an instance waits for, or waited for: its subject as a text, the edge, whether it was told that it is there, and how
+    far it is. `opens_at` is that of its requirement."""
 
     edge: int
     key: str
@@ -62,6 +65,7 @@ class Wait:
     met: bool
     reached: int
     at: datetime | None
+    opens_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,9 @@ class CenterStore(Protocol):
     def waits(self, instance_id: int) -> Sequence[Wait]:
         """Return what an instance waits for, by edge."""
 
+    def groups(self, instance_id: int) -> Sequence[tuple[Group, bool]]:
+        """Return the groups of an instance, by edge, each with whether the instance need not wait for it."""
+
     def reached(self, keys: Sequence[str]) -> Mapping[str, int]:
         """Return how far these have got. Those that nobody told anything of are missing."""
 
@@ -159,6 +166,9 @@ class CenterStore(Protocol):
 
     def spread(self, leader: Leader, most: int) -> int:
         """Let instances know what has changed, the newest change first. Return how many requirements changed and changes ended."""
+
+    def look_again(self, leader: Leader, most: int) -> int:
+        """Let instances look again at groups that may have changed with time, or by runs that failed. Return at how many."""
 
     def release(self, leader: Leader, most: int) -> Sequence[Instance]:
         """Make instances ready that miss nothing, and let those succeed that nobody starts. Return them."""

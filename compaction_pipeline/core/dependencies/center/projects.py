@@ -13,6 +13,7 @@ from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependenc
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period
+from compaction_pipeline.core.dependencies.center.strength import RULE_KEYS, rule_of
 from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TABLE, WATERMARK, check_text
 from compaction_pipeline.core.dependencies.center.triggers import Trigger
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, TableWatermark, Upstream, table_partition
@@ -22,7 +23,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 _PROJECT_KEYS = ("project", "owner", "zone", "receiver", "jobs")
 _JOB_KEYS = ("name", "owner", "period", "zone", "trigger", "since", "receiver", "virtual", "parts", "made-by", "needs", "produces")
-_NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times")
+_NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times", *RULE_KEYS)
 _FIRST_TRIGGERS = {Period.HOUR: "0", Period.DAY: "00:00", Period.WEEK: "MON 00:00", Period.MONTH: "1 00:00"}
 MOST_JOBS = 100_000
 
@@ -192,12 +193,17 @@ def _edge(job: DataJob, given: Mapping[str, Any], known: Mapping[str, DataJob]) 
     if len(kinds) != 1 or not isinstance(given[kinds[0]], str):
         raise ConfigError(f"it must name one of {JOB}, {TABLE} and {ASSET}, and names {', '.join(kinds) or 'none'}")
     offsets = Offsets.parse(str(given.get("times", "0")))
+    rule = rule_of(job.calendar.period, given)
+    if job.virtual and not rule.is_strong:
+        raise ConfigError(f"what makes a virtual job has none of {', '.join(RULE_KEYS)}, because its data is there or not: leave them out")
+    if "if-failed" in given and kinds[0] != JOB:
+        raise ConfigError("'if-failed' is about runs of jobs, and tables and assets have none: leave it out")
     upstream = _upstream(kinds[0], given, known)
     if isinstance(upstream, JobRun):
         if "period" in given or "zone" in given:
             raise ConfigError("'period' and 'zone' are those of the job that is waited for: leave them out")
-        return Dependency(upstream, known[upstream.job].calendar, offsets)
-    return Dependency(upstream, _calendar({"period": job.calendar.period.value, **given}, job.calendar.zone), offsets)
+        return Dependency(upstream, known[upstream.job].calendar, offsets, rule)
+    return Dependency(upstream, _calendar({"period": job.calendar.period.value, **given}, job.calendar.zone), offsets, rule)
 
 
 def _upstream(kind: str, given: Mapping[str, Any], known: Mapping[str, DataJob]) -> Upstream:

@@ -120,6 +120,14 @@ BAD: list[tuple[Any, str]] = [
     ({**LOAD, "needs": [{"asset": "a\x00b"}]}, "which no name has"),
     ({**LOAD, "virtual": True, "parts": ["a\x00b"]}, "which no name has"),
     ({**LOAD, "needs": [{"table": "lake.a.b", "colour": 1}]}, "'colour' is unknown"),
+    ({**LOAD, "needs": [{"table": "lake.a.b", "strength": "some"}]}, "'strength' is 'some' but must be one of all, any, newest"),
+    ({**LOAD, "needs": [{"table": "lake.a.b", "until": 960}]}, "'until' is 960 but must be a text"),
+    ({**LOAD, "needs": [{"table": "lake.a.b", "until": "soon"}]}, 'or a time of day like "06:00"'),
+    ({**LOAD, "period": "hour", "needs": [{"table": "lake.a.b", "until": "06:00"}]}, "'until' is '06:00' but must be a duration"),
+    ({**LOAD, "needs": [{"table": "lake.a.b", "until": "2h", "if-failed": "ignore"}]}, "tables and assets have none"),
+    ({**LOAD, "needs": [{"job": "load", "times": -1, "until": "2h", "if-failed": "stop"}]}, "must be wait or ignore"),
+    ({**LOAD, "needs": [{"job": "load", "times": -1, "if-failed": "wait"}]}, "give 'until', too"),
+    ({**LOAD, "made-by": {"table": "lake.a.b", "strength": "any"}}, "what makes a virtual job has none of strength, until, if-failed"),
     ({**LOAD, "needs": [{"table": "lake.a.b", "period": "week", "times": 0}], "period": "month"}, "week"),
 ]
 
