@@ -18,7 +18,7 @@ import psutil
 from compaction_pipeline_tests.ports import free_port
 
 DEMO = [sys.executable, "-m", "compaction_pipeline.demo"]
-_LONGEST_SECONDS = 900
+_LONGEST_SECONDS = 1200
 """A timer ends a demo after this time, so that a test never waits for ever for a line."""
 
 
@@ -116,7 +116,7 @@ class RunningDemo:
         """Send signals to the demo, as Ctrl-C does, and wait for its end. Return its exit code and all that it printed."""
         for number in signals:
             self.process.send_signal(number)
-        self.printed += self.process.communicate(timeout=600)[0]
+        self.printed += self.process.communicate(timeout=900)[0]
         return self.process.returncode, self.printed
 
     def kill_its_group(self) -> None:
