@@ -114,6 +114,11 @@ class _Center(Collector):
             "Delay of the newest 1,000 ready instances from what they needed to READY, at p99; NaN without any",
             value=float("nan") if p99 is None else p99.total_seconds(),
         )
+        yield GaugeMetricFamily(
+            "compaction_center_facts_set_aside",
+            "Facts that could not be applied, and are kept: the log of the server has each",
+            value=figures.set_aside,
+        )
         yield CounterMetricFamily(
             "compaction_center_missed_events",
             "Changes that this server found without a report, of tables whose writers report",

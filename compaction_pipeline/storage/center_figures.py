@@ -12,6 +12,7 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subject.c, schema.center_requirement.c
+_FACT = schema.center_fact.c
 _IS_STARTED = _INSTANCE.receiver.is_not(None)
 
 
@@ -23,12 +24,14 @@ class SqlCenterFiguresReader(SqlStore):
         counts = {row.state: row.counted for row in self._rows(counted.group_by(_INSTANCE.state))}
         unclaimed = (_INSTANCE.state == InstanceState.READY, _INSTANCE.claimed_at.is_(None), _IS_STARTED)
         first = self._first(select(_INSTANCE.ready_at).where(*unclaimed).order_by(_INSTANCE.ready_at).limit(1))
-        report = self._first(select(schema.center_fact.c.value).order_by(schema.center_fact.c.id).limit(1))
+        report = self._first(select(_FACT.value).where(_FACT.problem.is_(None)).order_by(_FACT.id).limit(1))
+        set_aside = self._values(select(func.count()).where(_FACT.problem.is_not(None)))[0]
         return CenterFigures(
             {state: counts.get(state, 0) for state in COUNTED},
             None if first is None else first.ready_at,
             None if report is None else report.value.at,
             tuple(ready_at - max(made_at, there_at) for made_at, ready_at, there_at in self._started() if there_at <= ready_at),
+            set_aside,
         )
 
     def _started(self) -> list[tuple[datetime, datetime, datetime]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,23 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, exists, insert, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    or_,
+    select,
+    tuple_,
+    type_coerce,
+    update,
+)
+from sqlalchemy.exc import DataError
 from sqlalchemy.orm import aliased
 
 from compaction_pipeline.core.dependencies.center.inbox import FAILED, NOTHING, Fact, Known, RunId, apply
@@ -19,6 +36,7 @@ from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import LEADER, Leader, Made, Turn
 from compaction_pipeline.core.dependencies.center.strength import is_met, lacking, next_look, note_of
 from compaction_pipeline.core.dependencies.center.subjects import THERE
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.center import (
     FACT,
@@ -40,6 +58,9 @@ from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 
 _number, _lease = schema.center_number.c, schema.lease.c
 _BUSY = (InstanceState.READY, InstanceState.RUNNING)
+_SINGLY = 100
+"""So many facts are applied one by one in a pass, when one of them cannot be applied."""
+_LOG = logging.getLogger(__name__)
 
 
 class SqlCenterStore(CenterDoors):
@@ -47,7 +68,7 @@ class SqlCenterStore(CenterDoors):
 
     def is_idle(self, now: datetime) -> bool:
         work = (
-            select(FACT.id),
+            select(FACT.id).where(FACT.problem.is_(None)),
             select(JOB.name).where(JOB.at <= now),
             select(SUBJECT.id).where(SUBJECT.spread.is_(False)),
             select(GROUP.edge).where(GROUP.look_at <= now),
@@ -69,12 +90,37 @@ class SqlCenterStore(CenterDoors):
             return count
 
     def take_in(self, leader: Leader, most: int) -> int:
-        if self._first(select(FACT.id).limit(1)) is None:
+        unapplied = select(FACT.id).where(FACT.problem.is_(None)).order_by(FACT.id)
+        if self._first(unapplied.limit(1)) is None:
             return 0
+        try:
+            return self._take_in(leader, unapplied.limit(most))
+        except Exception as error:
+            if _is_of_the_database(error):
+                raise
+        # One of them cannot be applied, and nothing was. So each is applied by itself.
+        return sum(self._take_in_one(leader, number) for number in self._values(unapplied.limit(min(most, _SINGLY))))
+
+    def _take_in_one(self, leader: Leader, number: int) -> int:
+        try:
+            return self._take_in(leader, select(FACT.id).where(FACT.id == number))
+        except Exception as error:
+            if _is_of_the_database(error):
+                raise
+            problem = f"{type(error).__name__}: {error}"
         with self._led(leader) as connection:
             if connection is None:
                 return 0
-            rows = connection.execute(select(schema.center_fact).order_by(FACT.id).limit(most)).all()
+            noted = update(schema.center_fact).where(FACT.id == number).values(problem=problem).returning(type_coerce(FACT.value, Text))
+            said = connection.execute(noted).scalar()
+        _LOG.error("fact %d cannot be applied, so it is set aside, and the next ones are applied: %s; it is %s", number, problem, said)
+        return 1
+
+    def _take_in(self, leader: Leader, numbers: Select[tuple[int]]) -> int:
+        with self._led(leader) as connection:
+            if connection is None:
+                return 0
+            rows = connection.execute(select(FACT.id, FACT.value).where(FACT.id.in_(numbers)).order_by(FACT.id)).all()
             if not rows:
                 return 0
             facts: list[Fact] = [row.value for row in rows]
@@ -163,6 +209,11 @@ def _leads(connection: Connection, leader: Leader) -> bool:
     """Whether the leader still leads. Nobody takes the lease before this transaction ends."""
     held = (_lease.name == LEADER, _lease.owner == leader.owner, _lease.expires_at > leader.now)
     return connection.execute(select(_lease.owner).where(*held).with_for_update(read=True)).first() is not None
+
+
+def _is_of_the_database(error: Exception) -> bool:
+    """Whether the database did not answer, so that nothing is wrong with what it was told."""
+    return isinstance(error, StorageUnavailable) and not isinstance(error.__cause__, DataError)
 
 
 def _known(connection: Connection, facts: Sequence[Fact]) -> Known:

@@ -703,6 +703,8 @@ center_fact = _table(
     "compaction_center_fact",
     Column("id", Serial, primary_key=True),
     Column("value", Json(Fact), nullable=False),
+    # Why it could not be applied. It is kept, and not tried again.
+    Column("problem", Text),
 )
 
 # The last number that a source gave to what it says of one thing.

@@ -19,6 +19,8 @@ _LOG = logging.getLogger(__name__)
 MOST_AWAITED = 100_000
 TAKEN_BACK = timedelta(days=35)
 """So long a virtual job that succeeded by the data of a table is taken back with it."""
+_AWAY = timedelta(minutes=1)
+"""A server that did not look for so long may not have led, and another one may have taken the reports."""
 _SETTLED = timedelta(minutes=10)
 """So long a table that has not moved is not loaded again. What nobody foresaw is seen then."""
 
@@ -36,6 +38,7 @@ class DetectTables:
         self._settled: dict[TableIdentifier, tuple[Look, frozenset[str], datetime]] = {}
         self._problems: dict[str, str] = {}
         self._reporting: set[str] = set()
+        self._turn_at = clock()
         self.missed_events = 0
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> int:
@@ -44,6 +47,7 @@ class DetectTables:
         One that has not moved since the last look is not loaded. One that cannot be read is logged, and others go on: what was known of it
         stays.
         """
+        self._note_turn()
         awaited = self._awaited(None)
         self._settled = {table: one for table, one in self._settled.items() if awaited.get(str(table)) == one[1]}
         unchanged = self._unchanged()
@@ -59,9 +63,17 @@ class DetectTables:
 
     def look_at_reported(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """Do the same for tables of which something was reported since the last time."""
+        self._note_turn()
         reported = self._store.take_reported()
         self._reporting |= reported
         return self._look_at(self._awaited(reported), is_over) if reported else 0
+
+    def _note_turn(self) -> None:
+        """Forget what was settled when another server may have led meanwhile."""
+        now = self._clock()
+        if now - self._turn_at >= _AWAY:
+            self._settled.clear()
+        self._turn_at = now
 
     def _awaited(self, names: Collection[str] | None) -> dict[str, frozenset[str]]:
         found: dict[str, set[str]] = {}

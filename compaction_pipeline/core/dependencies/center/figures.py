@@ -21,13 +21,14 @@ class CenterFigures:
     and unclaimed became ready, and `report_since` is when the first report came that the leader has not taken in; None when there is none.
 
     `delays` are of the newest 1,000 instances that became ready: how long it took from the moment at which the leader had taken in the last
-    thing that they needed.
+    thing that they needed. `set_aside` counts the facts that could not be applied.
     """
 
     instances: Mapping[InstanceState, int]
     unclaimed_since: datetime | None
     report_since: datetime | None
     delays: tuple[timedelta, ...]
+    set_aside: int = 0
 
     def delay(self, share: float) -> timedelta | None:
         """The delay that this share of them did not exceed, e.g. 0.99; None without any."""

@@ -162,7 +162,10 @@ class CenterStore(Protocol):
         """Let an instance wait for its data again, as the next generation. Return False when it has changed meanwhile."""
 
     def take_in(self, leader: Leader, most: int) -> int:
-        """Apply the oldest facts of the inbox, and remove them. Return how many."""
+        """Apply the oldest facts of the inbox, and remove them. Return how many.
+
+        One that cannot be applied is set aside, kept and logged, and those that came after it are applied.
+        """
 
     def spread(self, leader: Leader, most: int) -> int:
         """Let instances know what has changed, the newest change first. Return how many requirements changed and changes ended."""
