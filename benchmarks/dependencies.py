@@ -20,29 +20,25 @@ databases.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import requests
-from measure import cpu_seconds, load_average, positive, rss_bytes
+from callback_server import Receiver, Server
+from measure import load_average, positive
 from opened_services import OpenedServices
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -67,8 +63,8 @@ DAY = timedelta(days=1)
 WRITERS = 4
 REST_SECONDS = 30
 PATIENCE_SECONDS = 60
-SECRET = "benchmark"
-MB = 1_000_000
+Key = tuple[str, str]
+"""A table and a day."""
 
 
 @dataclass(frozen=True)
@@ -150,104 +146,16 @@ def _write(orders: Orders, results: Connection) -> None:
 # ---- the receiver ----------------------------------------------------------------------------------------------------
 
 
-class Receiver:
-    """Takes callbacks, and notes when each arrived first."""
-
-    def __init__(self) -> None:
-        self.arrived: dict[tuple[str, str], float] = {}
-        self.twice = 0
-
-    @contextmanager
-    def running(self) -> Iterator[str]:
-        """Its URL."""
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                at = time.monotonic()
-                said = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                key = said["data"]["table"].rpartition(".")[2], said["data"]["what"]
-                receiver.twice += key in receiver.arrived
-                receiver.arrived.setdefault(key, at)
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *arguments: object) -> None:
-                return
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            yield f"http://127.0.0.1:{server.server_port}/hook"
-            server.shutdown()
-
-    def delays(self, commits: Sequence[Committed]) -> list[float]:
-        """Seconds from each commit to its callback. Waits for those that have not come yet, up to a minute after the last commit."""
-        deadline = max(one.at for one in commits) + PATIENCE_SECONDS
-        while time.monotonic() < deadline and any((one.table, one.day) not in self.arrived for one in commits):
-            time.sleep(0.2)
-        return [self.arrived[one.table, one.day] - one.at for one in commits if (one.table, one.day) in self.arrived]
+def _key(data: Any) -> Key:
+    return data["table"].rpartition(".")[2], data["what"]
 
 
-# ---- the server ------------------------------------------------------------------------------------------------------
-
-
-class Server:
-    """A `serve` of its own, which knows the receiver."""
-
-    def __init__(self, processes: Processes, home: Path, state_url: str, hook: str, *, ticks: bool) -> None:
-        home.mkdir()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        self._command = str(Path(sys.executable).with_name("compaction-pipeline"))
-        self.environment = {
-            **os.environ,
-            "COMPACTION_HOME": str(home),
-            "COMPACTION_STATE_URL": state_url,
-            "COMPACTION_READY_CALLBACK_URL": hook,
-            "COMPACTION_READY_CALLBACK_SECRET": SECRET,
-        }
-        self._serve = [self._command, "serve", "--port", self.url.rpartition(":")[2], *([] if ticks else ["--no-ticks"])]
-        self._processes, self._home = processes, home
-
-    def start(self) -> None:
-        self._process = self._processes.start("server", self._serve, self.environment, self._home, self._home / "log")
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not self._answers():
-            self._processes.check()
-            if time.monotonic() > deadline:
-                raise SystemExit(f"the server did not answer within {PATIENCE_SECONDS} s")
-            time.sleep(0.2)
-
-    def run(self, *arguments: str) -> str:
-        """What a command prints."""
-        done = subprocess.run([self._command, *arguments], env=self.environment, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"compaction-pipeline {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
-
-    def token(self, role: str) -> str:
-        return self.run("token", "add", "--role", role, "--name", f"benchmark-{role}").strip()
-
-    def cpu_seconds(self) -> float:
-        return cpu_seconds(self._process.pid)
-
-    def memory(self) -> float:
-        return rss_bytes(self._process.pid) / MB
-
-    def cpu_at_rest(self, seconds: float) -> float:
-        """CPU seconds for each look at what is awaited, while nothing else happens."""
-        before, began = self.cpu_seconds(), time.monotonic()
-        time.sleep(seconds)
-        return (self.cpu_seconds() - before) / ((time.monotonic() - began) / TELL_EVERY.total_seconds())
-
-    def _answers(self) -> bool:
-        try:
-            return requests.get(f"{self.url}/health/ready", timeout=5).ok
-        except requests.RequestException:
-            return False
+def _delays(receiver: Receiver[Key], commits: Sequence[Committed]) -> list[float]:
+    """Seconds from each commit to its callback. Waits for those that have not come yet, up to a minute after the last commit."""
+    deadline = max(one.at for one in commits) + PATIENCE_SECONDS
+    while time.monotonic() < deadline and any((one.table, one.day) not in receiver.arrived for one in commits):
+        time.sleep(0.2)
+    return [receiver.arrived[one.table, one.day] - one.at for one in commits if (one.table, one.day) in receiver.arrived]
 
 
 # ---- what is measured ------------------------------------------------------------------------------------------------
@@ -278,7 +186,7 @@ def _measured(database: str, home: Path, processes: Processes, arguments: argpar
     of_table = -(-commits // arguments.tables)
     with ExitStack() as stack:
         state_url = f"sqlite:///{home / 'state.db'}" if database == "sqlite" else stack.enter_context(lasting_postgres())
-        receiver = Receiver()
+        receiver = Receiver(_key)
         hook = stack.enter_context(receiver.running())
         lake = home / "lake"
         names = [f"t{number:05d}" for number in range(arguments.tables)]
@@ -290,11 +198,11 @@ def _measured(database: str, home: Path, processes: Processes, arguments: argpar
         server.run("catalog", "add", "lake", "-p", "type=sql", "-p", uri, "-p", warehouse, "-p", "catalog-name=bench", "--observe")
         server.start()
         time.sleep(5)
-        alone = server.cpu_at_rest(REST_SECONDS)
+        alone = server.cpu_at_rest(REST_SECONDS, TELL_EVERY.total_seconds())
         _await_days(server, names, 1 + 2 * of_table)
         # The first look loads each table.
         time.sleep(3 * TELL_EVERY.total_seconds())
-        awaited = server.cpu_at_rest(REST_SECONDS)
+        awaited = server.cpu_at_rest(REST_SECONDS, TELL_EVERY.total_seconds())
         print(
             f"  at rest {awaited - alone:.2f} CPU-s a look at {len(names):,} tables ({alone:.2f} → {awaited:.2f} in 10 s), "
             f"{server.memory():.0f} MB; {load_average()}",
@@ -330,7 +238,7 @@ def _await_days(server: Server, names: Sequence[str], days: int) -> None:
         list(pool.map(ask, names))
 
 
-def _part(server: Server, receiver: Receiver, name: str, orders: Orders) -> list[float]:
+def _part(server: Server, receiver: Receiver[Key], name: str, orders: Orders) -> list[float]:
     """Let the writers commit, and print how long the callbacks took."""
     context = get_context("spawn")
     results, sent = context.Pipe(duplex=False)
@@ -341,7 +249,7 @@ def _part(server: Server, receiver: Receiver, name: str, orders: Orders) -> list
     commits: list[Committed] = results.recv()
     took = time.monotonic() - began
     writers.join()
-    delays = receiver.delays(commits)
+    delays = _delays(receiver, commits)
     cpu = server.cpu_seconds() - before
     times = ", ".join(f"p{share} {_percentile(delays, share / 100):.2f}" for share in (50, 90, 99))
     print(
