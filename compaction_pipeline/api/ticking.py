@@ -108,7 +108,7 @@ def center_works(leader: LeadCenter, tables: DetectTables, start: Callable[[Call
             if turn.has_come():
                 tables.look(stopped.is_set)
 
-    works: list[_Work] = [("center", lambda: leader.run(stopped.is_set), LEAD_EVERY), ("detector", look, LOOK_EVERY)]
+    works: list[_Work] = [("center", lambda: leader.run_while_full(stopped.is_set), LEAD_EVERY), ("detector", look, LOOK_EVERY)]
     if start is not None:
         works.append(("starts", partial(start, stopped.is_set), LEAD_EVERY))
     try:

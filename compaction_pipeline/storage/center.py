@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, tuple_, update
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
@@ -37,6 +37,7 @@ PROJECT, JOB, INSTANCE = schema.center_project.c, schema.center_job.c, schema.ce
 SUBJECT, REQUIREMENT, FACT = schema.center_subject.c, schema.center_requirement.c, schema.center_fact.c
 LOCK = "dependency center"
 _UNCLAIMED = (InstanceState.WAITING, InstanceState.READY)
+_NEWEST = select(func.coalesce(func.max(PROJECT.version), 0))
 
 
 class CenterDoors(SqlStore):
@@ -47,7 +48,7 @@ class CenterDoors(SqlStore):
         return sorted((SavedProject(row.name, row.file, row.version) for row in rows), key=lambda one: one.name)
 
     def version(self) -> int:
-        return int(self._values(select(func.coalesce(func.max(PROJECT.version), 0)))[0])
+        return int(self._values(_NEWEST)[0])
 
     def turns(self, project: str) -> Sequence[Turn]:
         rows = self._rows(select(schema.center_job).where(JOB.project == project).order_by(JOB.name))
@@ -83,10 +84,13 @@ class CenterDoors(SqlStore):
                 _wait_anew(connection, made, now)
             return True
 
-    def post(self, facts: Sequence[Fact]) -> None:
+    def post(self, facts: Sequence[Fact], version: int | None = None) -> bool:
         with writing(self._engine) as connection:
+            if version is not None and connection.execute(_NEWEST).scalar() != version:
+                return False
             for some in batches(facts):
                 connection.execute(insert(schema.center_fact), [{"value": fact} for fact in some])
+            return True
 
     def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
         mine = (INSTANCE.receiver == receiver, INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
@@ -106,13 +110,16 @@ class CenterDoors(SqlStore):
             return [instance_of(row) if row.claimed_at else replace(instance_of(row), claimed_at=now) for row in rows]
 
     def note_delivered(self, receiver: str, delivered: Sequence[tuple[int, int]], now: datetime) -> int:
+        open_ones = (INSTANCE.receiver == receiver, INSTANCE.claimed_at.is_not(None), INSTANCE.delivered_at.is_(None))
         count = 0
         with writing(self._engine) as connection:
-            # By id, as all that change several instances.
-            for number, generation in sorted(delivered):
-                same = (INSTANCE.id == number, INSTANCE.generation == generation, INSTANCE.receiver == receiver)
-                claimed = (INSTANCE.claimed_at.is_not(None), INSTANCE.delivered_at.is_(None))
-                count += connection.execute(update(schema.center_instance).where(*same, *claimed).values(delivered_at=now)).rowcount
+            for some in batches(sorted(delivered)):
+                same = tuple_(INSTANCE.id, INSTANCE.generation).in_(some)
+                # By id, as all that change several instances.
+                query = select(INSTANCE.id).where(same, *open_ones).order_by(INSTANCE.id).with_for_update()
+                numbers = connection.execute(query).scalars().all()
+                connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(numbers)).values(delivered_at=now))
+                count += len(numbers)
         return count
 
     def instances(self, query: InstanceQuery) -> Sequence[Instance]:
@@ -197,7 +204,7 @@ def instance_of(row: StoredRow) -> Instance:
 def is_version(connection: Connection, version: int) -> bool:
     """Take the lock, and see whether projects are as they were."""
     lock(connection, LOCK)
-    return bool(connection.execute(select(func.coalesce(func.max(PROJECT.version), 0))).scalar() == version)
+    return bool(connection.execute(_NEWEST).scalar() == version)
 
 
 def miscounted() -> Select[tuple[int]]:

@@ -170,15 +170,16 @@ class DependencyCenter:
 
         Raises ConfigError, with the number of the report where there are several, and NotFoundError.
         """
-        jobs = self._definitions.jobs()
-        now = self._clock()
-        facts = []
-        for number, one in enumerate(reports, start=1):
-            try:
-                facts.append(_fact(jobs, one, source, now))
-            except (ConfigError, NotFoundError) as error:
-                raise type(error)(f"report {number} of {len(reports)}: {error}" if len(reports) > 1 else str(error)) from None
-        self._store.post(facts)
+        now, last = self._clock(), self._definitions.last()
+        try:
+            # Most of the time no project has changed, and this is the only transaction.
+            facts = _facts(last, reports, source, now)
+            was_posted = self._store.post(facts, last.version)
+        except (ConfigError, NotFoundError):
+            was_posted = False
+        if not was_posted:
+            facts = _facts(self._definitions.jobs(), reports, source, now)
+            self._store.post(facts)
         return tuple(Subject(fact.key) for fact in facts)
 
     def claim(self, receiver: str, most: int = 100) -> Sequence[Instance]:
@@ -288,6 +289,17 @@ def _runs(jobs: Jobs, asked: RunRange) -> list[Subject]:
             f"the range from {asked.first!r} to {asked.last!r} is empty, or has more than {MOST_BACKFILLED} business times: ask for another"
         )
     return [run_subject(asked.job, calendar.text(time)) for time in calendar.between(calendar.start(first), calendar.end(last))]
+
+
+def _facts(jobs: Jobs, reports: Sequence[RunReport], source: str, now: datetime) -> list[Fact]:
+    """What reports say. Raises ConfigError and NotFoundError, with the number of the report where there are several."""
+    facts = []
+    for number, one in enumerate(reports, start=1):
+        try:
+            facts.append(_fact(jobs, one, source, now))
+        except (ConfigError, NotFoundError) as error:
+            raise type(error)(f"report {number} of {len(reports)}: {error}" if len(reports) > 1 else str(error)) from None
+    return facts
 
 
 def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:

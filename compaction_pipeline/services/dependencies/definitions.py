@@ -27,7 +27,7 @@ class Jobs:
 
 
 class Definitions:
-    """The verbs are jobs and note_saved."""
+    """The verbs are jobs, last and note_saved."""
 
     def __init__(self, store: CenterStore) -> None:
         self._store = store
@@ -45,6 +45,10 @@ class Definitions:
             # What waits for a job in a project that changed waits for it as before: its calendar is the same.
             others = {name: job for name, job in before.by_name.items() if job.project not in names}
             self._jobs = Jobs(newest, {**others, **saved_jobs([one.file for one in changed], others)})
+        return self._jobs
+
+    def last(self) -> Jobs:
+        """Return the jobs as they were when somebody asked last. The state database is not asked."""
         return self._jobs
 
     def note_saved(self, jobs: Jobs) -> None:

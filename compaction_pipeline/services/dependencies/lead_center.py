@@ -39,9 +39,14 @@ class Pass:
     def did_something(self) -> bool:
         return bool(self.made or self.facts or self.told or self.released)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether more of the same is left to do, or follows from what was done."""
+        return max(self.made, self.facts, self.told, len(self.released)) >= AT_ONCE
+
 
 class LeadCenter:
-    """The verbs are run, once and resign. `leads` says whether this process led at its last pass."""
+    """The verbs are run, run_while_full, once and resign. `leads` says whether this process led at its last pass."""
 
     def __init__(self, store: CenterStore, definitions: Definitions, leases: Leases) -> None:
         self._store = store
@@ -57,6 +62,13 @@ class LeadCenter:
         while not is_over():
             done = self.once()
             if done is None or not done.did_something:
+                return
+
+    def run_while_full(self, is_over: Callable[[], bool]) -> None:
+        """Do a pass, and go on as long as passes are full. So what comes one by one is gathered until the next call."""
+        while not is_over():
+            done = self.once()
+            if done is None or not done.is_full:
                 return
 
     def once(self) -> Pass | None:

@@ -16,10 +16,12 @@ _LOG = logging.getLogger(__name__)
 CALLBACK = "callback"
 """The name of the receiver of callbacks, as projects write it."""
 _AT_ONCE = 8
+_NOTED = 64
+"""So many are told before it is noted that the receiver has them. A server that is killed in between lets so many come twice."""
 _FAILURES = 5
+"""A start that the receiver refuses lets others go on. After so many it is taken to be down until the next round."""
 _PAUSE = timedelta(seconds=10)
 """So long a round waits after one in which something failed. The receiver may be down."""
-"""A start that the receiver refuses lets others go on. After so many it is taken to be down until the next round."""
 
 Start = Callable[[Instance], None]
 """Tells of a start. The same start has the same key, however often it is told. Raises a CompactionError when nobody took it."""
@@ -31,6 +33,7 @@ class StartJobs:
     def __init__(self, center: DependencyCenter, clock: Clock) -> None:
         self._center = center
         self._clock = clock
+        self._pool: ThreadPoolExecutor | None = None
         self._behind = 0
         self._pause_until: datetime | None = None
 
@@ -43,29 +46,46 @@ class StartJobs:
         now = self._clock()
         if self._pause_until is not None and now < self._pause_until:
             return
-        self._pause_until = None
+        if self._pause_until is not None:
+            # The receiver may have closed its connections by now.
+            self._close()
+            self._pause_until = None
         claimed = self._in_turn(self._center.claim(CALLBACK, MOST_CLAIMED))
-        failures = 0
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for first in range(0, len(claimed), _AT_ONCE):
-                if failures >= _FAILURES or is_over():
-                    return
-                some = claimed[first : first + _AT_ONCE]
-                told = list(pool.map(lambda one: self._told(tell, one), some))
-                self._center.delivered(CALLBACK, [(one.id, one.generation) for one, was in zip(some, told, strict=True) if was])
-                failures += told.count(False)
-                if failures:
-                    self._pause_until = now + _PAUSE
+        if not claimed:
+            self._close()
+            return
+        # As long as each round has something, its threads stay, and each keeps its connection to the receiver.
+        pool = self._pool = self._pool or ThreadPoolExecutor(_AT_ONCE)
+        failed: list[Instance] = []
+
+        def told(one: Instance) -> bool:
+            return len(failed) < _FAILURES and not is_over() and self._told(tell, one, failed)
+
+        for first in range(0, len(claimed), _NOTED):
+            some = claimed[first : first + _NOTED]
+            has = [(one.id, one.generation) for one, was in zip(some, list(pool.map(told, some)), strict=True) if was]
+            if has:
+                self._center.delivered(CALLBACK, has)
+            if failed:
+                self._pause_until = now + _PAUSE
+            if len(failed) >= _FAILURES or is_over():
+                return
+
+    def _close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
 
     def _in_turn(self, claimed: Sequence[Instance]) -> Sequence[Instance]:
         first = next((number for number, one in enumerate(claimed, start=1) if one.id == self._behind), 0)
         return [*claimed[first:], *claimed[:first]]
 
-    def _told(self, tell: Start, one: Instance) -> bool:
+    def _told(self, tell: Start, one: Instance, failed: list[Instance]) -> bool:
         try:
             tell(one)
         except CompactionError as error:
             _LOG.warning("job=%s the receiver was not told to start %s: %s", one.job, one.key, error)
             self._behind = one.id
+            failed.append(one)
             return False
         return True

@@ -372,3 +372,19 @@ def test_a_backfill_of_many_years_is_refused_at_once(house: CenterHouse) -> None
     house.save({"name": "load", "period": "hour"})
     with pytest.raises(ConfigError, match="more than 10000 instances of 'load'"):
         house.center.backfill("fix", ["load"], "1990-01-01T00", "2026-01-01T00")
+
+
+def test_one_pass_takes_a_report_in_and_releases_what_waits_for_it(house: CenterHouse) -> None:
+    house.save({"name": "raw", "period": "day", "since": "2026-01-01", "virtual": True})
+    house.save({"name": "load", "period": "day", "since": "2026-01-01", "needs": [{"job": "raw"}]}, project="loads")
+    house.settle()
+    house.center.report("job=raw && biz=2026-01-01", InstanceState.SUCCEEDED, "test")
+    house.leader.run_while_full(lambda: False)
+    assert house.state("load", "2026-01-01") == "READY"
+
+
+def test_a_time_that_is_forgotten_by_then_is_refused(house: CenterHouse) -> None:
+    need = {"job": "raw", "times": -391}
+    with pytest.raises(ConfigError, match="-390"):
+        house.save({"name": "raw", "period": "day", "virtual": True}, {"name": "load", "period": "day", "needs": [need]})
+    house.save({"name": "raw", "period": "day", "virtual": True}, {"name": "load", "period": "day", "needs": [{**need, "times": -390}]})
