@@ -95,7 +95,8 @@ class Scene:
                 assert one.missing == count, f"after {what}: {name} misses {one.missing} instead of {count} of {missing}"
                 assert {need for need, is_met in wanted.get(one.id, {}).items() if not is_met} == set(missing), f"after {what}: {name}"
         known = self.store.reached(list(self.oracle.reached))
-        assert known == self.oracle.reached, f"after {what}: what is known"
+        wrong = {key: (known.get(key), far) for key, far in self.oracle.reached.items() if known.get(key) != far}
+        assert not wrong, f"after {what}: what is known is not what was said: {wrong}"
         assert self.store.recount() == 0, f"after {what}: recount"
 
     def requirements(self) -> dict[int, dict[Need, bool]]:
