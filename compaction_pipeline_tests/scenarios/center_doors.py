@@ -101,7 +101,8 @@ class Doors(Scene):
             for one in self.oracle.missing(run):
                 self.bring(one, depth - 1)
         else:
-            self.report_run(name, "FAILED" if self.random.random() < 0.15 else "SUCCEEDED", run.generation if run else 1)
+            generation = run.generation if run else self.random.choice((1,) * 19 + (3,))
+            self.report_run(name, "FAILED" if self.random.random() < 0.15 else "SUCCEEDED", generation)
 
     def take_away(self) -> None:
         """Something that runs found there is there no more, at times only for a moment."""

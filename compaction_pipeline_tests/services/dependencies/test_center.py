@@ -368,6 +368,15 @@ def test_a_generation_that_nobody_started_changes_nothing(house: CenterHouse) ->
     assert house.center.ready("job=load && biz=2026-01-01") is False
 
 
+@pytest.mark.parametrize("state", [InstanceState.RUNNING, InstanceState.FAILED, InstanceState.SUCCEEDED])
+def test_a_generation_that_nobody_started_makes_no_instance(house: CenterHouse, state: InstanceState) -> None:
+    load = {"name": "load", "period": "day", "since": DAY, "needs": [{"table": "lake.a.b"}]}
+    house.save(load, {**REPORT, "since": DAY})
+    house.succeed(f"job=load && biz={DAY}", 3, state)
+    house.pass_time(days=1)
+    assert (house.state("load", DAY), house.state("report", DAY), house.claimed()) == ("WAITING", "WAITING", [])
+
+
 def test_a_backfill_of_many_years_is_refused_at_once(house: CenterHouse) -> None:
     house.save({"name": "load", "period": "hour"})
     with pytest.raises(ConfigError, match="more than 10000 instances of 'load'"):

@@ -81,10 +81,10 @@ def apply(facts: Sequence[Fact], known: Known) -> None:
 def _reported(known: Known, run: RunId, report: Report) -> int:
     before = known.instances.get(run) or Instance(0, run.job, run.biz, run.origin, run.part, report.at)
     after = after_report(before, report)
-    known.instances[run] = after
     if after == before:
-        # What an older run reports changes nothing.
+        # What an older run reports changes nothing. A run that nobody started makes no instance: one that needs nothing would succeed.
         return known.reached.get(run.key, NOTHING)
+    known.instances[run] = after
     if after.generation > before.generation and before.state is InstanceState.SUCCEEDED:
         # What it made is made anew, also when it has succeeded again by now.
         known.fell[run.key] = NOTHING
