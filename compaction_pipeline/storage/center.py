@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, Select, and_, case, delete, exists, func, insert, or_, select, tuple_, update
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
@@ -31,6 +31,7 @@ from compaction_pipeline.storage.center_groups import (
 )
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
+from compaction_pipeline.storage.many_rows import insert_rows, update_rows
 from compaction_pipeline.storage.sql_store import SqlStore
 
 PROJECT, JOB, INSTANCE = schema.center_project.c, schema.center_job.c, schema.center_instance.c
@@ -228,7 +229,7 @@ def make_instances(connection: Connection, made: Sequence[Made], now: datetime) 
         for one in runs.values()
     ]
     fresh = upsert(connection, schema.center_instance).on_conflict_do_nothing(index_elements=["job", "biz", "origin", "part"])
-    inserted = connection.execute(fresh.returning(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin), rows).all()
+    inserted = insert_rows(connection, fresh.returning(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin), rows).all()
     insert_requirements(connection, {row.id: runs[row.job, row.biz, row.origin] for row in inserted}, subjects, now)
     return len(inserted)
 
@@ -237,14 +238,12 @@ def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None
     """Set the next turns of jobs. With a project, jobs that are new are added."""
     for some in batches(turns):
         if project is None:
-            changed = (
-                update(schema.center_job).where(JOB.name == bindparam("job")).values(biz=bindparam("next_biz"), at=bindparam("next_at"))
-            )
-            connection.execute(changed, [{"job": turn.job, "next_biz": turn.biz, "next_at": turn.at} for turn in some])
+            rows = [{"name": turn.job, "biz": turn.biz, "at": turn.at} for turn in some]
+            update_rows(connection, schema.center_job, "name", rows)
         else:
             row = upsert(connection, schema.center_job)
             fresh = row.on_conflict_do_update(index_elements=["name"], set_={"biz": row.excluded.biz, "at": row.excluded.at})
-            connection.execute(fresh, [{"name": turn.job, "project": project, "biz": turn.biz, "at": turn.at} for turn in some])
+            insert_rows(connection, fresh, [{"name": turn.job, "project": project, "biz": turn.biz, "at": turn.at} for turn in some])
 
 
 def put_requirements(connection: Connection, wanted: Mapping[int, Made], now: datetime) -> None:
@@ -260,12 +259,12 @@ def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mappin
         {"key": key, "reached": value, "fell": fell.get(key), "spread": False, "at": now, **_named(key)} for key, value in reached.items()
     ]
     for some in batches(rows):
-        fresh = upsert(connection, schema.center_subject).values(some)
+        fresh = upsert(connection, schema.center_subject)
         new = fresh.excluded
         lowest = case((or_(new.fell.is_(None), SUBJECT.fell < new.fell), SUBJECT.fell), else_=new.fell)
         changed = {"reached": new.reached, "at": new.at, "spread": new.spread, "fell": lowest}
         is_news = or_(SUBJECT.reached != new.reached, SUBJECT.at.is_(None), new.fell.is_not(None))
-        connection.execute(fresh.on_conflict_do_update(index_elements=["key"], set_=changed, where=is_news))
+        insert_rows(connection, fresh.on_conflict_do_update(index_elements=["key"], set_=changed, where=is_news), some)
 
 
 def set_missing(connection: Connection, missing: Mapping[int, int]) -> None:
@@ -283,7 +282,7 @@ def _subjects(connection: Connection, keys: set[str]) -> Subjects:
         known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
         fresh = [{"key": key, "reached": NOTHING, "spread": True, **_named(key)} for key in some if key not in known]
         if fresh:
-            connection.execute(insert(schema.center_subject), fresh)
+            insert_rows(connection, insert(schema.center_subject), fresh)
             known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
         found.update(known)
     return found

@@ -22,6 +22,7 @@ from compaction_pipeline.core.dependencies.center.subjects import THERE, Subject
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import Moment, StoredRow
 from compaction_pipeline.storage.engine import batches
+from compaction_pipeline.storage.many_rows import insert_rows
 
 GROUP = schema.center_group.c
 _INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subject.c, schema.center_requirement.c
@@ -128,9 +129,9 @@ def insert_requirements(connection: Connection, wanted: Mapping[int, Made], subj
             state = {"met": is_met(group, standing, now), "look_at": next_look(group, standing, now)}
             groups.append({"instance_id": number, **row, **state})
     for some in batches(rows, 5_000):
-        connection.execute(insert(schema.center_requirement), some)
+        insert_rows(connection, insert(schema.center_requirement), some)
     for some in batches(groups, 5_000):
-        connection.execute(insert(schema.center_group), some)
+        insert_rows(connection, insert(schema.center_group), some)
 
 
 def has_all(now: datetime) -> ColumnElement[bool]:

@@ -55,6 +55,7 @@ from compaction_pipeline.storage.center import (
 )
 from compaction_pipeline.storage.center_groups import GROUP, has_all, stored_groups
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
+from compaction_pipeline.storage.many_rows import insert_rows
 
 _number, _lease = schema.center_number.c, schema.lease.c
 _BUSY = (InstanceState.READY, InstanceState.RUNNING)
@@ -238,8 +239,8 @@ def _put_known(connection: Connection, known: Known, leader: Leader) -> None:
     put_reached(connection, known.reached, known.fell, leader.now)
     numbers = [{"key": key, "source": source, "number": number} for (key, source), number in known.numbers.items()]
     for some in batches(numbers):
-        rows = upsert(connection, schema.center_number).values(some)
-        connection.execute(rows.on_conflict_do_update(index_elements=["key", "source"], set_={"number": rows.excluded.number}))
+        fresh = upsert(connection, schema.center_number)
+        insert_rows(connection, fresh.on_conflict_do_update(index_elements=["key", "source"], set_={"number": fresh.excluded.number}), some)
 
 
 def _put_instances(connection: Connection, before: dict[RunId, Instance], after: dict[RunId, Instance]) -> None:
@@ -255,7 +256,7 @@ def _put_instances(connection: Connection, before: dict[RunId, Instance], after:
     if made:
         run = ("job", "biz", "origin", "part", "made_at")
         rows = [{"missing": 0, **{name: getattr(one, name) for name in (*run, *names)}} for one in made]
-        connection.execute(insert(schema.center_instance), rows)
+        insert_rows(connection, insert(schema.center_instance), rows)
 
 
 def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: Leader) -> int:
