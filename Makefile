@@ -82,13 +82,15 @@ demo-clean: ## remove .demo
 # Each test runs in exactly one stage: that of its most expensive marker. A stage without a test fails, because pytest then ends with 5.
 
 .PHONY: test check lint test-fast test-spark test-postgres test-interop test-scenario test-browser test-long
+FAILED_TESTS := .pytest_cache/v/cache/lastfailed
 STAGES := lint test-fast test-spark test-postgres test-interop test-scenario test-browser
 
 test: $(STAMP) ## run every stage in this order, also after one that failed
 	@failed=; \
 	for stage in $(STAGES); do $(MAKE) --no-print-directory $$stage || failed="$$failed $$stage"; done; \
 	if [ -n "$$failed" ]; then \
-	  echo "make test: these stages failed:$$failed; tests that failed when they last ran:" >&2; cat .pytest_cache/v/cache/lastfailed >&2; exit 1; \
+	  if [ -f $(FAILED_TESTS) ]; then echo "tests that failed when they last ran:" >&2; cat $(FAILED_TESTS) >&2; fi; \
+	  echo "make test: these stages failed:$$failed" >&2; exit 1; \
 	fi; \
 	echo "make test: every stage passed"
 
