@@ -24,7 +24,8 @@ def test_rows_are_inserted_updated_and_returned_with_texts_moments_and_nulls_of_
         insert_rows(connection, insert(JOB), rows)
         # A column of which every value is null.
         insert_rows(connection, insert(JOB), [{"name": "last", "project": "p", "biz": "b", "at": None}])
-        update_rows(connection, JOB, "name", [{"name": "last", "biz": "later", "at": AT}, {"name": "job plain", "biz": "later", "at": None}])
+        changed = [{"name": "last", "biz": "later", "at": AT}, {"name": "job plain", "biz": "later", "at": None}]
+        update_rows(connection, JOB, "name", changed)
         update_rows(connection, JOB, "name", [{"name": "nobody", "biz": "later", "at": AT}])
         again = upsert(connection, JOB).on_conflict_do_nothing(index_elements=["name"]).returning(JOB.c.name)
         fresh = insert_rows(connection, again, [rows[0], {**rows[0], "name": "new"}]).scalars().all()
