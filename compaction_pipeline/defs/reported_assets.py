@@ -107,7 +107,8 @@ class _Place:
     """How far an asset was read: the number of the newest event at a time before the overlap, and at a time in it.
 
     `newest` is the number of its newest materialization, and `open` has the runs that had not ended well, with their verdict and since when
-    they are watched. `evaluated` has the last evaluation of each check that was about all partitions.
+    they are watched. `evaluated` has the last evaluation of each check that was about all partitions. `told` is what reports were numbered
+    by, which never falls.
     """
 
     before: int
@@ -117,6 +118,7 @@ class _Place:
     newest: int = 0
     open: dict[str, list[float]] = field(default_factory=dict)
     evaluated: dict[str, int] = field(default_factory=dict)
+    told: int = 0
 
 
 class AssetTicks:
@@ -160,7 +162,10 @@ class AssetTicks:
             place = _Place(max(highest - _IN_FLIGHT, 0), now, highest, now)
             wanted = set(history.partitions())
         else:
+            # Where the newest events were deleted with their run, SQLite may give their numbers to others.
+            place.before, place.mark = min(place.before, highest), min(place.mark, highest)
             wanted = self._changed(asset, history, place)
+        place.told = highest if highest >= place.told else place.told + 1
         for check in asset.checks:
             newest = history.whole_evaluation(check, place.before_at)
             if newest is not None and place.evaluated.get(check.name) != newest:
@@ -171,7 +176,7 @@ class AssetTicks:
         there, unended = history.there(windows)
         reports: list[RunReport] = []
         for partition, is_there in there.items():
-            reports += _reports(asset.subject(windows[partition]), is_there, history.made.get(partition), highest)
+            reports += _reports(asset.subject(windows[partition]), is_there, history.made.get(partition), place.told)
         for first in range(0, len(reports), _AT_ONCE):
             self._center.report_all(reports[first : first + _AT_ONCE], self._source)
         for run_id, verdict in unended.items():
@@ -198,14 +203,14 @@ class AssetTicks:
         return wanted
 
 
-def _reports(subject: str, is_there: bool, made: int | None, highest: int) -> Iterator[RunReport]:
+def _reports(subject: str, is_there: bool, made: int | None, told: int) -> Iterator[RunReport]:
     """What is told of one partition. What was there before its newest materialization is not any more, whatever this became.
 
     The number is even for what is not there, because the run of a materialization may end without a newer event.
     """
     if is_there and made is not None:
         yield RunReport(subject, InstanceState.FAILED, number=2 * made)
-    yield RunReport(subject, InstanceState.SUCCEEDED if is_there else InstanceState.FAILED, number=2 * highest + is_there)
+    yield RunReport(subject, InstanceState.SUCCEEDED if is_there else InstanceState.FAILED, number=2 * told + is_there)
 
 
 def _reported(asset: dg.AssetsDefinition | dg.AssetSpec) -> Iterator[ReportedAsset]:

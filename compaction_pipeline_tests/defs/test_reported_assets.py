@@ -176,6 +176,18 @@ def test_a_wiped_asset_is_not_there(world: World) -> None:
     assert world.states() == ["WAITING", "READY"]
 
 
+def test_what_the_newest_run_made_is_not_there_any_more_when_the_run_is_deleted(world: World) -> None:
+    run = world.run(FIRST, daily)
+    assert world.states() == ["READY", "WAITING"]
+    # The log has no event any more, and numbers begin anew.
+    world.instance.delete_run(run)
+    assert world.states() == ["WAITING", "WAITING"]
+    world.instance.report_runless_asset_event(dg.AssetMaterialization(KEY, partition=SECOND))
+    assert world.states() == ["WAITING", "READY"]
+    world.instance.report_runless_asset_event(dg.AssetMaterialization(KEY, partition=FIRST))
+    assert world.states() == ["READY", "READY"]
+
+
 def test_a_tick_that_was_cut_off_comes_again_and_one_that_comes_late_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.tick()
     world.run(FIRST, daily)
