@@ -172,7 +172,7 @@ def rule_of(period: Period, given: Mapping[str, object]) -> EdgeRule:
     """The rule that a need of a file has, in a job of a period. Raises ConfigError."""
     text, until, if_failed = (given.get(key) for key in RULE_KEYS)
     strengths = {strength.value.lower(): strength for strength in Strength}
-    if text is not None and text not in strengths:
+    if text is not None and (not isinstance(text, str) or text not in strengths):
         raise ConfigError(f"'strength' is {text!r} but must be one of {', '.join(strengths)}")
     if until is not None and not isinstance(until, str):
         raise ConfigError(f'\'until\' is {until!r} but must be a text: write it in quotes, like "06:00" or "2h"')

@@ -121,6 +121,7 @@ BAD: list[tuple[Any, str]] = [
     ({**LOAD, "virtual": True, "parts": ["a\x00b"]}, "which no name has"),
     ({**LOAD, "needs": [{"table": "lake.a.b", "colour": 1}]}, "'colour' is unknown"),
     ({**LOAD, "needs": [{"table": "lake.a.b", "strength": "some"}]}, "'strength' is 'some' but must be one of all, any, newest"),
+    ({**LOAD, "needs": [{"table": "lake.a.b", "strength": ["any"]}]}, "'strength' is ['any'] but must be one of all, any, newest"),
     ({**LOAD, "needs": [{"table": "lake.a.b", "until": 960}]}, "'until' is 960 but must be a text"),
     ({**LOAD, "needs": [{"table": "lake.a.b", "until": "soon"}]}, 'or a time of day like "06:00"'),
     ({**LOAD, "period": "hour", "needs": [{"table": "lake.a.b", "until": "06:00"}]}, "'until' is '06:00' but must be a duration"),
