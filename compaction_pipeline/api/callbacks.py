@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64decode, b64encode
-from datetime import datetime
+from collections.abc import Callable
 from hashlib import sha256
 from hmac import digest
 from http.cookiejar import DefaultCookiePolicy
@@ -46,26 +47,26 @@ def signed(message_id: str, timestamp: int, body: bytes, key: bytes) -> str:
 class Receiver:
     """The receiver of callbacks. It is asked again until it answers 2xx, so it must know a `webhook-id` that it has seen."""
 
-    def __init__(self, url: str, secret: str) -> None:
+    def __init__(self, url: str, secret: str, unix_seconds: Callable[[], float] = time.time) -> None:
         """Raises ConfigError for a secret that breaks its rule."""
         self._url = url
         self._key = key_of(secret)
+        self._unix_seconds = unix_seconds
         self._sessions = local()
 
     def send(self, change: str, answer: Readiness) -> None:
         """Post one answer. Raises StorageUnavailable when the receiver does not answer 2xx."""
-        self._post(change, "partition.ready" if answer.ready else "partition.withdrawn", answer.at, plain(answer))
+        self._post(change, "partition.ready" if answer.ready else "partition.withdrawn", plain(answer))
 
     def start(self, instance: Instance) -> None:
         """Post that an instance of a job is ready to start. Raises as `send`."""
-        self._post(
-            instance.key, "instance.ready", instance.ready_at or instance.made_at, {"key": instance.key, "instance": plain(instance)}
-        )
+        self._post(instance.key, "instance.ready", {"key": instance.key, "instance": plain(instance)})
 
-    def _post(self, change: str, kind: str, at: datetime, data: object) -> None:
+    def _post(self, change: str, kind: str, data: object) -> None:
         message_id = sha256(change.encode()).hexdigest()
         body = json.dumps({"type": kind, "data": data}).encode()
-        timestamp = int(at.timestamp())
+        # That of the attempt: receivers refuse what was signed more than five minutes ago, so that nobody can post it once more.
+        timestamp = int(self._unix_seconds())
         headers = {
             "content-type": "application/json",
             "webhook-id": message_id,

@@ -55,14 +55,17 @@ def test_the_signature_is_that_of_the_specification() -> None:
     assert signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body, key_of(secret)) == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_an_answer_is_posted_signed_and_with_an_id_of_its_change(url: str) -> None:
+def test_an_answer_is_posted_signed_at_each_attempt_and_with_an_id_of_its_change(url: str) -> None:
     _Handler.answers = [200, 204]
-    receiver = Receiver(url, "secret")
+    moments = [1_800_000_000.9, 1_800_009_000.0]
+    receiver = Receiver(url, "secret", iter(moments).__next__)
     receiver.send("a change", ANSWER)
     receiver.send("a change", ANSWER)
     (headers, body), (again, _) = _Handler.got
     assert headers["webhook-id"] == again["webhook-id"]
-    assert headers["webhook-signature"] == signed(headers["webhook-id"], int(AT.timestamp()), body, b"secret")
+    for one, second in ((headers, 1_800_000_000), (again, 1_800_009_000)):
+        assert one["webhook-timestamp"] == str(second)
+        assert one["webhook-signature"] == signed(one["webhook-id"], second, body, b"secret")
     value = json.loads(body)
     assert (value["type"], value["data"]["what"], value["data"]["ready"]) == ("partition.ready", "day=2026-01-01", True)
 
