@@ -230,6 +230,9 @@ class Doors(Scene):
         if job.receiver is None or not run.claimed:
             _refused(lambda: self.center.run_again(run.name.job, run.name.biz, run.name.origin))
             return
+        if run.state == "RUNNING":
+            _refused(lambda: self.center.run_again(run.name.job, run.name.biz, run.name.origin))
+            return
         try:
             self.center.run_again(run.name.job, run.name.biz, run.name.origin)
         except CommitConflict as error:

@@ -234,13 +234,15 @@ class DependencyCenter:
     def run_again(self, job: str, biz: str, origin: str = SCHEDULED) -> Instance:
         """Let an instance run again, as the next generation, when its data is there. What waits for it waits until it has succeeded.
 
-        Raises ConfigError for one that nobody has started yet, NotFoundError, and CommitConflict when it changed meanwhile.
+        Raises ConfigError for one that nobody has started yet or that runs, NotFoundError, and CommitConflict when it changed meanwhile.
         """
         one = self._instance(job, biz, origin)
         jobs = self._definitions.jobs()
         definition = jobs.get(job)
         if definition.virtual or one.claimed_at is None:
             raise ConfigError(f"{one.key} was not started here, so it cannot run again: it starts when its data is there")
+        if one.state is InstanceState.RUNNING:
+            raise ConfigError(f"{one.key} is running: report how it ended first (FAILED when the run is gone), and let it run again then")
         made = made_of(definition, one.biz, one.origin, jobs, one.made_at, self._backfill_of(one.origin))
         if not self._store.run_again(jobs.version, one, made, self._clock()):
             raise CommitConflict(f"{one.key} changed at the same time: look at it, and ask again")

@@ -158,6 +158,9 @@ def test_run_again_is_a_generation_and_what_an_older_run_reports_changes_nothing
     assert house.claimed() == ["load/2026-01-01/scheduled/2"]
     house.succeed("job=load && biz=2026-01-01", generation=1)
     assert house.state("report", "2026-01-01") == "WAITING"
+    house.succeed("job=load && biz=2026-01-01", 2, InstanceState.RUNNING)
+    with pytest.raises(ConfigError, match="load/2026-01-01/scheduled/2 is running: report how it ended first"):
+        house.center.run_again("load", "2026-01-01")
     house.succeed("job=load && biz=2026-01-01", generation=2)
     assert house.claimed() == ["report/2026-01-01/scheduled/1"]
 
