@@ -3,7 +3,7 @@
 - A week on a month, and a month on a week: weeks lie in two months.
 - An edge with hours, when a zone of the two has an offset that is no whole hour (Lord Howe, Kolkata).
 - Days of one zone in weeks or months of another: a day would lie in two of them. Equal periods of two zones are allowed, by label.
-- A place more than 390 days, 55 weeks or 12 months ago: what was there then is forgotten.
+- A place more than 390 days, 55 weeks or 12 months ago, or 365 days before a month begins: what was there then is forgotten.
 - A place that no downstream time has, and one whose data starts at the downstream's own end, or later.
 - A place that some downstream time lacks (hour 23, day 28 of a month, a day that clocks leave out), when it stands alone. An interval is
   clipped, unless some time lacks all of it. `last` is always there.
@@ -24,6 +24,8 @@ from compaction_pipeline.core.errors import ConfigError
 _HOUR = 3600
 _FARTHEST_BACK = {Period.HOUR: 24 * 390, Period.DAY: 390, Period.WEEK: 55, Period.MONTH: 12}
 """What is there is remembered for 400 days, and an instance may be made days after its time has begun."""
+_LONGER_IN_A_MONTH = {Period.HOUR: 24 * 25, Period.DAY: 25}
+"""That of a month may be made on its last day."""
 
 
 def check(offsets: Offsets, down: Calendar, up: Calendar, now: datetime) -> list[str]:
@@ -38,10 +40,12 @@ def _checked(offsets: Offsets, down: Calendar, up: Calendar, first: int, last: i
         return found
     edge = f"the offsets {offsets.text()} ({down.period.value} on {up.period.value})"
     offsets = canonical(offsets, down, up)
-    if offsets.places and offsets.places[0] < -_FARTHEST_BACK[up.period]:
+    is_from_its_beginning = down.period is Period.MONTH and offsets.form is not Form.LAST
+    farthest = _FARTHEST_BACK[up.period] - (_LONGER_IN_A_MONTH.get(up.period, 0) if is_from_its_beginning else 0)
+    if offsets.places and offsets.places[0] < -farthest:
         return (
             f"{edge}: place {offsets.places[0]} is longer ago than the center remembers what was there, so nothing would ever start: write "
-            f"-{_FARTHEST_BACK[up.period]} or later",
+            f"-{farthest} or later",
         )
     if is_finer(up.period, down.period):
         problems = _inside_problems(offsets, _counts(down, up, first, last), down, up)

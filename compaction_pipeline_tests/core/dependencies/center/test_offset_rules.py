@@ -46,6 +46,8 @@ def _check(down: str, places: str, up: str, now: datetime = NOW) -> list[str]:
         (f"DAY {BERLIN}", "0", f"DAY {LORD_HOWE}"),
         (f"MONTH {BERLIN}", "whole", "DAY Europe/Paris"),
         (f"DAY {APIA}", "[-1,0]", f"DAY {APIA}"),
+        ("MONTH UTC", "-365", "DAY UTC"),
+        ("MONTH UTC", "last-390", "DAY UTC"),
     ],
 )
 def test_allowed(down: str, places: str, up: str) -> None:
@@ -73,6 +75,9 @@ def test_allowed(down: str, places: str, up: str) -> None:
         ("MONTH UTC", "31", "DAY UTC", "place 31 is behind the end of every MONTH"),
         ("WEEK UTC", "[0,7]", "DAY UTC", "place 7 is behind the end of every WEEK"),
         (f"WEEK {BERLIN}", "167", f"HOUR {BERLIN}", "place 167 does not exist in 2025-W13, which has only 167 of period HOUR"),
+        ("MONTH UTC", "-366", "DAY UTC", "so nothing would ever start: write -365 or later"),
+        ("MONTH UTC", "{0,-8761}", "HOUR UTC", "so nothing would ever start: write -8760 or later"),
+        ("MONTH UTC", "last-391", "DAY UTC", "so nothing would ever start: write -390 or later"),
         ("DAY UTC", "1", "DAY UTC", "the data of place 1 starts when the downstream's own DAY has ended, or later"),
         ("HOUR UTC", "[-1,1]", f"HOUR {TOKYO}", "the data of place 1 starts when the downstream's own HOUR has ended, or later"),
         ("HOUR UTC", "1", "DAY UTC", "the data of place 1 starts when the downstream's own HOUR has ended, or later"),
