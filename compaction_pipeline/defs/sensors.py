@@ -59,7 +59,7 @@ def snapshot_sensor(names: Names, settings: Settings) -> dg.SensorDefinition:
 def _snapshot_tick(names: Names, context: dg.SensorEvaluationContext, services: Services) -> dg.SensorResult:
     services.keep_watch.keep()
     # Three fifths of the time go into looking. The rest is for planning what was found.
-    sweep = services.sweep_tables.sweep(context.cursor or None, BUDGET * 0.6)
+    sweep = services.sweep_tables.sweep(_next_table(context.cursor), BUDGET * 0.6)
     changed = {refresh.table: frozenset(refresh.changed) for refresh in sweep.refreshed if refresh.changed}
     planned = services.sweep_tables.plan_due(changed, BUDGET * 0.4, nodes=changed)
     nodes = changed_nodes(services, changed)
@@ -76,10 +76,20 @@ def _snapshot_tick(names: Names, context: dg.SensorEvaluationContext, services: 
     visible = known.union(*(request.partition_keys for request in new))
     return dg.SensorResult(
         skip_reason=text,
-        cursor=sweep.cursor or "",
+        cursor=json.dumps({"table": sweep.cursor}),
         dynamic_partitions_requests=new,
         asset_events=file_events(names, nodes, visible),
     )
+
+
+def _next_table(cursor: str | None) -> str | None:
+    """The table that the tick before had no time for; None when it had time for all.
+
+    The daemon keeps the cursor of before in place of an empty one. So one that releases before this one wrote, the bare name of a table,
+    may be old: all tables before it were not looked at since.
+    """
+    table: str | None = json.loads(cursor)["table"] if cursor and cursor.startswith("{") else None
+    return table
 
 
 def fragmentation_sensor(names: Names, settings: Settings) -> dg.SensorDefinition:
