@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import astuple, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import dagster as dg
 
@@ -102,23 +102,33 @@ def reported_assets(
     return evaluate
 
 
+class _Read(NamedTuple):
+    """The number of the newest event at a time."""
+
+    number: int
+    at: float
+
+
 @dataclass(slots=True)
 class _Place:
-    """How far an asset was read: the number of the newest event at a time before the overlap, and at a time in it.
+    """How far an asset was read: at a time before the overlap, and at a time in it.
 
     `newest` is the number of its newest materialization, and `open` has the runs that had not ended well, with their verdict and since when
     they are watched. `evaluated` has the last evaluation of each check that was about all partitions. `told` is what reports were numbered
     by, which never falls.
     """
 
-    before: int
-    before_at: float
-    mark: int
-    mark_at: float
+    before: _Read
+    mark: _Read
     newest: int = 0
     open: dict[str, list[float]] = field(default_factory=dict)
     evaluated: dict[str, int] = field(default_factory=dict)
     told: int = 0
+
+
+def _place_of(stored: Sequence[Any]) -> _Place:
+    before, mark, *more = stored
+    return _Place(_Read(*before), _Read(*mark), *more)
 
 
 class AssetTicks:
@@ -145,7 +155,7 @@ class AssetTicks:
             if number and time.monotonic() > deadline:
                 following = name
                 break
-            place, reported = self._look(asset, _Place(*places[name]) if name in places else None)
+            place, reported = self._look(asset, _place_of(places[name]) if name in places else None)
             places[name] = astuple(place)
             if reported:
                 there = sum(reported.values())
@@ -159,15 +169,15 @@ class AssetTicks:
         highest = self._instance.event_log_storage.get_maximum_record_id() or 0
         history = AssetHistory(self._instance, asset.key, asset.checks)
         if place is None:
-            place = _Place(max(highest - _IN_FLIGHT, 0), now, highest, now)
+            place = _Place(_Read(max(highest - _IN_FLIGHT, 0), now), _Read(highest, now))
             wanted = set(history.partitions())
         else:
             # Where the newest events were deleted with their run, SQLite may give their numbers to others.
-            place.before, place.mark = min(place.before, highest), min(place.mark, highest)
+            place.before, place.mark = (one._replace(number=min(one.number, highest)) for one in (place.before, place.mark))
             wanted = self._changed(asset, history, place)
         place.told = highest if highest >= place.told else place.told + 1
         for check in asset.checks:
-            newest = history.whole_evaluation(check, place.before_at)
+            newest = history.whole_evaluation(check, place.before.at)
             if newest is not None and place.evaluated.get(check.name) != newest:
                 place.evaluated[check.name] = newest
                 wanted |= set(history.partitions())
@@ -182,12 +192,12 @@ class AssetTicks:
         for run_id, verdict in unended.items():
             place.open.setdefault(run_id, [verdict, now])
         place.newest = max([place.newest, *history.made.values()])
-        if now - place.mark_at >= _OVERLAP:
-            place.before, place.before_at, place.mark, place.mark_at = place.mark, place.mark_at, highest, now
+        if now - place.mark.at >= _OVERLAP:
+            place.before, place.mark = place.mark, _Read(highest, now)
         return place, there
 
     def _changed(self, asset: ReportedAsset, history: AssetHistory, place: _Place) -> set[str]:
-        wanted = {*history.changed(place.before), *history.checked(place.before_at)}
+        wanted = {*history.changed(place.before.number), *history.checked(place.before.at)}
         for run_id, verdict in history.verdicts(place.open).items():
             watched = place.open[run_id]
             if verdict is not Verdict(int(watched[0])):
