@@ -32,6 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 RECEIVER = "dagster"
 RECEIVER_TAG, KEY_TAG, RUN_TAG, GENERATION_TAG = (f"compaction/{name}" for name in ("receiver", "start", "instance", "generation"))
+NOTE_TAG = "compaction/note"
 _OVERLAP = timedelta(minutes=10)
 """Dagster stores changes of runs a moment after their time, so each tick reads those of the last minutes again. That changes nothing."""
 _PAGE = 200
@@ -155,6 +156,7 @@ class Ticks:
             KEY_TAG: one.key,
             RUN_TAG: run_subject(one.job, one.biz, one.origin).key,
             GENERATION_TAG: str(one.generation),
+            **({NOTE_TAG: one.note} if one.note else {}),
         }
         return dg.RunRequest(run_key=one.key, job_name=mine.job.name, partition_key=partition, tags=tags)
 

@@ -40,8 +40,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A group of an instance that nobody has claimed. `at` is the time by which it is judged: that at which the instance became ready, or
-    else now."""
+    """A group of an instance that nobody has claimed. It is judged by the time at which the instance became ready, or else by now."""
 
     instance_id: int
     ready_at: datetime | None

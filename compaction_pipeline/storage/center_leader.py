@@ -97,7 +97,7 @@ class SqlCenterStore(CenterDoors):
         try:
             return self._take_in(leader, unapplied.limit(most))
         except Exception as error:
-            if _is_of_the_database(error):
+            if _is_passing(error):
                 raise
         # One of them cannot be applied, and nothing was. So each is applied by itself.
         return sum(self._take_in_one(leader, number) for number in self._values(unapplied.limit(min(most, _SINGLY))))
@@ -106,7 +106,7 @@ class SqlCenterStore(CenterDoors):
         try:
             return self._take_in(leader, select(FACT.id).where(FACT.id == number))
         except Exception as error:
-            if _is_of_the_database(error):
+            if _is_passing(error):
                 raise
             problem = f"{type(error).__name__}: {error}"
         with self._led(leader) as connection:
@@ -212,9 +212,11 @@ def _leads(connection: Connection, leader: Leader) -> bool:
     return connection.execute(select(_lease.owner).where(*held).with_for_update(read=True)).first() is not None
 
 
-def _is_of_the_database(error: Exception) -> bool:
-    """Whether the database did not answer, so that nothing is wrong with what it was told."""
-    return isinstance(error, StorageUnavailable) and not isinstance(error.__cause__, DataError)
+def _is_passing(error: Exception) -> bool:
+    """Whether the database did not answer, or memory was short, so that nothing is wrong with the fact."""
+    if isinstance(error, StorageUnavailable):
+        return not isinstance(error.__cause__, DataError)
+    return isinstance(error, MemoryError)
 
 
 def _known(connection: Connection, facts: Sequence[Fact]) -> Known:

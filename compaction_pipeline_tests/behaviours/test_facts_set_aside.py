@@ -31,3 +31,20 @@ def test_a_fact_that_cannot_be_applied_is_set_aside_and_the_next_ones_are_applie
     assert (stores.center_figures.figures().set_aside, stores.center_figures.figures().report_since) == (1, None)
     house.settle()
     assert (stores.center_figures.figures().set_aside, house.store.recount()) == (1, 0)
+
+
+def test_a_fact_for_which_memory_was_short_is_applied_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = CenterHouse(stores)
+    house.save({"name": "raw", "period": "day", "since": "2026-01-01", "virtual": True})
+    house.center.report("job=raw && biz=2026-01-01", InstanceState.SUCCEEDED, "test")
+
+    def short(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("compaction_pipeline.storage.center_leader.apply", short)
+        with pytest.raises(MemoryError):
+            house.settle()
+    assert stores.center_figures.figures().set_aside == 0
+    house.settle()
+    assert house.center.ready("job=raw && biz=2026-01-01") is True

@@ -96,6 +96,14 @@ def test_a_job_starts_with_the_partition_of_its_time_and_releases_what_waits_for
     assert [one.job_name for one in dagster.tick().run_requests or ()] == ["report", "report"]
 
 
+def test_the_run_of_a_job_that_starts_without_something_says_so(dagster: Dagster) -> None:
+    late = {"name": "late", "period": "day", "virtual": True, "since": "2026-01-02"}
+    dagster.house.save(late, {**LOAD, "since": "2026-01-02", "needs": [{"job": "late", "until": "1min"}]})
+    dagster.house.pass_time(days=1)
+    tags = [request.tags or {} for request in dagster.tick().run_requests or ()]
+    assert "started without job=late && biz=2026-01-02, because it was not there at " in tags[0]["compaction/note"]
+
+
 def test_a_tick_that_starts_nothing_says_what_is_waited_for(dagster: Dagster) -> None:
     hourly = {"name": "raw", "period": "hour", "virtual": True, "since": "2026-01-01T19"}
     dagster.house.save(hourly, {**LOAD, "zone": "UTC", "needs": [{"job": "raw", "times": "whole"}]})

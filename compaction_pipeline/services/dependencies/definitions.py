@@ -36,7 +36,8 @@ class Definitions:
     def jobs(self) -> Jobs:
         """Return the jobs as they are now."""
         version = self._store.version()
-        before = self._jobs
+        # After somebody restored an older copy of the state database, all is read anew.
+        before = self._jobs if self._jobs.version <= version else Jobs(0, {})
         if version != before.version:
             changed = self._store.projects(before.version)
             # A project may have changed since the first look, so the newest of what was read counts.

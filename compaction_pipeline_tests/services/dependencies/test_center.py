@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -384,6 +386,16 @@ def test_a_backfill_of_many_years_is_refused_at_once(house: CenterHouse) -> None
     house.save({"name": "load", "period": "hour"})
     with pytest.raises(ConfigError, match="more than 10000 instances of 'load'"):
         house.center.backfill("fix", ["load"], "1990-01-01T00", "2026-01-01T00")
+
+
+def test_a_state_database_that_was_set_back_is_read_anew(house: CenterHouse, tmp_path: Path) -> None:
+    """Somebody restored an older copy of it below a running server, which knows a job that is not there."""
+    house.save({"name": "load", "period": "day", "since": DAY})
+    with closing(sqlite3.connect(tmp_path / "state.db")) as running, closing(sqlite3.connect(":memory:")) as copy:
+        running.backup(copy)
+        house.save({"name": "later", "period": "day", "since": DAY}, project="more")
+        copy.backup(running)
+    assert [one.name for one in house.center.jobs()] == ["load"]
 
 
 def test_one_pass_takes_a_report_in_and_releases_what_waits_for_it(house: CenterHouse) -> None:

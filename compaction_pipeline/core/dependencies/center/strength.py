@@ -162,9 +162,9 @@ def note_of(passed: Sequence[tuple[datetime, Sequence[str], bool]]) -> str | Non
     parts = []
     for until_at, subjects, have_failed in passed:
         shown = ", ".join(subjects[:_NAMED]) + (f" and {len(subjects) - _NAMED} more" if len(subjects) > _NAMED else "")
-        it_was = "it was" if len(subjects) == 1 else "they were"
-        reason = f"{it_was[:-4]} had failed" if have_failed else f"{it_was} not there"
-        parts.append(f"{shown}, because {reason} at {time_text(until_at)} UTC")
+        it, was = ("it", "was") if len(subjects) == 1 else ("they", "were")
+        reason = "had failed" if have_failed else f"{was} not there"
+        parts.append(f"{shown}, because {it} {reason} at {time_text(until_at)} UTC")
     return f"started without {'; and without '.join(parts)}" if parts else None
 
 

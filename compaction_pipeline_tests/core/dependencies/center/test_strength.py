@@ -120,6 +120,7 @@ def test_an_hourly_job_has_no_time_of_day() -> None:
 def test_a_note_names_some_of_what_was_missing() -> None:
     assert note_of([]) is None
     assert note_of([(UNTIL, ["a"], False)]) == "started without a, because it was not there at 2026-01-02 06:00:00 UTC"
+    assert note_of([(UNTIL, ["a", "b"], True)]) == "started without a, b, because they had failed at 2026-01-02 06:00:00 UTC"
     several = note_of([(UNTIL, ["a", "b", "c", "d", "e"], False), (UNTIL, ["f"], True)])
     assert several == (
         "started without a, b, c and 2 more, because they were not there at 2026-01-02 06:00:00 UTC; and without f, because it had failed "
