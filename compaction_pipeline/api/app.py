@@ -63,7 +63,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     registry = CollectorRegistry()
     app.add_middleware(Durations, registry=registry)
     read = services.read_tables, services.read_tasks, services.read_queues
-    register_center(registry, services.read_center, services.detect_tables)
+    register_center(registry, services.center_figures)
     app.include_router(metrics_route(registry, *read, optimizers, services.keep_tokens, guard))
     app.include_router(optimizer_routes(optimizers, services.keep_tokens, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(steering_routes(optimizers, guard, bodies), prefix=VERSION_PREFIX)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import PlainTextResponse
@@ -16,11 +16,10 @@ from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.commit.record import RecordStatus
+from compaction_pipeline.core.dependencies.center.figures import CenterFigures
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
-from compaction_pipeline.services.dependencies.detect_tables import DetectTables
-from compaction_pipeline.services.dependencies.read_center import ReadCenter
 from compaction_pipeline.services.insight.read_queues import ReadQueues
 from compaction_pipeline.services.insight.read_tables import ReadTables
 from compaction_pipeline.services.insight.read_tasks import ReadTasks
@@ -91,14 +90,13 @@ class _Figures(Collector):
 
 
 class _Center(Collector):
-    """The figures of the dependency center: those of the state database, and what the detector of this server has counted."""
+    """The figures of the dependency center."""
 
-    def __init__(self, center: ReadCenter, detector: DetectTables) -> None:
-        self._center = center
-        self._detector = detector
+    def __init__(self, read: Callable[[], CenterFigures]) -> None:
+        self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        figures = self._center.figures()
+        figures = self._read()
         instances = GaugeMetricFamily("compaction_center_instances", "Instances that have not succeeded, by state", labels=["state"])
         for state, count in figures.instances.items():
             instances.add_metric([state.value], count)
@@ -107,7 +105,7 @@ class _Center(Collector):
             ("unclaimed", "How long the first ready instance has waited for its receiver", figures.unclaimed_since),
             ("report", "How long the first report has waited for the leader", figures.report_since),
         ):
-            yield GaugeMetricFamily(f"compaction_center_oldest_{name}_seconds", text, value=self._center.age(since).total_seconds())
+            yield GaugeMetricFamily(f"compaction_center_oldest_{name}_seconds", text, value=figures.age(since).total_seconds())
         p99 = figures.delay(0.99)
         yield GaugeMetricFamily(
             "compaction_center_p99_delay_seconds",
@@ -119,10 +117,10 @@ class _Center(Collector):
             "Facts that could not be applied, and are kept: the log of the server has each",
             value=figures.set_aside,
         )
-        yield CounterMetricFamily(
+        yield GaugeMetricFamily(
             "compaction_center_missed_events",
-            "Changes that this server found without a report, of tables whose writers report",
-            value=self._detector.missed_events,
+            "Changes of the last day that the patrol found, and detectors missed: of tables whose writers report",
+            value=figures.missed,
         )
 
 
@@ -174,6 +172,6 @@ def metrics_route(
     return routes
 
 
-def register_center(registry: CollectorRegistry, center: ReadCenter, detector: DetectTables) -> None:
+def register_center(registry: CollectorRegistry, read: Callable[[], CenterFigures]) -> None:
     """Let `/metrics` have the figures of the dependency center."""
-    registry.register(_Center(center, detector))
+    registry.register(_Center(read))

@@ -31,8 +31,9 @@ def waiting_jobs(names: Names, settings: Settings) -> dg.AssetSpec:
         kinds={"job"},
         description=(
             "Jobs of the dependency center that wait: since when, for what, and who makes it, the oldest first. The plots show how many "
-            "wait, are ready, run or failed, how long the first ready one has waited for its receiver, and the delay at p99 from what was "
-            "needed to READY. `queue_sensor` materializes it when something has changed.\n\n"
+            "wait, are ready, run or failed, how long the first ready one has waited for its receiver, the delay at p99 from what was "
+            "needed to READY, and how many events detectors missed in the last day. `queue_sensor` materializes it when something has "
+            "changed.\n\n"
             "`compaction-pipeline dependencies why JOB TIME` names everything that one waits for."
         ),
     )
@@ -44,18 +45,19 @@ def waiting_event(names: Names, services: Services) -> tuple[dg.AssetMaterializa
         return None
     oldest = services.center.instances(InstanceQuery(state=InstanceState.WAITING, most=SHOWN, oldest_first=True))
     waiting = [services.center.why(one.job, one.biz, one.origin) for one in oldest if not one.part]
-    figures = services.read_center.figures()
-    unclaimed, delay = services.read_center.age(figures.unclaimed_since), figures.delay(0.99)
+    figures = services.center_figures()
+    unclaimed, delay = figures.age(figures.unclaimed_since), figures.delay(0.99)
     counted: Mapping[str, int] = {f"{state.value.lower()}_instances_count": count for state, count in figures.instances.items()}
     metadata: dict[str, dg.MetadataValue] = {
         "waiting_now": dg.MetadataValue.md(_said([_in_words(why) for why in waiting])),
         "waiting": table_of(waiting, _COLUMNS),
         **{name: dg.MetadataValue.int(count) for name, count in counted.items()},
+        "missed_events_count": dg.MetadataValue.int(figures.missed),
         "oldest_unclaimed_seconds": dg.MetadataValue.float(round(unclaimed.total_seconds(), 1)),
     }
     if delay is not None:
         metadata["p99_delay_seconds"] = dg.MetadataValue.float(round(delay.total_seconds(), 3))
-    state = (counted, [_in_words(why) for why in waiting], unclaimed // timedelta(minutes=5), delay)
+    state = (counted, [_in_words(why) for why in waiting], figures.missed, unclaimed // timedelta(minutes=5), delay)
     return dg.AssetMaterialization(names.waiting_jobs, metadata=metadata), state
 
 

@@ -6,6 +6,7 @@ take rows of instances only.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -85,12 +86,14 @@ class CenterDoors(SqlStore):
                 _wait_anew(connection, made, now)
             return True
 
-    def post(self, facts: Sequence[Fact], version: int | None = None) -> bool:
+    def post(self, facts: Sequence[Fact], version: int | None = None, *, missed_by: str | None = None) -> bool:
         with writing(self._engine) as connection:
             if version is not None and connection.execute(_NEWEST).scalar() != version:
                 return False
             for some in batches(facts):
                 connection.execute(insert(schema.center_fact), [{"value": fact} for fact in some])
+            if missed_by is not None:
+                _count_missed(connection, missed_by, facts)
             return True
 
     def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
@@ -193,6 +196,7 @@ class CenterDoors(SqlStore):
             connection.execute(delete(schema.center_subject).where(or_(SUBJECT.at < before, SUBJECT.at.is_(None)), ~waited))
             is_known = exists().where(SUBJECT.key == schema.center_number.c.key)
             connection.execute(delete(schema.center_number).where(~is_known))
+            connection.execute(delete(schema.center_missed).where(schema.center_missed.c.hour < before))
             return gone
 
 
@@ -200,6 +204,14 @@ def instance_of(row: StoredRow) -> Instance:
     """The instance of a row of its table."""
     moments = (row.made_at, row.generation, row.state, row.missing, row.ready_at, row.claimed_at, row.delivered_at, row.ended_at)
     return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at, row.note)
+
+
+def _count_missed(connection: Connection, detector: str, facts: Sequence[Fact]) -> None:
+    counts = Counter((fact.at.replace(minute=0, second=0, microsecond=0), _named(fact.key)["name"]) for fact in facts)
+    for (hour, name), events in sorted(counts.items()):
+        row = upsert(connection, schema.center_missed).values(hour=hour, detector=detector, name=name, events=events)
+        more = {"events": schema.center_missed.c.events + row.excluded.events}
+        connection.execute(row.on_conflict_do_update(index_elements=["hour", "detector", "name"], set_=more))
 
 
 def is_version(connection: Connection, version: int) -> bool:

@@ -6,32 +6,35 @@ from datetime import datetime
 
 from sqlalchemy import and_, exists, func, select
 
-from compaction_pipeline.core.dependencies.center.figures import COUNTED, NEWEST, CenterFigures
+from compaction_pipeline.core.dependencies.center.figures import COUNTED, LATELY, NEWEST, CenterFigures
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subject.c, schema.center_requirement.c
-_FACT = schema.center_fact.c
+_FACT, _MISSED = schema.center_fact.c, schema.center_missed.c
 _IS_STARTED = _INSTANCE.receiver.is_not(None)
 
 
 class SqlCenterFiguresReader(SqlStore):
     """The figures of the dependency center, from the state database."""
 
-    def figures(self) -> CenterFigures:
+    def figures(self, now: datetime) -> CenterFigures:
         counted = select(_INSTANCE.state, func.count().label("counted")).where(_INSTANCE.state.in_(COUNTED), _IS_STARTED)
         counts = {row.state: row.counted for row in self._rows(counted.group_by(_INSTANCE.state))}
         unclaimed = (_INSTANCE.state == InstanceState.READY, _INSTANCE.claimed_at.is_(None), _IS_STARTED)
         first = self._first(select(_INSTANCE.ready_at).where(*unclaimed).order_by(_INSTANCE.ready_at).limit(1))
         report = self._first(select(_FACT.value).where(_FACT.problem.is_(None)).order_by(_FACT.id).limit(1))
         set_aside = self._values(select(func.count()).where(_FACT.problem.is_not(None)))[0]
+        missed = self._values(select(func.coalesce(func.sum(_MISSED.events), 0)).where(_MISSED.hour > now - LATELY))[0]
         return CenterFigures(
+            now,
             {state: counts.get(state, 0) for state in COUNTED},
             None if first is None else first.ready_at,
             None if report is None else report.value.at,
             tuple(ready_at - max(made_at, there_at) for made_at, ready_at, there_at in self._started() if there_at <= ready_at),
             set_aside,
+            int(missed),
         )
 
     def _started(self) -> list[tuple[datetime, datetime, datetime]]:

@@ -707,6 +707,15 @@ center_fact = _table(
     Column("problem", Text),
 )
 
+# What the patrol found although a detector is told of such changes: how many events of an hour, and of which table.
+center_missed = _table(
+    "compaction_center_missed",
+    Column("hour", Moment, primary_key=True),
+    Column("detector", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("events", BigInteger, nullable=False),
+)
+
 # The last number that a source gave to what it says of one thing.
 center_number = _table(
     "compaction_center_number",

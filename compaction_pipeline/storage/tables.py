@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
+from compaction_pipeline.core.dependencies.center.figures import MissedEvents
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.errors import NotFoundError
@@ -101,6 +102,13 @@ class SqlTableReader(SqlStore):
         for row in rows:
             by_receiver.setdefault(row.receiver, []).append(instance_of(row))
         return ReadyJobs(by_receiver, int(self._values(miscounted())[0]))
+
+    def missed_events(self, since: datetime) -> Sequence[MissedEvents]:
+        columns = schema.center_missed.c
+        of = (columns.detector, columns.name)
+        found = select(*of, func.sum(columns.events).label("events"), func.max(columns.hour).label("last_at"))
+        rows = self._rows(found.where(columns.hour > since).group_by(*of).order_by(*of))
+        return tuple(MissedEvents(row.detector, row.name, int(row.events), row.last_at) for row in rows)
 
     def standings(self, asked_since: datetime) -> Sequence[Standing]:
         columns = schema.ready_standing.c

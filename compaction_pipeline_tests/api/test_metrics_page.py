@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import Served
@@ -78,12 +79,13 @@ def test_what_waits_in_the_dependency_center_is_in_the_metrics(served: Served) -
     assert _of_center(served)["compaction_center_oldest_report_seconds"] == 7
     services.lead_center.run()
     served.house.pass_time(5)
-    services.detect_tables.missed_events += 3
+    table = "table=lake.a.b && watermark="
+    services.stores.center.post([Fact(table, served.house.now, "tables", reached) for reached in (1, 2, 3)], missed_by="tables")
     found = _of_center(served)
     assert found["compaction_center_instances READY"] == 1
     assert found["compaction_center_oldest_unclaimed_seconds"] == 5
     assert found["compaction_center_p99_delay_seconds"] == 0
-    assert found["compaction_center_missed_events_total"] == 3
+    assert found["compaction_center_missed_events"] == 3
 
 
 def _of_center(served: Served) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.dependencies.center.figures import CenterFigures
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
@@ -20,7 +20,10 @@ def counts(figures: CenterFigures) -> dict[str, int]:
 
 def test_figures_count_what_waits_is_ready_and_runs(stores: Stores) -> None:
     house = CenterHouse(stores)
-    read = stores.center_figures.figures
+
+    def read() -> CenterFigures:
+        return stores.center_figures.figures(house.now)
+
     empty = read()
     assert (counts(empty), empty.unclaimed_since, empty.report_since, empty.delay(0.99)) == ({}, None, None, None)
     house.save(RAW, LOAD)
@@ -47,15 +50,15 @@ def test_a_delay_is_of_the_last_thing_and_not_of_what_changed_later_or_ran_again
     assert stores.center.take_in(Leader("process 0", house.now), 10) == 1
     house.now += timedelta(seconds=3)
     house.settle()
-    assert stores.center_figures.figures().delay(0.99) == timedelta(seconds=3)
+    assert stores.center_figures.figures(house.now).delay(0.99) == timedelta(seconds=3)
     house.pass_time(hours=1)
     assert house.claimed() == ["load/2026-01-01/scheduled/1"]
     house.succeed("job=load && biz=2026-01-01", 1)
     house.center.run_again("load", "2026-01-01")
     house.settle()
-    assert stores.center_figures.figures().delays == (), "a run again says nothing of speed"
+    assert stores.center_figures.figures(house.now).delays == (), "a run again says nothing of speed"
 
 
 def test_the_share_of_delays() -> None:
-    figures = CenterFigures({}, None, None, tuple(timedelta(seconds=each) for each in range(100, 0, -1)))
+    figures = CenterFigures(datetime.now(timezone.utc), {}, None, None, tuple(timedelta(seconds=each) for each in range(100, 0, -1)))
     assert [figures.delay(share) for share in (0.01, 0.5, 0.99, 1)] == [timedelta(seconds=each) for each in (1, 50, 99, 100)]

@@ -28,9 +28,9 @@ def test_a_fact_that_cannot_be_applied_is_set_aside_and_the_next_ones_are_applie
     assert house.state("load", "2026-01-01") == "READY"
     (said,) = [record.getMessage() for record in caplog.records]
     assert "job=raw1 && biz=2026-01-01" in said
-    assert (stores.center_figures.figures().set_aside, stores.center_figures.figures().report_since) == (1, None)
+    assert (stores.center_figures.figures(house.now).set_aside, stores.center_figures.figures(house.now).report_since) == (1, None)
     house.settle()
-    assert (stores.center_figures.figures().set_aside, house.store.recount()) == (1, 0)
+    assert (stores.center_figures.figures(house.now).set_aside, house.store.recount()) == (1, 0)
 
 
 def test_a_fact_for_which_memory_was_short_is_applied_later(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +45,6 @@ def test_a_fact_for_which_memory_was_short_is_applied_later(stores: Stores, monk
         patched.setattr("compaction_pipeline.storage.center_leader.apply", short)
         with pytest.raises(MemoryError):
             house.settle()
-    assert stores.center_figures.figures().set_aside == 0
+    assert stores.center_figures.figures(house.now).set_aside == 0
     house.settle()
     assert house.center.ready("job=raw && biz=2026-01-01") is True

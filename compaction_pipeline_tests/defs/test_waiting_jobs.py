@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.opened import OpenedServices
@@ -45,6 +46,7 @@ def test_the_page_says_what_waits_since_when_for_what_and_who_makes_it(services:
     assert [(row["instance"], row["missing"], row["made_by"]) for row in rows] == [(load, 5, "raw"), (report, 1, "copy")]
     assert (shown["waiting_instances_count"], shown["ready_instances_count"]) == (2, 0)
     assert "p99_delay_seconds" not in shown
+    assert shown["missed_events_count"] == 0
 
 
 @pytest.mark.usefixtures("lake")
@@ -58,7 +60,9 @@ def test_a_page_without_news_is_not_told_again(services: OpenedServices, tick: T
     assert told(first)["waiting_instances_count"] == 1
     assert told(tick("queue_sensor", first.cursor)) == {}
     services.center.report(f"job=raw && biz={today}", InstanceState.SUCCEEDED, "test")
+    services.stores.center.post([Fact("table=lake.a.b && watermark=", services.clock(), "tables", 1)], missed_by="tables")
     services.lead_center.run()
     shown = told(tick("queue_sensor", first.cursor))
     assert (shown["waiting_now"], shown["waiting_instances_count"], shown["ready_instances_count"]) == ("No job waits.", 0, 1)
     assert shown["p99_delay_seconds"] >= 0
+    assert shown["missed_events_count"] == 1

@@ -28,7 +28,7 @@ from compaction_pipeline_tests.builders import TABLE, data
 from compaction_pipeline_tests.postgres import new_database
 from compaction_pipeline_tests.storage.old_state import make_old_state
 
-NEXT = f"{int(HEAD) + 1:04d}"
+NEXT = f"{max(int(script.revision) for script in ScriptDirectory(str(SCRIPTS)).walk_revisions()) + 1:04d}"
 _NEXT = """
 import sqlalchemy as sa
 from alembic import op

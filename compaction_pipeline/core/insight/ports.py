@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from compaction_pipeline.core.dependencies.center.figures import MissedEvents
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.jobs_start import ReadyJobs
@@ -44,6 +45,9 @@ class TableReader(Protocol):
 
     def ready_jobs(self) -> ReadyJobs:
         """Return the instances of jobs that are ready and not reported yet, at most 1,000, and how many waiting ones are miscounted."""
+
+    def missed_events(self, since: datetime) -> Sequence[MissedEvents]:
+        """Return what detectors of the dependency center missed since then, by detector and table."""
 
     def waiting_for_room(self) -> Mapping[TableIdentifier, datetime]:
         """Return the tables that wait for room in the queue of their group, each with since when it does."""

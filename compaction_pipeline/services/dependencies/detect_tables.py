@@ -16,6 +16,8 @@ from compaction_pipeline.core.words import count_text
 from compaction_pipeline.services.dependencies.read_readiness import Look, ReadReadiness
 
 _LOG = logging.getLogger(__name__)
+TABLES = "tables"
+"""The name of this detector: the source of its facts, and of what it missed."""
 MOST_AWAITED = 100_000
 TAKEN_BACK = timedelta(days=35)
 """So long a virtual job that succeeded by the data of a table is taken back with it."""
@@ -28,7 +30,7 @@ _SETTLED = timedelta(minutes=10)
 class DetectTables:
     """The verbs are look (the patrol) and look_at_reported (what reports subscribe to).
 
-    `missed_events` counts what the patrol found of tables whose writers report: a report was lost, or something changed without a commit.
+    What the patrol finds of tables whose writers report counts as missed: a report was lost, or something changed without a commit.
     """
 
     def __init__(self, store: CenterStore, readiness: ReadReadiness, clock: Clock) -> None:
@@ -39,7 +41,6 @@ class DetectTables:
         self._problems: dict[str, str] = {}
         self._reporting: set[str] = set()
         self._turn_at = clock()
-        self.missed_events = 0
 
     def look(self, is_over: Callable[[], bool] = lambda: False) -> int:
         """Look at each table that is waited for, and post what has changed. Return how many facts that were.
@@ -53,9 +54,8 @@ class DetectTables:
         unchanged = self._unchanged()
         asked = {name: keys for name, keys in awaited.items() if name not in unchanged}
         reporting = {name: keys for name, keys in asked.items() if name in self._reporting}
-        missed = self._look_at(reporting, is_over)
+        missed = self._look_at(reporting, is_over, missed_by=TABLES)
         if missed:
-            self.missed_events += missed
             _LOG.warning(
                 "%s found without a report, of tables whose writers report: see that each commit is reported", count_text(missed, "change")
             )
@@ -93,20 +93,20 @@ class DetectTables:
             # The look at each table says what is wrong.
             return frozenset()
 
-    def _look_at(self, awaited: dict[str, frozenset[str]], is_over: Callable[[], bool]) -> int:
+    def _look_at(self, awaited: dict[str, frozenset[str]], is_over: Callable[[], bool], missed_by: str | None = None) -> int:
         count = 0
         for name, keys in awaited.items():
             if is_over():
                 break
             try:
-                count += self._look_at_one(TableIdentifier.parse(name), sorted(keys))
+                count += self._look_at_one(TableIdentifier.parse(name), sorted(keys), missed_by)
             except CompactionError as error:
                 self._warn(name, str(error))
             else:
                 self._problems.pop(name, None)
         return count
 
-    def _look_at_one(self, table: TableIdentifier, keys: Sequence[str]) -> int:
+    def _look_at_one(self, table: TableIdentifier, keys: Sequence[str], missed_by: str | None) -> int:
         self._settled.pop(table, None)
         now = self._clock()
         asked = {key: _question(key) for key in keys if WATERMARK not in named_in(key)}
@@ -116,20 +116,20 @@ class DetectTables:
             if len(keys) == 1:
                 raise
             # A need may mean nothing any more, after a field was dropped. It keeps no other one waiting.
-            return sum(self._look_alone(table, key) for key in keys)
+            return sum(self._look_alone(table, key, missed_by) for key in keys)
         found = {key: THERE if answer.ready else NOTHING for key, answer in zip(asked, look.answers, strict=True)}
         reached = NOTHING if look.watermark is None else max(watermark_reached(look.watermark.at), NOTHING)
         found.update((key, reached) for key in keys if key not in asked)
         known = self._store.reached(keys)
-        facts = [Fact(key, now, "tables", reached) for key, reached in found.items() if reached != known.get(key)]
+        facts = [Fact(key, now, TABLES, reached) for key, reached in found.items() if reached != known.get(key)]
         if facts:
-            self._store.post(facts)
+            self._store.post(facts, missed_by=missed_by)
         self._settled[table] = (look, frozenset(keys), now)
         return len(facts)
 
-    def _look_alone(self, table: TableIdentifier, key: str) -> int:
+    def _look_alone(self, table: TableIdentifier, key: str, missed_by: str | None) -> int:
         try:
-            count = self._look_at_one(table, [key])
+            count = self._look_at_one(table, [key], missed_by)
         except ConfigError as error:
             self._warn(key, str(error))
             return 0

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.dependencies.center.figures import CenterFigures
     from compaction_pipeline.services.dependencies.center import DependencyCenter
     from compaction_pipeline.services.dependencies.definitions import Definitions
     from compaction_pipeline.services.dependencies.detect_tables import DetectTables
     from compaction_pipeline.services.dependencies.lead_center import LeadCenter
-    from compaction_pipeline.services.dependencies.read_center import ReadCenter
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
     from compaction_pipeline.services.dependencies.start_jobs import StartJobs
     from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
@@ -45,11 +45,9 @@ class DependencyServices(Wiring):
 
         return DependencyCenter(self._stores.center, self._definitions, self.clock)
 
-    @cached_property
-    def read_center(self) -> ReadCenter:
-        from compaction_pipeline.services.dependencies.read_center import ReadCenter
-
-        return ReadCenter(self._stores.center_figures, self.clock)
+    def center_figures(self) -> CenterFigures:
+        """How the dependency center does now."""
+        return self._stores.center_figures.figures(self.clock())
 
     @cached_property
     def lead_center(self) -> LeadCenter:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from compaction_pipeline.core.dependencies.center.figures import LATELY as MISSED_LATELY
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
 from compaction_pipeline.core.insight.checks.every_check import CHECKS, Check, CheckResult
@@ -107,6 +108,7 @@ class JudgeCompaction:
         open_or_failed = self._tasks_of(tables, (*_NOT_MERGED, TaskStatus.PREPARED))
         prepared = [task for task in open_or_failed if task.status is TaskStatus.PREPARED]
         tried = [task for task in open_or_failed if task.attempt and task.status is not TaskStatus.PREPARED]
+        missed, names = self._tables.missed_events(self._clock() - MISSED_LATELY), set(map(str, tables))
         asked = self._tables.standings(self._clock() - ASKED_LATELY)
         nodes = [self._tables.nodes(table) for table in tables] if tables else self._tables.nodes_of_tables().values()
         return Facts(
@@ -120,6 +122,7 @@ class JudgeCompaction:
             queues=self._queues_of(tables, {task.queue for task in open_or_failed if not task.is_final}),
             jobs=self._tables.ready_jobs() if not tables else ReadyJobs({}),
             watermarks=tuple(one for one in asked if not tables or one.table in tables),
+            missed=tuple(one for one in missed if not tables or one.name in names),
         )
 
     def _queues_of(self, tables: Sequence[TableIdentifier], of_tables: Collection[str]) -> tuple[QueueWork, ...]:

@@ -112,4 +112,5 @@ def test_everything_is_released_by_reports_alone_and_by_the_patrol_alone(watched
         watched.settle()
         released += watched.claimed()
     assert released == [f"load/2026-01-01T{hour:02}/scheduled/1" for hour in range(12)]
-    assert watched.detector.missed_events == (11 if patrol else 0)
+    # Another server shows it, too.
+    assert watched.stores.center_figures.figures(NOON).missed == (11 if patrol else 0)

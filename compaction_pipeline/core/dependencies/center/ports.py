@@ -109,8 +109,11 @@ class CenterStore(Protocol):
         projects have changed since `version`, or one of these jobs has an unclaimed instance that `waiting` has not.
         """
 
-    def post(self, facts: Sequence[Fact], version: int | None = None) -> bool:
-        """Put facts into the inbox. Return False, and put nothing there, when projects have changed since `version`, if it is given."""
+    def post(self, facts: Sequence[Fact], version: int | None = None, *, missed_by: str | None = None) -> bool:
+        """Put facts into the inbox. Return False, and put nothing there, when projects have changed since `version`, if it is given.
+
+        `missed_by` is the detector that should have seen them before; each counts as an event that it missed.
+        """
 
     def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
         """Return the oldest ready instances of a receiver, and note that it has them.

@@ -17,6 +17,7 @@ from compaction_pipeline.core.insight.checks.facts import Facts
 from compaction_pipeline.core.insight.checks.jobs_start import jobs_start
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
+from compaction_pipeline.core.insight.checks.nothing_missed import nothing_missed
 from compaction_pipeline.core.insight.checks.queues import queue_keeps_up
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
 from compaction_pipeline.core.insight.checks.tables_healthy import tables_healthy
@@ -183,6 +184,16 @@ CHECKS: tuple[Check, ...] = (
         "Each job that the dependency center released is claimed within ten minutes, and reported as running within ten more. Nothing is "
         "started a second time by itself. When this is red, see that the listed receiver claims and reports, or let the job run again. It "
         "also fails when the count of what instances miss is wrong, which is a fault of this program.",
+        needs_history=True,
+    ),
+    Check(
+        "nothing_missed",
+        About.QUEUES,
+        Severity.WARN,
+        lambda facts: nothing_missed(facts.missed, facts.now),
+        "In the last day the patrol of the dependency center found no change of a table whose writers report their commits. What it finds, "
+        "a report should have told, and what waited for it started some seconds later. When this is red, see that each commit of the "
+        "listed tables is reported.",
         needs_history=True,
     ),
     Check(

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from compaction_pipeline.core.commit.record import CompactionRecord
+from compaction_pipeline.core.dependencies.center.figures import MissedEvents
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
@@ -107,7 +108,7 @@ class Facts:
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
     needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
     `looked_at` has the tables whose files somebody looked at just now, and `watermarks` what somebody lately asked about. `jobs`
-    has what the dependency center released.
+    has what the dependency center released, and `missed` what its detectors missed in the last day.
     """
 
     now: datetime
@@ -123,6 +124,7 @@ class Facts:
     looked_at: tuple[LookedAt, ...] = ()
     watermarks: tuple[Standing, ...] = ()
     jobs: ReadyJobs = ReadyJobs({})
+    missed: tuple[MissedEvents, ...] = ()
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:
