@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
+from fastapi import Path as PathOf
 from pydantic import BaseModel, ConfigDict, Field
 
 from compaction_pipeline.api.bodies import Bodies, body_of
@@ -14,16 +15,19 @@ from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.core.dependencies.center.inbox import SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, RunReport
+from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
 from compaction_pipeline.services.dependencies.why import Why
 
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]
 _Name = Annotated[str, Query(max_length=MOST_BYTES)]
+_Number = Annotated[int, PathOf(ge=1, lt=2**63, description="The number of the fact.")]
 _Some = Annotated[str | None, Query(max_length=MOST_BYTES)]
 MOST_ASKED = 1_000
 _INSTANCES, _INSTANCE = plain_answer(list[Instance]), plain_answer(Instance)
@@ -99,12 +103,13 @@ class Count(BaseModel):
     count: int
 
 
-def center_routes(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRouter:
+def center_routes(center: DependencyCenter, facts: FactsSetAside, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1/dependencies`. Each answers from the state database alone."""
     routes = APIRouter(prefix="/dependencies", tags=["dependencies"], responses=ANSWERS)
     routes.include_router(_questions(center, guard))
     routes.include_router(_of_writers(center, guard, bodies))
     routes.include_router(_of_admins(center, guard, bodies))
+    routes.include_router(_of_facts(facts, guard))
     return routes
 
 
@@ -193,6 +198,28 @@ def _of_admins(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRou
     def backfill(body: BackfillBody = Depends(backfill_from)) -> Count:
         """Make the instances of jobs for a span of business times, with an origin of their own. The answer counts those that are new."""
         return Count(count=center.backfill(body.name, body.jobs, body.first, body.last))
+
+    return routes
+
+
+def _of_facts(facts: FactsSetAside, guard: Guard) -> APIRouter:
+    needs_admin = guard.needs(Role.ADMIN)
+    routes = APIRouter(prefix="/set-aside")
+
+    @routes.get("", dependencies=[Depends(needs_admin)], response_model=None, responses=plain_answer(list[SetAside]))
+    def listed(most: Annotated[int, Query(ge=1, le=MOST_ASKED)] = 100) -> list[Any]:
+        """The oldest facts that could not be applied: what each is about, who said it and when, and what was wrong."""
+        return [plain(one) for one in facts.facts(most)]
+
+    @routes.post("/{number}/again", response_model=None, responses=plain_answer(SetAside))
+    def again(number: _Number, token: Token = Depends(needs_admin)) -> Any:
+        """Let the leader apply a fact once more, in its next pass. One that fails again is set aside again."""
+        return plain(facts.try_again(number, token.name))
+
+    @routes.delete("/{number}", response_model=None, responses=plain_answer(SetAside))
+    def remove(number: _Number, token: Token = Depends(needs_admin)) -> Any:
+        """Remove a fact for good. The answer is the fact."""
+        return plain(facts.remove(number, token.name))
 
     return routes
 

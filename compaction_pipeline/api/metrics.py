@@ -114,7 +114,7 @@ class _Center(Collector):
         )
         yield GaugeMetricFamily(
             "compaction_center_facts_set_aside",
-            "Facts that could not be applied, and are kept: the log of the server has each",
+            "Facts that could not be applied, and are kept: `dependencies set-aside` lists them",
             value=figures.set_aside,
         )
         yield GaugeMetricFamily(

@@ -14,13 +14,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, case, delete, exists, func, insert, or_, select, tuple_, update
 
-from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
+from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, SetAside
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait
 from compaction_pipeline.core.dependencies.center.strength import Group
 from compaction_pipeline.core.dependencies.center.subjects import TABLE, named_in
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.words import time_text
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.center_facts import FACT, TEXT, fact_of, set_aside, set_aside_of
 from compaction_pipeline.storage.center_groups import (
     GROUP,
     Subjects,
@@ -36,7 +39,7 @@ from compaction_pipeline.storage.many_rows import insert_rows, update_rows
 from compaction_pipeline.storage.sql_store import SqlStore
 
 PROJECT, JOB, INSTANCE = schema.center_project.c, schema.center_job.c, schema.center_instance.c
-SUBJECT, REQUIREMENT, FACT = schema.center_subject.c, schema.center_requirement.c, schema.center_fact.c
+SUBJECT, REQUIREMENT = schema.center_subject.c, schema.center_requirement.c
 LOCK = "dependency center"
 _UNCLAIMED = (InstanceState.WAITING, InstanceState.READY)
 _NEWEST = select(func.coalesce(func.max(PROJECT.version), 0))
@@ -95,6 +98,34 @@ class CenterDoors(SqlStore):
             if missed_by is not None:
                 _count_missed(connection, missed_by, facts)
             return True
+
+    def set_aside(self, most: int) -> Sequence[SetAside]:
+        return [set_aside_of(row.id, row.text, row.problem) for row in self._rows(set_aside(most))]
+
+    def try_again(self, number: int) -> SetAside:
+        with writing(self._engine) as connection:
+            lock(connection, LOCK)
+            one = _one_set_aside(connection, number)
+            fact = fact_of(one.text)
+            if fact is None:
+                raise ConfigError(
+                    f"fact {number} cannot be read, so it cannot be applied: remove it, or install the release of compaction-pipeline that "
+                    "wrote it and try again"
+                )
+            changed = connection.execute(select(SUBJECT.at).where(SUBJECT.key == fact.key, SUBJECT.at > fact.at)).scalar()
+            if changed is not None:
+                raise ConfigError(
+                    f"fact {number} is of {time_text(fact.at)} UTC, but {fact.key} has changed since then, at {time_text(changed)} UTC: "
+                    "remove it, and report anew what is so now"
+                )
+            connection.execute(update(schema.center_fact).where(FACT.id == number).values(problem=None))
+            return one
+
+    def remove_fact(self, number: int) -> SetAside:
+        with writing(self._engine) as connection:
+            one = _one_set_aside(connection, number)
+            connection.execute(delete(schema.center_fact).where(FACT.id == number))
+            return one
 
     def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
         mine = (INSTANCE.receiver == receiver, INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
@@ -204,6 +235,14 @@ def instance_of(row: StoredRow) -> Instance:
     """The instance of a row of its table."""
     moments = (row.made_at, row.generation, row.state, row.missing, row.ready_at, row.claimed_at, row.delivered_at, row.ended_at)
     return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at, row.note)
+
+
+def _one_set_aside(connection: Connection, number: int) -> SetAside:
+    found = select(TEXT, FACT.problem).where(FACT.id == number, FACT.problem.is_not(None)).with_for_update()
+    row = connection.execute(found).first()
+    if row is None:
+        raise NotFoundError(f"no fact {number} is set aside: 'compaction-pipeline dependencies set-aside' lists those that are")
+    return set_aside_of(number, row.text, row.problem)
 
 
 def _count_missed(connection: Connection, detector: str, facts: Sequence[Fact]) -> None:

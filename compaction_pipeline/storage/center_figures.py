@@ -9,10 +9,12 @@ from sqlalchemy import and_, exists, func, select
 from compaction_pipeline.core.dependencies.center.figures import COUNTED, LATELY, NEWEST, CenterFigures
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.center_facts import FACT, TEXT, said_at
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subject.c, schema.center_requirement.c
-_FACT, _MISSED = schema.center_fact.c, schema.center_missed.c
+_MISSED = schema.center_missed.c
+_LOOKED_AT = 10
 _IS_STARTED = _INSTANCE.receiver.is_not(None)
 
 
@@ -24,14 +26,15 @@ class SqlCenterFiguresReader(SqlStore):
         counts = {row.state: row.counted for row in self._rows(counted.group_by(_INSTANCE.state))}
         unclaimed = (_INSTANCE.state == InstanceState.READY, _INSTANCE.claimed_at.is_(None), _IS_STARTED)
         first = self._first(select(_INSTANCE.ready_at).where(*unclaimed).order_by(_INSTANCE.ready_at).limit(1))
-        report = self._first(select(_FACT.value).where(_FACT.problem.is_(None)).order_by(_FACT.id).limit(1))
-        set_aside = self._values(select(func.count()).where(_FACT.problem.is_not(None)))[0]
+        # The leader sets aside what cannot be read. Until then, the time of what came after it is told.
+        reports = self._values(select(TEXT).where(FACT.problem.is_(None)).order_by(FACT.id).limit(_LOOKED_AT))
+        set_aside = self._values(select(func.count()).where(FACT.problem.is_not(None)))[0]
         missed = self._values(select(func.coalesce(func.sum(_MISSED.events), 0)).where(_MISSED.hour > now - LATELY))[0]
         return CenterFigures(
             now,
             {state: counts.get(state, 0) for state in COUNTED},
             None if first is None else first.ready_at,
-            None if report is None else report.value.at,
+            next((at for text in reports if (at := said_at(text)) is not None), None),
             tuple(ready_at - max(made_at, there_at) for made_at, ready_at, there_at in self._started() if there_at <= ready_at),
             set_aside,
             int(missed),

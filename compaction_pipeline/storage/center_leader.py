@@ -15,7 +15,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Select,
-    Text,
     and_,
     bindparam,
     delete,
@@ -24,7 +23,6 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
-    type_coerce,
     update,
 )
 from sqlalchemy.exc import DataError
@@ -39,7 +37,6 @@ from compaction_pipeline.core.dependencies.center.subjects import THERE
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.center import (
-    FACT,
     INSTANCE,
     JOB,
     LOCK,
@@ -53,6 +50,7 @@ from compaction_pipeline.storage.center import (
     put_reached,
     put_turns,
 )
+from compaction_pipeline.storage.center_facts import FACT, TEXT
 from compaction_pipeline.storage.center_groups import GROUP, has_all, stored_groups
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.many_rows import insert_rows
@@ -112,7 +110,7 @@ class SqlCenterStore(CenterDoors):
         with self._led(leader) as connection:
             if connection is None:
                 return 0
-            noted = update(schema.center_fact).where(FACT.id == number).values(problem=problem).returning(type_coerce(FACT.value, Text))
+            noted = update(schema.center_fact).where(FACT.id == number).values(problem=problem).returning(TEXT)
             said = connection.execute(noted).scalar()
         _LOG.error("fact %d cannot be applied, so it is set aside, and the next ones are applied: %s; it is %s", number, problem, said)
         return 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline_tests.api.served import Served
 
 PATH = "/api/v1/dependencies"
@@ -57,6 +58,21 @@ def test_an_admin_backfills_and_runs_again(served: Served) -> None:
     served.house.services.lead_center.run()
     assert served.ask("POST", f"{PATH}/runs-again", admin, json=again).json()["key"] == "load/2025-12-30/scheduled/2"
     assert [one["name"] for one in served.ask("GET", f"{PATH}/jobs", admin).json()] == ["load", "raw"]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_an_admin_looks_at_facts_that_were_set_aside_tries_one_again_and_removes_one(served: Served) -> None:
+    saved(served)
+    admin, path, services = served.token(Role.ADMIN), f"{PATH}/set-aside", served.house.services
+    assert served.ask("GET", path, admin).json() == []
+    services.stores.center.post([Fact(SUBJECT, served.house.now, "test", "far")])  # type: ignore[arg-type]
+    services.lead_center.run()
+    (one,) = served.ask("GET", path, admin).json()
+    assert (one["subject"], one["source"]) == (SUBJECT, "test")
+    assert served.ask("GET", path, served.token(Role.READER)).status_code == 403
+    assert "cannot be read" in served.ask("POST", f"{path}/{one['id']}/again", admin).json()["detail"]
+    assert served.ask("DELETE", f"{path}/{one['id']}", admin).json() == one
+    assert served.ask("DELETE", f"{path}/{one['id']}", admin).status_code == 404
 
 
 @pytest.mark.parametrize(

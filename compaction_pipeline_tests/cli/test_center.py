@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.bootstrap import Services
+from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.settings import load_settings
 from compaction_pipeline_tests.cli.conftest import Desk
+from compaction_pipeline_tests.opened import OpenedServices
 
 FILE = """
 project: sales
@@ -85,6 +87,22 @@ def test_an_instance_says_what_it_was_started_without(desk: Desk, tmp_path: Path
     note = f"started without {window}, because it was not there at 2026-01-01 06:00:00 UTC"
     assert f"load/2026-01-01/scheduled/1: READY; {note}" in desk.type("dependencies", "why", "load", "2026-01-01").stdout
     assert note in [one["note"] for one in desk.json("dependencies", "instances", "--job", "load", "--state", "READY", "--most", "9999")]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_facts_that_were_set_aside_are_listed_and_removed(desk: Desk, file: Path) -> None:
+    assert desk.type("dependencies", "save", str(file)).exit_code == 0
+    services = OpenedServices(load_settings())
+    services.stores.center.post([Fact(RAW, services.clock(), "test", "far")])  # type: ignore[arg-type]
+    services.close()
+    pass_of_a_server()
+    (one,) = desk.json("dependencies", "set-aside")
+    shown = desk.type("dependencies", "set-aside").stdout
+    assert shown.startswith(f"{one['id']}: {RAW}, said by test at ")
+    assert desk.type("dependencies", "set-aside", "--again", str(one["id"])).exit_code == 2
+    assert desk.type("dependencies", "set-aside", "--again", "1", "--remove", "1").exit_code == 2
+    assert "it is removed" in desk.type("dependencies", "set-aside", "--remove", str(one["id"])).stdout
+    assert desk.type("dependencies", "set-aside").stdout.strip() == "no fact is set aside"
 
 
 @pytest.mark.parametrize(

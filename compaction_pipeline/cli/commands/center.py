@@ -11,6 +11,7 @@ import typer
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.session import Session
+from compaction_pipeline.core.dependencies.center.inbox import SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
@@ -186,6 +187,41 @@ def run_again(context: typer.Context, job: str = _JOB, biz: str = _BIZ, origin: 
     with Session(context) as session:
         one = session.services.center.run_again(job, biz, origin)
         session.output.answer({"key": one.key, **_dict(plain(one))}, _instance_line(one))
+
+
+@dependencies.command("set-aside", epilog=GLOBAL_HELP)
+def set_aside(
+    context: typer.Context,
+    again: int | None = typer.Option(None, "--again", metavar="NUMBER", min=1, help="Let the leader apply this fact once more."),
+    remove: int | None = typer.Option(None, "--remove", metavar="NUMBER", min=1, help="Remove this fact for good."),
+    most: int = typer.Option(50, "--most", min=1, max=10_000, help="List at most so many."),
+) -> None:
+    """List facts that could not be applied: what each is about, who said it and when, and what was wrong; or do something with one.
+
+    Examples:
+
+      compaction-pipeline dependencies set-aside
+
+      compaction-pipeline dependencies set-aside --again 17
+    """
+    if again is not None and remove is not None:
+        raise ConfigError("--again and --remove were both given: a fact is either tried again or removed, so give one of them")
+    with Session(context) as session:
+        facts = session.services.facts_set_aside
+        if again is not None:
+            one = facts.try_again(again, "a person on the command line")
+            session.output.answer(one, f"fact {one.id}, {one.subject}: the leader applies it in its next pass, or sets it aside again")
+        elif remove is not None:
+            one = facts.remove(remove, "a person on the command line")
+            session.output.answer(one, f"fact {one.id}, {one.subject or one.text}: it is removed")
+        else:
+            found = facts.facts(most)
+            session.output.answer(found, *([_fact_line(one) for one in found] or ["no fact is set aside"]))
+
+
+def _fact_line(one: SetAside) -> str:
+    said = f"{one.source} at {time_text(one.at)} UTC" if one.at is not None else "nobody knows who and when"
+    return f"{one.id}: {one.subject or one.text}, said by {said}: {one.problem}"
 
 
 def _job_lines(job: JobSummary) -> Iterator[str]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.center import DependencyCenter
     from compaction_pipeline.services.dependencies.definitions import Definitions
     from compaction_pipeline.services.dependencies.detect_tables import DetectTables
+    from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
     from compaction_pipeline.services.dependencies.lead_center import LeadCenter
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
     from compaction_pipeline.services.dependencies.start_jobs import StartJobs
@@ -48,6 +49,12 @@ class DependencyServices(Wiring):
     def center_figures(self) -> CenterFigures:
         """How the dependency center does now."""
         return self._stores.center_figures.figures(self.clock())
+
+    @cached_property
+    def facts_set_aside(self) -> FactsSetAside:
+        from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
+
+        return FactsSetAside(self._stores.center)
 
     @cached_property
     def lead_center(self) -> LeadCenter:

@@ -48,6 +48,19 @@ class Fact:
     number: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A fact that could not be applied: its number, what it is about, who said it and when, each None where that cannot be read; what was
+    wrong (`problem`), and all of it as it is stored (`text`)."""
+
+    id: int
+    subject: str | None
+    source: str | None
+    at: datetime | None
+    problem: str
+    text: str
+
+
 @dataclass(slots=True)
 class Known:
     """What is known before facts are applied, and after. `fell` has, by key, the lowest point to which something fell in between."""

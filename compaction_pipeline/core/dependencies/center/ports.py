@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from compaction_pipeline.core.dependencies.center.inbox import Fact
+from compaction_pipeline.core.dependencies.center.inbox import Fact, SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import Requirement
 from compaction_pipeline.core.dependencies.center.strength import Group
@@ -114,6 +114,18 @@ class CenterStore(Protocol):
 
         `missed_by` is the detector that should have seen them before; each counts as an event that it missed.
         """
+
+    def set_aside(self, most: int) -> Sequence[SetAside]:
+        """Return the oldest facts that could not be applied."""
+
+    def try_again(self, number: int) -> SetAside:
+        """Put a fact that was set aside back into the inbox, and return it.
+
+        Raises NotFoundError, and ConfigError for one that cannot be read, or when what it is about has changed since it was said.
+        """
+
+    def remove_fact(self, number: int) -> SetAside:
+        """Remove a fact that was set aside, and return it. Raises NotFoundError."""
 
     def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
         """Return the oldest ready instances of a receiver, and note that it has them.
