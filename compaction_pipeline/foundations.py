@@ -31,6 +31,7 @@ from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.process import hide_secrets_in_logs
 
 if TYPE_CHECKING:
+    from compaction_pipeline.core.dependencies.center.ports import SqlReader
     from compaction_pipeline.core.dependencies.ports import FactsReader
     from compaction_pipeline.core.stores import Stores
     from compaction_pipeline.core.work.merge_input import MergeInput
@@ -193,6 +194,12 @@ class Foundations:
         from compaction_pipeline.iceberg.dependencies.facts_reader import IcebergFactsReader
 
         return IcebergFactsReader(self._catalogs)
+
+    @cached_property
+    def _read_sql(self) -> SqlReader:
+        from compaction_pipeline.iceberg.dependencies.sql_reader import read_sql
+
+        return read_sql
 
     @cached_property
     def _spark_sessions(self) -> Sessions:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compaction_pipeline.core.commit.ports import Committer
+    from compaction_pipeline.core.dependencies.center.ports import SqlReader
     from compaction_pipeline.core.dependencies.ports import FactsReader
     from compaction_pipeline.core.leases.ports import Clock, Heartbeat
     from compaction_pipeline.core.queue.ports.containers import Containers
@@ -79,6 +80,8 @@ class Wiring(Protocol):
     def _files_looker(self) -> FilesLooker: ...
     @property
     def _facts_reader(self) -> FactsReader: ...
+    @property
+    def _read_sql(self) -> SqlReader: ...
     @property
     def _engine(self) -> MergeEngine: ...
     @property

@@ -46,6 +46,17 @@ def test_a_scheduler_claims_starts_and_reports(served: Served) -> None:
     assert served.ask("POST", f"{PATH}/deliveries", writer, json=delivered).json() == {"count": 0}
 
 
+def test_lineage_is_answered_to_readers(served: Served) -> None:
+    report = {"name": "report", "period": "day", "sql": "INSERT INTO b SELECT * FROM a", "produces": ["table=lake.shop.c"]}
+    file = {"project": "sales", "receiver": "airflow", "sql": {"catalog": "lake", "namespace": "shop"}, "jobs": [report]}
+    change = served.ask("PUT", f"{PATH}/project", served.token(Role.ADMIN), json={"file": file}).json()
+    (one,) = change["suggestions"]
+    assert (one["job"], one["upstream"], one["times"], one["added"]) == ("report", "table=lake.shop.a", "", False)
+    reader = served.token(Role.READER)
+    assert served.ask("GET", f"{PATH}/lineage", reader, params={"project": "sales"}).json() == {"suggestions": [one], "alerts": []}
+    assert served.ask("GET", f"{PATH}/lineage", reader, params={"project": "sails"}).status_code == 404
+
+
 def test_an_admin_backfills_and_runs_again(served: Served) -> None:
     writer, admin = saved(served), served.token(Role.ADMIN)
     body = {"name": "fix", "jobs": ["load"], "from": "2026-01-01", "to": "2026-01-03"}

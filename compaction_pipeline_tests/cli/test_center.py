@@ -127,3 +127,23 @@ def test_a_file_that_is_no_project_is_refused(desk: Desk, tmp_path: Path) -> Non
         path.write_text(text)
         refused = desk.type("dependencies", "save", str(path))
         assert (refused.exit_code, words in refused.stderr) == (2, True), refused.stderr
+
+
+def test_lineage_says_what_jobs_should_wait_for_by_their_sql(desk: Desk, tmp_path: Path) -> None:
+    """The example of the page says what it prints."""
+    page = (Path(__file__).parents[2] / "docs" / "center.md").read_text().partition("### What a job reads")[2].split("```")
+    path = tmp_path / "sales.yaml"
+    path.write_text(page[1].removeprefix("yaml"))
+    shown = desk.type("dependencies", "save", str(path)).stdout
+    lines = page[5].strip().splitlines()
+    assert set(lines) <= set(shown.splitlines())
+    assert desk.type("dependencies", "lineage", "--project", "sales").stdout.splitlines() == lines
+    text = path.read_text().replace("suggest", "automatic").replace("GROUP BY day", "GROUP BY day; CALL cleanup()")
+    path.write_text(text)
+    shown = desk.type("dependencies", "save", str(path)).stdout
+    assert "orders.daily: waits for job=orders.load, times whole, because" in shown
+    assert "orders.daily: its SQL is not understood: 'CALL cleanup()'" in shown
+    assert "  needs job=orders.load whole" in desk.type("dependencies", "jobs").stdout
+    missing = desk.type("dependencies", "lineage", "--project", "sails")
+    assert missing.exit_code != 0
+    assert "there is no project 'sails'" in missing.stderr

@@ -64,7 +64,22 @@ def save(
         change = session.services.center.save_project(value, dry_run=dry_run)
         lines = [f"{name}: {what}" for what in ("added", "changed", "removed") for name in getattr(change, what)]
         first = [f"{name}: its first instance waits for: {_all_of(needs)}" for name, needs in change.previews.items()]
-        session.output.answer(change, *(lines or ["nothing changed"]), *first, *(["nothing was saved"] if dry_run else []))
+        said = [str(one) for one in (*change.suggestions, *change.alerts)]
+        session.output.answer(change, *(lines or ["nothing changed"]), *first, *said, *(["nothing was saved"] if dry_run else []))
+
+
+@dependencies.command(epilog=GLOBAL_HELP)
+def lineage(context: typer.Context, project: str | None = typer.Option(None, "--project", help="Only of this project.")) -> None:
+    """Say which jobs should wait for others by what they read, and what owners of jobs should look at.
+
+    Examples:
+
+      compaction-pipeline dependencies lineage --project sales
+    """
+    with Session(context) as session:
+        found = session.services.read_lineage.lineage(project)
+        lines = [str(one) for one in (*found.suggestions, *found.alerts)]
+        session.output.answer(found, *(lines or ["nothing is to be said"]))
 
 
 @dependencies.command(epilog=GLOBAL_HELP)

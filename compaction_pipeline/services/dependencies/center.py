@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -13,6 +13,7 @@ from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
+from compaction_pipeline.core.dependencies.center.lineage import Alert, Suggestion
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Turn
 from compaction_pipeline.core.dependencies.center.projects import Project, project_of, with_since
 from compaction_pipeline.core.dependencies.center.subjects import (
@@ -34,6 +35,7 @@ from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoun
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.lead_center import first_turn, made_of
+from compaction_pipeline.services.dependencies.lineage import Drafted, Lineage, as_written
 from compaction_pipeline.services.dependencies.why import Why, why_of
 
 MOST_CLAIMED = 1_000
@@ -78,32 +80,38 @@ class RunReport:
 @dataclass(frozen=True, slots=True)
 class ProjectChange:
     """What saving a project does: which jobs are new, changed and removed, and what the first instance of each new or changed job waits
-    for (`previews`, by job, as texts)."""
+    for (`previews`, by job, as texts). `suggestions` and `alerts` are what lineage says of its jobs."""
 
     project: str
     added: tuple[str, ...]
     changed: tuple[str, ...]
     removed: tuple[str, ...]
     previews: Mapping[str, tuple[str, ...]]
+    suggestions: tuple[Suggestion, ...] = ()
+    alerts: tuple[Alert, ...] = ()
 
 
 class DependencyCenter:
     """The verbs save_project, projects, jobs, instances, why, ready, report, report_all, claim, delivered, window, backfill and
     run_again."""
 
-    def __init__(self, store: CenterStore, definitions: Definitions, clock: Clock) -> None:
+    def __init__(
+        self, store: CenterStore, definitions: Definitions, clock: Clock, draft: Callable[[Mapping[str, Any]], Drafted] = as_written
+    ) -> None:
         self._store = store
         self._definitions = definitions
         self._clock = clock
+        self._draft = draft
 
-    def save_project(self, file: Mapping[str, Any], *, dry_run: bool = False) -> ProjectChange:
+    def save_project(self, given: Mapping[str, Any], *, dry_run: bool = False) -> ProjectChange:
         """Replace a project by its file; a file without jobs removes it. Return what changed, or what would change.
 
         Raises ConfigError with all that is wrong, for a job that others wait for and that would be gone, and for a way round that no data
         can start. Raises CommitConflict when somebody else changed projects at the same time.
         """
-        jobs = self._definitions.jobs()
-        name = file.get("project") if isinstance(file, Mapping) else None
+        drafted = self._draft(given)
+        file, jobs = drafted.file, self._definitions.jobs()
+        name = file.get("project")
         others = {one.name: one for one in jobs.by_name.values() if one.project != name}
         before = {one.name: one for one in jobs.by_name.values() if one.project == name}
         now = self._clock()
@@ -111,7 +119,7 @@ class DependencyCenter:
         known = {**others, **project.jobs}
         _refuse_orphans(others, known)
         _refuse_cycles(known, now)
-        change = _change(project, before, known, jobs.version, now)
+        change = _change(project, before, known, jobs.version, now, drafted.lineage)
         if dry_run:
             return change
         backfill_of = cache(self._backfill_of)
@@ -342,7 +350,9 @@ def _turn(job: DataJob, before: DataJob | None, turn: Turn | None) -> Turn:
     return Turn(job.name, turn.biz, job.trigger.instant(job.calendar, next_time))
 
 
-def _change(project: Project, before: Mapping[str, DataJob], known: Mapping[str, DataJob], version: int, now: datetime) -> ProjectChange:
+def _change(
+    project: Project, before: Mapping[str, DataJob], known: Mapping[str, DataJob], version: int, now: datetime, lineage: Lineage
+) -> ProjectChange:
     changed = [name for name, job in project.jobs.items() if before.get(name) != job]
     previews = {}
     for name in changed:
@@ -353,7 +363,9 @@ def _change(project: Project, before: Mapping[str, DataJob], known: Mapping[str,
         previews[name] = (*strong, *(f"{', '.join(subjects)} ({group})" for group, subjects in weak))
     added = tuple(name for name in changed if name not in before)
     removed = tuple(sorted(set(before) - set(project.jobs)))
-    return ProjectChange(project.name, added, tuple(name for name in changed if name in before), removed, previews)
+    return ProjectChange(
+        project.name, added, tuple(name for name in changed if name in before), removed, previews, lineage.suggestions, lineage.alerts
+    )
 
 
 def _affected(others: Mapping[str, DataJob], before: Mapping[str, DataJob], project: Project) -> list[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.detect_tables import DetectTables
     from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
     from compaction_pipeline.services.dependencies.lead_center import LeadCenter
+    from compaction_pipeline.services.dependencies.lineage import ReadLineage
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
     from compaction_pipeline.services.dependencies.start_jobs import StartJobs
     from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
@@ -41,10 +42,16 @@ class DependencyServices(Wiring):
         return Definitions(self._stores.center)
 
     @cached_property
+    def read_lineage(self) -> ReadLineage:
+        from compaction_pipeline.services.dependencies.lineage import ReadLineage
+
+        return ReadLineage(self._stores.center, self._definitions, self._stores.catalogs, self._read_sql, self.clock)
+
+    @cached_property
     def center(self) -> DependencyCenter:
         from compaction_pipeline.services.dependencies.center import DependencyCenter
 
-        return DependencyCenter(self._stores.center, self._definitions, self.clock)
+        return DependencyCenter(self._stores.center, self._definitions, self.clock, self.read_lineage.drafted)
 
     def center_figures(self) -> CenterFigures:
         """How the dependency center does now."""

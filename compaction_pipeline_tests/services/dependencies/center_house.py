@@ -12,9 +12,11 @@ from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.iceberg.dependencies.sql_reader import read_sql
 from compaction_pipeline.services.dependencies.center import DependencyCenter, ProjectChange
 from compaction_pipeline.services.dependencies.definitions import Definitions
 from compaction_pipeline.services.dependencies.lead_center import LeadCenter
+from compaction_pipeline.services.dependencies.lineage import ReadLineage
 from compaction_pipeline.services.held_lease import Leases
 
 RECEIVER = "airflow"
@@ -34,7 +36,9 @@ class CenterHouse:
 
     def another_center(self) -> DependencyCenter:
         """The doors of another process."""
-        return DependencyCenter(self.store, Definitions(self.store), lambda: self.now)
+        definitions = Definitions(self.store)
+        self.lineage = ReadLineage(self.store, definitions, self.stores.catalogs, read_sql, lambda: self.now)
+        return DependencyCenter(self.store, definitions, lambda: self.now, self.lineage.drafted)
 
     def another_leader(self) -> LeadCenter:
         """Another process that would lead."""
@@ -77,3 +81,7 @@ class CenterHouse:
         got = self.center.claim(RECEIVER)
         self.center.delivered(RECEIVER, [(one.id, one.generation) for one in got])
         return [one.key for one in got]
+
+    def needs(self, job: str) -> tuple[str, ...]:
+        """What a job needs, as people see it."""
+        return next(one.needs for one in self.center.jobs() if one.name == job)

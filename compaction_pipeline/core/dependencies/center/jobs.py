@@ -37,7 +37,7 @@ class DataJob:
     """A job that waits for data, or makes some. `since` is its first business time.
 
     `receiver` is who starts its instances. A `virtual` job is run elsewhere and only reported: it has no receiver, and may have `parts`.
-    A virtual job with `needs` succeeds by itself when they are there. `produces` are tables and assets, as subjects name them.
+    A virtual job with `needs` succeeds by itself when they are there. `produces` and `reads` are tables and assets, as subjects name them.
     """
 
     name: str
@@ -50,6 +50,7 @@ class DataJob:
     produces: tuple[str, ...] = ()
     receiver: str | None = None
     parts: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
 
     @property
     def virtual(self) -> bool:

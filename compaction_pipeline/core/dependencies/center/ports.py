@@ -81,6 +81,33 @@ class InstanceQuery:
     oldest_first: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SqlRules:
+    """How the SQL of a project is read: its dialect, the `catalog` and the `namespace` (levels joined by dots) of names without one, "" for
+    none, and all names that are catalogs."""
+
+    dialect: str
+    catalog: str
+    namespace: str
+    catalogs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTables:
+    """The tables that SQL reads and writes, as `table=…`, in order, and a sentence for each thing that was not understood."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+class SqlReader(Protocol):
+    """Finds the tables of SQL."""
+
+    def __call__(self, sql: str, rules: SqlRules) -> SqlTables:
+        """Return the tables of statements. Raises ConfigError for an unknown dialect, for SQL that is too long, and without sqlglot."""
+
+
 class CenterStore(Protocol):
     """The state of the dependency center. Each method is one transaction.
 

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependency
+from compaction_pipeline.core.dependencies.center.lineage import FROM_LINEAGE, LineageMode
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period
@@ -21,9 +22,9 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
-_PROJECT_KEYS = ("project", "owner", "zone", "receiver", "jobs")
-_JOB_KEYS = ("name", "owner", "period", "zone", "trigger", "since", "receiver", "virtual", "parts", "made-by", "needs", "produces")
-_NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times", *RULE_KEYS)
+_PROJECT_KEYS = ("project", "owner", "zone", "receiver", "dependencies", "jobs")
+_JOB_KEYS = ("name", "owner", "period", "zone", "trigger", "since", "receiver", "virtual", "parts", "made-by", "needs", "produces", "reads")
+_NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times", FROM_LINEAGE, *RULE_KEYS)
 _FIRST_TRIGGERS = {Period.HOUR: "0", Period.DAY: "00:00", Period.WEEK: "MON 00:00", Period.MONTH: "1 00:00"}
 MOST_JOBS = 100_000
 
@@ -106,6 +107,14 @@ def saved_jobs(files: Sequence[Mapping[str, Any]], others: Mapping[str, DataJob]
     return jobs
 
 
+def mode_of(given: Mapping[str, Any]) -> LineageMode:
+    """What the project does with waits that lineage asks for. Raises ConfigError."""
+    mode = given.get("dependencies", LineageMode.SUGGEST.value)
+    if mode not in [one.value for one in LineageMode]:
+        raise ConfigError(f"'dependencies' is {mode!r} but must be {' or '.join(one.value for one in LineageMode)}")
+    return LineageMode(mode)
+
+
 def with_since(given: Mapping[str, Any], project: Project) -> Mapping[str, Any]:
     """The file of a project as it is saved: each job says since when it is."""
     jobs = [{**one, "since": _since_text(project.jobs[one["name"]])} for one in given["jobs"]]
@@ -123,6 +132,7 @@ def _drafts(problems: _Problems, given: Any, before: Mapping[str, DataJob], now:
         raise ConfigError(f"the file has {len(given['jobs'])} jobs, more than {MOST_JOBS}: make several projects of it")
     problems.unknown("the project", given, _PROJECT_KEYS)
     name = problems.read("the project", lambda: _name("project", given.get("project")), "?")
+    problems.read("the project", lambda: mode_of(given), LineageMode.SUGGEST)
     return name, [_draft(problems, name, given, one, number, before, now) for number, one in enumerate(given["jobs"], start=1)]
 
 
@@ -148,6 +158,7 @@ def _draft(
     receiver = None if virtual else problems.read(where, lambda: _name("receiver", given.get("receiver", file.get("receiver"))), "?")
     parts = problems.read(where, lambda: _texts("parts", given.get("parts", [])), ())
     produces = problems.read(where, lambda: _texts("produces", given.get("produces", [])), ())
+    reads = problems.read(where, lambda: _texts("reads", given.get("reads", [])), ())
     problems.found += [f"{where}: {one}" for one in _contradictions(given, virtual)]
     owner = given.get("owner", file.get("owner", ""))
     if not isinstance(owner, str):
@@ -156,7 +167,7 @@ def _draft(
     if not isinstance(needs, list):
         problems.found.append(f"{where}: 'needs' is {needs!r} but must be a list")
         needs = []
-    job = DataJob(name, project, str(owner), calendar, trigger, since, (), produces, receiver, parts)
+    job = DataJob(name, project, str(owner), calendar, trigger, since, (), produces, receiver, parts, reads)
     return _Draft(job, needs, where)
 
 
