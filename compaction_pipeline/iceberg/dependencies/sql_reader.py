@@ -10,7 +10,6 @@ from compaction_pipeline.core.dependencies.center.subjects import TABLE
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.table import TableIdentifier
 
-
 # It logs each statement that it does not parse. The answer has them.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
