@@ -15,7 +15,7 @@ from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.markdown import fitting, plain, wrapped
 from compaction_pipeline.defs.metadata import Column, table_of, unbroken
 from compaction_pipeline.defs.names import GROUP, Names
-from compaction_pipeline.services.dependencies.why import Why
+from compaction_pipeline.services.dependencies.why import Missing, Why
 from compaction_pipeline.settings import Settings
 
 _NAMED = 3
@@ -71,13 +71,14 @@ def _waits_for(why: Why) -> str:
         return f"the {why.busy} instance of its business time, which runs"
     if not why.waits_for:
         return "nothing any more: it starts now"
-    named = [_named(missing.subject, missing.produced_by) for missing in why.waits_for[:_NAMED]]
+    named = [_named(missing) for missing in why.waits_for[:_NAMED]]
     others = len(why.waits_for) - _NAMED
     return ", ".join(named) + (f" and {others} more" if others > 0 else "")
 
 
-def _named(subject: str, made_by: Sequence[str]) -> str:
-    return f"{subject} (made by {', '.join(made_by)})" if made_by and not subject.startswith("job=") else subject
+def _named(missing: Missing) -> str:
+    made_by = f" (made by {', '.join(missing.produced_by)})" if missing.produced_by and not missing.subject.startswith("job=") else ""
+    return f"{missing.subject}{made_by}" + (f": {missing.problem}" if missing.problem else "")
 
 
 def _in_words(why: Why) -> str:

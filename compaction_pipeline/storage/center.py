@@ -99,6 +99,17 @@ class CenterDoors(SqlStore):
                 _count_missed(connection, missed_by, facts)
             return True
 
+    def problems(self) -> Mapping[str, str]:
+        return {row.key: row.problem for row in self._rows(select(schema.center_problem))}
+
+    def note_problem(self, name: str, problem: str | None) -> None:
+        if problem is None:
+            self._write(delete(schema.center_problem).where(schema.center_problem.c.key == name))
+            return
+        with writing(self._engine) as connection:
+            row = upsert(connection, schema.center_problem).values(key=name, problem=problem)
+            connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"problem": row.excluded.problem}))
+
     def set_aside(self, most: int) -> Sequence[SetAside]:
         return [set_aside_of(row.id, row.text, row.problem) for row in self._rows(set_aside(most))]
 

@@ -716,6 +716,13 @@ center_missed = _table(
     Column("events", BigInteger, nullable=False),
 )
 
+# Why nobody knows how far a table is (by its name), or one thing of it (by the key of its subject).
+center_problem = _table(
+    "compaction_center_problem",
+    Column("key", String, primary_key=True),
+    Column("problem", Said, nullable=False),
+)
+
 # The last number that a source gave to what it says of one thing.
 center_number = _table(
     "compaction_center_number",

@@ -61,7 +61,11 @@ def test_a_project_is_saved_and_its_instances_say_what_they_wait_for(desk: Desk,
     )
     why = desk.type("dependencies", "why", "load", "2026-01-01").stdout
     assert f"  waits for {RAW}, made by raw" in why
+    assert f"  waits for {RAW}, made by raw: nobody has reported it" in desk.type("dependencies", "why", "raw", "2026-01-01").stdout
     assert desk.type("dependencies", "ready", RAW).exit_code == 6
+    assert desk.type("dependencies", "report", RAW, "FAILED").exit_code == 0
+    pass_of_a_server()
+    assert f"  waits for {RAW}, made by raw: it FAILED at " in desk.type("dependencies", "why", "load", "2026-01-01").stdout
     assert desk.type("dependencies", "report", RAW, "SUCCEEDED").exit_code == 0
     pass_of_a_server()
     assert desk.type("dependencies", "ready", RAW).exit_code == 0

@@ -59,6 +59,10 @@ def test_a_page_without_news_is_not_told_again(services: OpenedServices, tick: T
     first = tick("queue_sensor")
     assert told(first)["waiting_instances_count"] == 1
     assert told(tick("queue_sensor", first.cursor)) == {}
+    services.center.report(f"job=raw && biz={today}", InstanceState.FAILED, "test")
+    services.lead_center.run()
+    failed = told(tick("queue_sensor", first.cursor))
+    assert f"job=raw && biz={today}: it FAILED at " in " ".join(failed["waiting_now"].replace("\\\n", " ").replace("\\", "").split())
     services.center.report(f"job=raw && biz={today}", InstanceState.SUCCEEDED, "test")
     services.stores.center.post([Fact("table=lake.a.b && watermark=", services.clock(), "tables", 1)], missed_by="tables")
     services.lead_center.run()

@@ -126,9 +126,9 @@ def why(context: typer.Context, job: str = _JOB, biz: str = _BIZ, origin: str = 
     with Session(context) as session:
         answer = session.services.center.why(job, biz, origin)
         lines = [_instance_line(answer.instance)]
-        lines += [f"  waits for {one.subject}{_makers(one.produced_by)}{_rule(one.rule)}" for one in answer.waits_for]
+        lines += [f"  waits for {one.subject}{_makers(one.produced_by)}{_rule(one.rule)}{_problem(one)}" for one in answer.waits_for]
         lines += [f"  found {one.subject}, {time_text(one.at)} UTC" if one.at else f"  found {one.subject}" for one in answer.found]
-        lines += [f"  without {one.subject}{_came(one)}{_rule(one.rule)}" for one in answer.without]
+        lines += [f"  without {one.subject}{_came(one)}{_rule(one.rule)}{_problem(one)}" for one in answer.without]
         if answer.busy is not None:
             lines.append(f"  BUSY_ELSEWHERE: the {answer.busy} instance of this business time is ready or runs; this one starts after it")
         session.output.answer(answer, *lines)
@@ -259,6 +259,10 @@ def _all_of(needs: tuple[str, ...]) -> str:
 
 def _rule(rule: str) -> str:
     return f" ({rule})" if rule else ""
+
+
+def _problem(one: Missing) -> str:
+    return f": {one.problem}" if one.problem else ""
 
 
 def _came(one: Missing) -> str:

@@ -36,7 +36,7 @@ from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.lead_center import first_turn, made_of
 from compaction_pipeline.services.dependencies.lineage import Drafted, Lineage, as_written
-from compaction_pipeline.services.dependencies.why import Why, why_of
+from compaction_pipeline.services.dependencies.why import Told, Why, why_of, why_reported
 
 MOST_CLAIMED = 1_000
 MOST_BACKFILLED = 10_000
@@ -151,13 +151,21 @@ class DependencyCenter:
 
     def why(self, job: str, biz: str, origin: str = SCHEDULED) -> Why:
         """Return what an instance waits for. Raises NotFoundError and ConfigError."""
-        one = self._instance(job, biz, origin)
         jobs = self._definitions.jobs()
+        definition = jobs.get(job)
+        if not definition.has_instances:
+            return self._why_reported(definition, biz, origin)
+        one = self._instance(job, biz, origin)
         others = self._store.instances(InstanceQuery(job=one.job, biz=one.biz))
         busy = [other.origin for other in others if other.id != one.id and other.state in (InstanceState.READY, InstanceState.RUNNING)]
         is_busy = one.state is InstanceState.WAITING and one.missing == 0 and bool(busy)
         runs_instead = (busy[0] or Instance.SCHEDULED_TEXT) if is_busy else None
-        return why_of(one, self._store.waits(one.id), self._store.groups(one.id), runs_instead, jobs, self._clock())
+        told = Told(jobs, self._store.problems())
+        return why_of(one, self._store.waits(one.id), self._store.groups(one.id), runs_instead, told, self._clock())
+
+    def _why_reported(self, job: DataJob, biz: str, origin: str) -> Why:
+        text = job.calendar.text(job.calendar.parse(biz))
+        return why_reported(job, text, origin, self._store.instances(InstanceQuery(job=job.name, biz=text, origin=origin, most=_ALL)))
 
     def ready(self, text: str) -> bool | None:
         """Return whether a subject is there; None when nobody told the center. Raises ConfigError and NotFoundError."""

@@ -38,7 +38,7 @@ class DetectTables:
         self._readiness = readiness
         self._clock = clock
         self._settled: dict[TableIdentifier, tuple[Look, frozenset[str], datetime]] = {}
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, str] | None = None
         self._reporting: set[str] = set()
         self._turn_at = clock()
 
@@ -51,6 +51,7 @@ class DetectTables:
         self._note_turn()
         awaited = self._awaited(None)
         self._settled = {table: one for table, one in self._settled.items() if awaited.get(str(table)) == one[1]}
+        self._forget_problems(awaited)
         unchanged = self._unchanged()
         asked = {name: keys for name, keys in awaited.items() if name not in unchanged}
         reporting = {name: keys for name, keys in asked.items() if name in self._reporting}
@@ -73,6 +74,7 @@ class DetectTables:
         now = self._clock()
         if now - self._turn_at >= _AWAY:
             self._settled.clear()
+            self._problems = None
         self._turn_at = now
 
     def _awaited(self, names: Collection[str] | None) -> dict[str, frozenset[str]]:
@@ -103,7 +105,7 @@ class DetectTables:
             except CompactionError as error:
                 self._warn(name, str(error))
             else:
-                self._problems.pop(name, None)
+                self._note_well(name)
         return count
 
     def _look_at_one(self, table: TableIdentifier, keys: Sequence[str], missed_by: str | None) -> int:
@@ -136,14 +138,32 @@ class DetectTables:
         finally:
             # What was asked of the table is more than this.
             self._settled.pop(table, None)
-        self._problems.pop(key, None)
+        self._note_well(key)
         return count
 
     def _warn(self, name: str, text: str) -> None:
-        """Log what is wrong, and not again as long as nothing else is."""
-        if self._problems.get(name) != text:
-            self._problems[name] = text
+        """Log what is wrong, and note it for `why`, and not again as long as nothing else is."""
+        problems = self._known_problems()
+        if problems.get(name) != text:
+            problems[name] = text
+            self._store.note_problem(name, text)
             _LOG.warning("table=%s the dependency center does not know how far it is: %s", name, text)
+
+    def _note_well(self, name: str) -> None:
+        if self._known_problems().pop(name, None) is not None:
+            self._store.note_problem(name, None)
+
+    def _forget_problems(self, awaited: dict[str, frozenset[str]]) -> None:
+        """Forget what was wrong with what nobody waits for any more."""
+        names = {"", *awaited, *(key for keys in awaited.values() for key in keys)}
+        for name in [name for name in self._known_problems() if name not in names]:
+            self._note_well(name)
+
+    def _known_problems(self) -> dict[str, str]:
+        if self._problems is None:
+            # Another server may have led before.
+            self._problems = dict(self._store.problems())
+        return self._problems
 
 
 def _question(key: str) -> str:

@@ -264,6 +264,47 @@ def test_why_names_who_makes_the_data(house: CenterHouse) -> None:
     assert (waits.produced_by, waits.there, waits.at) == (("make",), False, None)
 
 
+def test_why_says_when_a_run_failed_and_what_if_failed_makes_of_it(house: CenterHouse) -> None:
+    raw = {"name": "raw", "period": "day", "since": DAY, "receiver": RECEIVER}
+    jobs = [
+        {"name": "load", "period": "day", "since": DAY, "needs": [{"job": "raw"}]},
+        {"name": "wait", "period": "day", "since": DAY, "needs": [{"job": "raw", "until": "6h"}]},
+        {"name": "ignore", "period": "day", "since": DAY, "needs": [{"job": "raw", "until": "6h", "if-failed": "ignore"}]},
+    ]
+    house.save(raw, *jobs)
+    house.pass_time(hours=1)
+    assert house.center.why("load", DAY).waits_for[0].problem == ""
+    house.succeed(f"job=raw && biz={DAY}", 1, InstanceState.FAILED)
+    ends = {"load": "", "wait": ", also after 2026-01-02 06:00:00 UTC (if-failed: wait)"}
+    ends["ignore"] = ", or until 2026-01-02 06:00:00 UTC (if-failed: ignore)"
+    for name, end in ends.items():
+        (one,) = house.center.why(name, DAY).waits_for
+        assert one.problem == f"it FAILED at 2026-01-02 00:30:00 UTC, and is waited for until it has succeeded{end}"
+    house.succeed(f"job=raw && biz={DAY}", 1)
+    assert [one.problem for one in house.center.why("load", DAY).found] == [""]
+
+
+def test_why_says_which_parts_of_a_virtual_job_are_reported(house: CenterHouse) -> None:
+    house.save({"name": "raw", "period": "day", "virtual": True, "parts": ["eu", "us", "asia"]}, {**RAW, "name": "hours"})
+    nothing = house.center.why("raw", DAY)
+    assert (nothing.instance.id, nothing.instance.missing, nothing.waits_for[0].problem) == (0, 3, "nobody has reported it")
+    house.succeed(f"job=raw && biz={DAY} && part=eu")
+    house.succeed(f"job=raw && biz={DAY} && part=us", state=InstanceState.FAILED)
+    why = house.center.why("raw", DAY)
+    assert [one.subject for one in why.found] == [f"job=raw && biz={DAY} && part=eu"]
+    assert {one.subject[-4:]: one.problem for one in why.waits_for} == {
+        "t=us": "it was reported as FAILED at 2026-01-01 23:30:00 UTC",
+        "asia": "nobody has reported it",
+    }
+    assert house.center.why("hours", f"{DAY}T03").waits_for[0].subject == f"job=hours && biz={DAY}T03"
+    house.succeed(f"job=hours && biz={DAY}T03")
+    found = house.center.why("hours", f"{DAY}T03")
+    assert (found.instance.state, found.waits_for, found.found[0].at) == (InstanceState.SUCCEEDED, (), house.now)
+    house.succeed(f"job=raw && biz={DAY} && part=us")
+    house.succeed(f"job=raw && biz={DAY} && part=asia")
+    assert house.center.why("raw", DAY).instance.state is InstanceState.SUCCEEDED
+
+
 def test_reports_need_a_generation_where_runs_are_started_here(house: CenterHouse) -> None:
     house.save({"name": "load", "period": "day"}, RAW)
     with pytest.raises(ConfigError, match="needs 'generation'"):

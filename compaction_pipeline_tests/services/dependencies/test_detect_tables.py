@@ -25,8 +25,8 @@ class Watched(CenterHouse):
         super().__init__(sqlite_stores(folder), NOON)
         self.stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
         self.table = WrittenTable(NOON)
-        readiness = ReadReadiness(self.stores.catalogs, self.table, self.stores.dependencies, self.table.clock)
-        self.detector = DetectTables(self.store, readiness, self.table.clock)
+        self.readiness = ReadReadiness(self.stores.catalogs, self.table, self.stores.dependencies, self.table.clock)
+        self.detector = DetectTables(self.store, self.readiness, self.table.clock)
 
     def look(self) -> int:
         count = self.detector.look()
@@ -93,6 +93,25 @@ def test_a_table_that_cannot_be_read_keeps_what_was_known_of_it(watched: Watched
     watched.stores.catalogs.remove(TABLE.catalog)
     assert watched.look() == 0
     assert watched.state("load", "2026-01-01") == "READY"
+
+
+def test_why_says_that_a_table_cannot_be_read_whoever_looked_as_long_as_it_is_so(watched: Watched) -> None:
+    watched.wait_for()
+    watched.stores.catalogs.remove(TABLE.catalog)
+    watched.look()
+    (one,) = watched.another_center().why("load", "2026-01-01").waits_for
+    assert one.problem.startswith("it cannot be looked up: ")
+    assert f"{TABLE.catalog!r}" in one.problem
+    watched.stores.catalogs.add(CatalogEntry(TABLE.catalog, {}))
+    # Another server leads from now on.
+    watched.detector = DetectTables(watched.store, watched.readiness, watched.table.clock)
+    watched.look()
+    assert watched.center.why("load", "2026-01-01").waits_for[0].problem == ""
+    watched.stores.catalogs.remove(TABLE.catalog)
+    watched.look()
+    watched.save()
+    watched.look()
+    assert watched.store.problems() == {}, "nobody waits for it any more"
 
 
 @pytest.mark.parametrize("patrol", [True, False])

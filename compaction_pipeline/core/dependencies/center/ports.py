@@ -142,6 +142,12 @@ class CenterStore(Protocol):
         `missed_by` is the detector that should have seen them before; each counts as an event that it missed.
         """
 
+    def problems(self) -> Mapping[str, str]:
+        """Return why nobody knows how far tables are, by their name, and things of tables, by their key."""
+
+    def note_problem(self, name: str, problem: str | None) -> None:
+        """Note why nobody knows how far this is; None when somebody knows."""
+
     def set_aside(self, most: int) -> Sequence[SetAside]:
         """Return the oldest facts that could not be applied."""
 
