@@ -21,9 +21,10 @@ from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, ProjectChange, RunReport
+from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, RunReport
 from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
 from compaction_pipeline.services.dependencies.lineage import Lineage, ReadLineage
+from compaction_pipeline.services.dependencies.save_project import ProjectChange
 from compaction_pipeline.services.dependencies.why import Why
 
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]

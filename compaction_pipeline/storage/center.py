@@ -87,6 +87,7 @@ class CenterDoors(SqlStore):
             put_turns(connection, turns, name)
             for made in batches(waiting):
                 _wait_anew(connection, made, now)
+                make_instances(connection, made, now)
             return True
 
     def post(self, facts: Sequence[Fact], version: int | None = None, *, missed_by: str | None = None) -> bool:
@@ -279,7 +280,7 @@ def miscounted() -> Select[tuple[int]]:
 
 
 def make_instances(connection: Connection, made: Sequence[Made], now: datetime) -> int:
-    """Make instances that do not exist, and count what they miss now. Return how many. The caller holds the lock."""
+    """Make instances that do not exist, and count what they miss now. Return how many somebody starts. The caller holds the lock."""
     runs = {(one.job, one.biz, one.origin): one for one in made}
     if not runs:
         return 0
@@ -293,7 +294,7 @@ def make_instances(connection: Connection, made: Sequence[Made], now: datetime) 
     fresh = upsert(connection, schema.center_instance).on_conflict_do_nothing(index_elements=["job", "biz", "origin", "part"])
     inserted = insert_rows(connection, fresh.returning(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin), rows).all()
     insert_requirements(connection, {row.id: runs[row.job, row.biz, row.origin] for row in inserted}, subjects, now)
-    return len(inserted)
+    return sum(runs[row.job, row.biz, row.origin].receiver is not None for row in inserted)
 
 
 def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None = None) -> None:
@@ -369,12 +370,17 @@ def _has_others(connection: Connection, turns: Sequence[Turn], waiting: Sequence
 def _wait_anew(connection: Connection, made: Sequence[Made], now: datetime) -> None:
     runs = {(one.job, one.biz, one.origin): one for one in made}
     jobs = sorted({one.job for one in made})
-    waiting = (INSTANCE.job.in_(jobs), INSTANCE.claimed_at.is_(None), INSTANCE.state.in_(_UNCLAIMED))
+    # Those that have succeeded by themselves, too.
+    waiting = (INSTANCE.job.in_(jobs), INSTANCE.claimed_at.is_(None), INSTANCE.state != InstanceState.FAILED)
+    columns = (INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.state)
     # A receiver may claim one of them now. It waits, or it has it already.
-    rows = connection.execute(select(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*waiting).with_for_update()).all()
-    found = {row.id: runs[row.job, row.biz, row.origin] for row in rows if (row.job, row.biz, row.origin) in runs}
+    rows = connection.execute(select(*columns).where(*waiting).with_for_update()).all()
+    rows = [row for row in rows if (row.job, row.biz, row.origin) in runs]
+    found = {row.id: runs[row.job, row.biz, row.origin] for row in rows}
+    ended = [run_subject(row.job, row.biz, row.origin).key for row in rows if row.state is InstanceState.SUCCEEDED]
+    put_reached(connection, dict.fromkeys(ended, NOTHING), {}, now)
     put_requirements(connection, found, now)
     for number, one in found.items():
         # What was ready is looked at anew by what it needs now.
-        values = {"state": InstanceState.WAITING, "ready_at": None, "note": None, "receiver": one.receiver}
+        values = {"state": InstanceState.WAITING, "ready_at": None, "ended_at": None, "note": None, "receiver": one.receiver}
         connection.execute(update(schema.center_instance).where(INSTANCE.id == number).values(values))

@@ -6,16 +6,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any
 
-from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
-from compaction_pipeline.core.dependencies.center.lineage import Alert, Suggestion
-from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Turn
-from compaction_pipeline.core.dependencies.center.projects import Project, project_of, with_since
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject
+from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule
 from compaction_pipeline.core.dependencies.center.subjects import (
     ASSET,
     BACKFILL,
@@ -29,13 +26,13 @@ from compaction_pipeline.core.dependencies.center.subjects import (
     range_of,
     subject_of,
 )
-from compaction_pipeline.core.dependencies.center.upstreams import JobRun
 from compaction_pipeline.core.dependencies.ready_time import Window
 from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
-from compaction_pipeline.services.dependencies.lead_center import first_turn, made_of
-from compaction_pipeline.services.dependencies.lineage import Drafted, Lineage, as_written
+from compaction_pipeline.services.dependencies.lead_center import made_of, nodes_of
+from compaction_pipeline.services.dependencies.lineage import Drafted, as_written
+from compaction_pipeline.services.dependencies.save_project import ProjectChange, SaveProject
 from compaction_pipeline.services.dependencies.why import Told, Why, why_of, why_reported
 
 MOST_CLAIMED = 1_000
@@ -77,20 +74,6 @@ class RunReport:
     number: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectChange:
-    """What saving a project does: which jobs are new, changed and removed, and what the first instance of each new or changed job waits
-    for (`previews`, by job, as texts). `suggestions` and `alerts` are what lineage says of its jobs."""
-
-    project: str
-    added: tuple[str, ...]
-    changed: tuple[str, ...]
-    removed: tuple[str, ...]
-    previews: Mapping[str, tuple[str, ...]]
-    suggestions: tuple[Suggestion, ...] = ()
-    alerts: tuple[Alert, ...] = ()
-
-
 class DependencyCenter:
     """The verbs save_project, projects, jobs, instances, why, ready, report, report_all, claim, delivered, window, backfill and
     run_again."""
@@ -102,6 +85,7 @@ class DependencyCenter:
         self._definitions = definitions
         self._clock = clock
         self._draft = draft
+        self._saver = SaveProject(store, definitions, clock)
 
     def save_project(self, given: Mapping[str, Any], *, dry_run: bool = False) -> ProjectChange:
         """Replace a project by its file; a file without jobs removes it. Return what changed, or what would change.
@@ -110,30 +94,7 @@ class DependencyCenter:
         can start. Raises CommitConflict when somebody else changed projects at the same time.
         """
         drafted = self._draft(given)
-        file, jobs = drafted.file, self._definitions.jobs()
-        name = file.get("project")
-        others = {one.name: one for one in jobs.by_name.values() if one.project != name}
-        before = {one.name: one for one in jobs.by_name.values() if one.project == name}
-        now = self._clock()
-        project = project_of(file, others, before, now)
-        known = {**others, **project.jobs}
-        _refuse_orphans(others, known)
-        _refuse_cycles(known, now)
-        change = _change(project, before, known, jobs.version, now, drafted.lineage)
-        if dry_run:
-            return change
-        backfill_of = cache(self._backfill_of)
-        after = Jobs(jobs.version, known)
-        turns = {turn.job: turn for turn in self._store.turns(project.name)}
-        next_turns = [_turn(job, before.get(job.name), turns.get(job.name)) for job in project.jobs.values()]
-        unclaimed = self._store.unclaimed([*project.jobs, *_affected(others, before, project)])
-        _refuse_other_calendars(unclaimed, before, known)
-        waiting = [made_of(known[one.job], one.biz, one.origin, after, one.made_at, backfill_of(one.origin)) for one in unclaimed]
-        saved = with_since(file, project)
-        if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
-            raise CommitConflict("a project, or an instance of this one, changed at the same time, so nothing was saved: save it again")
-        self._definitions.note_saved(Jobs(jobs.version + 1, known))
-        return change
+        return self._saver.save(drafted.file, drafted.lineage, dry_run=dry_run)
 
     def projects(self) -> Sequence[SavedProject]:
         """Return the projects that have jobs, as their files were saved."""
@@ -141,7 +102,8 @@ class DependencyCenter:
 
     def jobs(self) -> Sequence[JobSummary]:
         """Return all jobs, by name."""
-        return [_summary(job) for _, job in sorted(self._definitions.jobs().by_name.items())]
+        jobs = self._definitions.jobs()
+        return [_summary(job, jobs.rules.get(job.project, ProjectRule())) for _, job in sorted(jobs.own.items())]
 
     def instances(self, query: InstanceQuery) -> Sequence[Instance]:
         """Return instances, the newest first. Raises NotFoundError for a job that is not there."""
@@ -239,9 +201,10 @@ class DependencyCenter:
             runs += [(job.name, job.calendar.text(time)) for time in job.calendar.between(start, end)]
         if not 0 < len(runs) <= MOST_BACKFILLED:
             raise ConfigError(f"the backfill would make {len(runs)} instances but must make 1 to {MOST_BACKFILLED}: choose another span")
-        together = frozenset(runs) | self._backfill_of(origin)
+        together = frozenset(runs) | self._saver.backfill_of(origin)
         now = self._clock()
         made = [made_of(jobs.get(job), biz, origin, jobs, now, together) for job, biz in runs]
+        made += nodes_of(made, jobs, now, together)
         count = self._store.backfill(jobs.version, made, now)
         if count is None:
             raise CommitConflict("somebody changed a project at the same time, so nothing was made: launch the backfill again")
@@ -259,7 +222,10 @@ class DependencyCenter:
             raise ConfigError(f"{one.key} was not started here, so it cannot run again: it starts when its data is there")
         if one.state is InstanceState.RUNNING:
             raise ConfigError(f"{one.key} is running: report how it ended first (FAILED when the run is gone), and let it run again then")
-        made = made_of(definition, one.biz, one.origin, jobs, one.made_at, self._backfill_of(one.origin))
+        made = made_of(definition, one.biz, one.origin, jobs, one.made_at, self._saver.backfill_of(one.origin))
+        nodes = self._saver.nodes_for([made], jobs)
+        if nodes and self._store.backfill(jobs.version, nodes, self._clock()) is None:
+            raise CommitConflict(f"a project changed at the same time as {one.key}: ask again")
         if not self._store.run_again(jobs.version, one, made, self._clock()):
             raise CommitConflict(f"{one.key} changed at the same time: look at it, and ask again")
         return self._instance(job, biz, origin)
@@ -272,17 +238,11 @@ class DependencyCenter:
             raise NotFoundError(f"{job!r} has no instance for {biz!r}: it is made at its trigger; 'dependencies instances' lists them")
         return found[0]
 
-    def _backfill_of(self, origin: str) -> frozenset[tuple[str, str]]:
-        if origin == SCHEDULED:
-            return frozenset()
-        return frozenset((one.job, one.biz) for one in self._store.instances(InstanceQuery(origin=origin, most=_ALL)))
 
-
-def _summary(job: DataJob) -> JobSummary:
+def _summary(job: DataJob, rule: ProjectRule) -> JobSummary:
+    needs = (*(str(edge) for edge in job.needs), *(f"project={one}" for one in rule.after if not job.virtual))
     calendar = (job.calendar.period.value, job.calendar.zone, job.trigger.text(), job.calendar.text(job.since))
-    return JobSummary(
-        job.name, job.project, job.owner, *calendar, job.receiver, job.parts, job.produces, tuple(str(edge) for edge in job.needs)
-    )
+    return JobSummary(job.name, job.project, job.owner, *calendar, job.receiver, job.parts, job.produces, needs)
 
 
 def _subject(jobs: Jobs, text: str) -> Subject:
@@ -345,75 +305,3 @@ def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:
         raise ConfigError(f"the job {job.name!r} is reported part by part: add part=…; it has {', '.join(job.parts)}")
     run = RunId(job.name, named[BIZ], named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
     return run_fact(run, Report(one.state, now, one.generation), source, one.number)
-
-
-def _turn(job: DataJob, before: DataJob | None, turn: Turn | None) -> Turn:
-    """Where a job goes on after its definition changed: where it was, when its calendar is the same, or at its new first time."""
-    first = first_turn(job)
-    if turn is None or before is None or before.calendar != job.calendar or not job.has_instances:
-        return first
-    next_time = job.calendar.parse(turn.biz)
-    if next_time <= job.since or job.since < before.since:
-        return first
-    return Turn(job.name, turn.biz, job.trigger.instant(job.calendar, next_time))
-
-
-def _change(
-    project: Project, before: Mapping[str, DataJob], known: Mapping[str, DataJob], version: int, now: datetime, lineage: Lineage
-) -> ProjectChange:
-    changed = [name for name, job in project.jobs.items() if before.get(name) != job]
-    previews = {}
-    for name in changed:
-        job = project.jobs[name]
-        made = made_of(job, job.calendar.text(job.since), SCHEDULED, Jobs(version, known), now)
-        strong = [str(one.subject) for one in made.requirements if one.opens_at is None]
-        weak = [(group, [str(one.subject) for one in made.requirements if one.edge == group.edge]) for group in made.groups]
-        previews[name] = (*strong, *(f"{', '.join(subjects)} ({group})" for group, subjects in weak))
-    added = tuple(name for name in changed if name not in before)
-    removed = tuple(sorted(set(before) - set(project.jobs)))
-    return ProjectChange(
-        project.name, added, tuple(name for name in changed if name in before), removed, previews, lineage.suggestions, lineage.alerts
-    )
-
-
-def _affected(others: Mapping[str, DataJob], before: Mapping[str, DataJob], project: Project) -> list[str]:
-    """The jobs of other projects that need something else from now on: an upstream begins at another time, or has another trigger or other
-    parts."""
-    changed = {name for name, job in project.jobs.items() if name in before and _to_others(job) != _to_others(before[name])}
-    upstreams = {name: [edge.upstream.job for edge in job.needs if isinstance(edge.upstream, JobRun)] for name, job in others.items()}
-    return [name for name, needed in upstreams.items() if not changed.isdisjoint(needed)]
-
-
-def _to_others(job: DataJob) -> tuple[Any, ...]:
-    return job.since, job.trigger, job.parts
-
-
-def _refuse_orphans(others: Mapping[str, DataJob], known: Mapping[str, DataJob]) -> None:
-    """Refuse to remove, or to change the calendar of, what other projects wait for."""
-    for job in others.values():
-        for edge in job.needs:
-            if not isinstance(edge.upstream, JobRun):
-                continue
-            found = known.get(edge.upstream.job)
-            if found is None:
-                raise ConfigError(f"the job {edge.upstream.job!r} would be gone, but {job.name!r} waits for it: take that need out first")
-            if found.calendar != edge.calendar or (edge.upstream.part and edge.upstream.part not in found.parts):
-                raise ConfigError(f"the job {found.name!r} would have another calendar or other parts, but {job.name!r} waits for it")
-
-
-def _refuse_other_calendars(unclaimed: Sequence[Instance], before: Mapping[str, DataJob], known: Mapping[str, DataJob]) -> None:
-    for one in unclaimed:
-        if one.job in before and before[one.job].calendar != known[one.job].calendar:
-            raise ConfigError(
-                f"the job {one.job!r} would have another period or zone, but nobody has claimed its instance {one.biz} yet: take the job "
-                f"out of the file, save it, and put the job in again"
-            )
-
-
-def _refuse_cycles(known: Mapping[str, DataJob], now: datetime) -> None:
-    edges = [
-        Edge(job.name, edge.upstream.job, edge.offsets) for job in known.values() for edge in job.needs if isinstance(edge.upstream, JobRun)
-    ]
-    found = cycles(edges, {name: job.calendar for name, job in known.items()}, now)
-    if found:
-        raise ConfigError("; ".join(one.text() for one in found))

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compaction_pipeline.core.dependencies.center.jobs import DataJob
 from compaction_pipeline.core.dependencies.center.ports import CenterStore
+from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule, expanded, rule_of_project
 from compaction_pipeline.core.dependencies.center.projects import saved_jobs
 from compaction_pipeline.core.errors import NotFoundError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Jobs:
-    """The jobs by name, when there had been so many changes of projects."""
+    """The jobs by name, when there had been so many changes of projects.
+
+    `own` are those of files, and `rules` those of their projects. `by_name` are all, with the edges that stand for rules.
+    """
 
     version: int
-    by_name: Mapping[str, DataJob]
+    own: Mapping[str, DataJob]
+    rules: Mapping[str, ProjectRule] = field(default_factory=dict)
+    by_name: Mapping[str, DataJob] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", expanded(self.own, self.rules))
 
     def get(self, name: str) -> DataJob:
         """Raises NotFoundError."""
@@ -44,8 +53,9 @@ class Definitions:
             newest = max((one.version for one in changed), default=before.version)
             names = {one.name for one in changed}
             # What waits for a job in a project that changed waits for it as before: its calendar is the same.
-            others = {name: job for name, job in before.by_name.items() if job.project not in names}
-            self._jobs = Jobs(newest, {**others, **saved_jobs([one.file for one in changed], others)})
+            others = {name: job for name, job in before.own.items() if job.project not in names}
+            own = {**others, **saved_jobs([one.file for one in changed], others)}
+            self._jobs = Jobs(newest, own, {**before.rules, **{one.name: rule_of_project(one.file) for one in changed}})
         return self._jobs
 
     def last(self) -> Jobs:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from compaction_pipeline.core.dependencies.center.instances import Instance
+from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, groups, requirements
 from compaction_pipeline.core.dependencies.center.periods import Calendar
 from compaction_pipeline.core.dependencies.center.ports import LEADER, CenterStore, Leader, Made, Turn
+from compaction_pipeline.core.dependencies.center.subjects import BACKFILL, BIZ, named_in
 from compaction_pipeline.core.dependencies.center.triggers import Trigger
+from compaction_pipeline.core.dependencies.center.upstreams import JobRun
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.held_lease import Leases
@@ -84,7 +86,12 @@ class LeadCenter:
         facts = self._store.take_in(leader, AT_ONCE)
         told = self._store.spread(leader, AT_ONCE)
         told += self._store.look_again(leader, AT_ONCE)
-        released = self._store.release(leader, AT_ONCE)
+        released = newest = list(self._store.release(leader, AT_ONCE))
+        while any(one.state is InstanceState.SUCCEEDED for one in newest) and max(told, len(released)) < AT_ONCE:
+            # What waits for what succeeded by itself starts at the same moment.
+            told += self._store.spread(leader, AT_ONCE)
+            newest = list(self._store.release(leader, AT_ONCE))
+            released = [*released, *newest]
         return Pass(made, facts, told, tuple(released))
 
     def _leads_at(self, now: datetime) -> bool:
@@ -117,6 +124,7 @@ class LeadCenter:
                 made.append(made_of(job, turn.biz, SCHEDULED, jobs, leader.now))
                 turn, more = turn_after(job, turn), more - 1
             following.append(turn)
+        made += nodes_of(made, jobs, leader.now)
         # When a project changed in between, or another process leads, nothing was made. Those that exist are not made, but others follow.
         return 0 if self._store.make(leader, jobs.version, made, following) is None else len(made)
 
@@ -134,6 +142,23 @@ def made_of(job: DataJob, biz: str, origin: str, jobs: Jobs, made_at: datetime, 
     # In a backfill, what its triggers had made long ago counts from now on.
     trigger = job.trigger.instant(job.calendar, time) if origin == SCHEDULED else made_at
     return Made(job.name, biz, origin, job.receiver, needs, groups(job, needs, trigger))
+
+
+def nodes_of(made: Sequence[Made], jobs: Jobs, made_at: datetime, backfill: frozenset[tuple[str, str]] = frozenset()) -> list[Made]:
+    """The instances of nodes that these need, and those that these nodes need. `made_at` and `backfill` are as in `made_of`."""
+    found: dict[str, Made] = {}
+    behind = list(made)
+    while behind:
+        one = behind.pop()
+        for need in one.requirements:
+            upstream = jobs.by_name[one.job].needs[need.edge].upstream
+            if not isinstance(upstream, JobRun) or not jobs.by_name[upstream.job].node or need.subject.key in found:
+                continue
+            named = named_in(need.subject.key)
+            node = made_of(jobs.by_name[upstream.job], named[BIZ], named.get(BACKFILL, SCHEDULED), jobs, made_at, backfill)
+            found[need.subject.key] = node
+            behind.append(node)
+    return list(found.values())
 
 
 def first_turn(job: DataJob) -> Turn:

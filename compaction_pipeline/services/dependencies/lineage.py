@@ -37,6 +37,9 @@ class Lineage:
     alerts: tuple[Alert, ...]
 
 
+NO_LINEAGE = Lineage((), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Drafted:
     """The file of a project as it is to be saved, and what lineage says of it."""
@@ -47,7 +50,7 @@ class Drafted:
 
 def as_written(file: Mapping[str, Any]) -> Drafted:
     """The file of a project without a look at lineage."""
-    return Drafted(file, Lineage((), ()))
+    return Drafted(file, NO_LINEAGE)
 
 
 class ReadLineage:
@@ -69,7 +72,7 @@ class ReadLineage:
         jobs = file.get("jobs")
         if not isinstance(jobs, list) or not any(_keys(job).get("reads") for job in jobs):
             return Drafted(file, Lineage((), tuple(alerts)))
-        now, known = self._clock(), self._definitions.jobs().by_name
+        now, known = self._clock(), self._definitions.jobs().own
         others = {name: job for name, job in known.items() if job.project != file.get("project")}
         before = {name: job for name, job in known.items() if name not in others}
         project = project_of(file, others, before, now)
@@ -97,7 +100,7 @@ class ReadLineage:
     def lineage(self, project: str | None = None) -> Lineage:
         """Return what the jobs of a project, or of all, should wait for and do not, waits that have no reason in what is read, and
         virtual jobs of which nobody reported a run for twice their period. Raises NotFoundError."""
-        known = self._definitions.jobs().by_name
+        known = self._definitions.jobs().own
         jobs = [job for job in known.values() if project is None or job.project == project]
         if project is not None and not jobs:
             raise NotFoundError(f"there is no project {project!r}: 'compaction-pipeline dependencies jobs' lists jobs with their projects")

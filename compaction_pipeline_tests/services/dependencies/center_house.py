@@ -13,10 +13,11 @@ from compaction_pipeline.core.dependencies.center.instances import Instance, Ins
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.iceberg.dependencies.sql_reader import read_sql
-from compaction_pipeline.services.dependencies.center import DependencyCenter, ProjectChange
+from compaction_pipeline.services.dependencies.center import DependencyCenter
 from compaction_pipeline.services.dependencies.definitions import Definitions
 from compaction_pipeline.services.dependencies.lead_center import LeadCenter
 from compaction_pipeline.services.dependencies.lineage import ReadLineage
+from compaction_pipeline.services.dependencies.save_project import ProjectChange
 from compaction_pipeline.services.held_lease import Leases
 
 RECEIVER = "airflow"

@@ -38,6 +38,7 @@ class DataJob:
 
     `receiver` is who starts its instances. A `virtual` job is run elsewhere and only reported: it has no receiver, and may have `parts`.
     A virtual job with `needs` succeeds by itself when they are there. `produces` and `reads` are tables and assets, as subjects name them.
+    A `node` is one that stands for a project (`project_rules`): it has no trigger, and its instances are made when others need them.
     """
 
     name: str
@@ -51,6 +52,7 @@ class DataJob:
     receiver: str | None = None
     parts: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    node: bool = False
 
     @property
     def virtual(self) -> bool:
@@ -58,7 +60,7 @@ class DataJob:
 
     @property
     def has_instances(self) -> bool:
-        """Whether instances are made. A virtual job that waits for nothing has reports alone."""
+        """Whether triggers make instances. A virtual job that waits for nothing has reports alone."""
         return not self.virtual or bool(self.needs)
 
 
@@ -80,13 +82,13 @@ def requirements(
     """What the instance of a job for this business time waits for.
 
     Periods before the `since` of an upstream job are not waited for. In a backfill, runs of the same backfill are, where
-    `is_in_backfill(job, biz)`, and scheduled ones elsewhere.
+    `is_in_backfill(job, biz)`, and scheduled ones elsewhere; its nodes are its own.
     """
     found: dict[tuple[int, Subject], Requirement] = {}
     for number, edge in enumerate(job.needs):
         upstream = jobs.get(edge.upstream.job) if isinstance(edge.upstream, JobRun) else None
         for one, biz in _times(edge.offsets, job.calendar, edge.calendar, time):
-            is_made_here = upstream is not None and origin != SCHEDULED and is_in_backfill(upstream.name, biz)
+            is_made_here = upstream is not None and origin != SCHEDULED and (upstream.node or is_in_backfill(upstream.name, biz))
             if upstream is not None and one < upstream.since and not is_made_here:
                 continue
             for subject in _subjects(edge, upstream, one, biz, origin if is_made_here else SCHEDULED):

@@ -165,6 +165,11 @@ class Calendar:
         return self.start(time).astimezone(zone_of(self.zone))
 
 
+def first_time(period: Period) -> BusinessTime:
+    """The first time of a period that there is."""
+    return BusinessTime(period, _SPANS[period][0])
+
+
 @cache
 def zone_of(name: str) -> ZoneInfo:
     """The zone with an IANA name. Raises ConfigError when this host does not know it."""

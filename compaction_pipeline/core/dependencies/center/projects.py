@@ -6,26 +6,26 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, TypeVar
 
+from compaction_pipeline.core.dependencies.center import project_rules
 from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependency
 from compaction_pipeline.core.dependencies.center.lineage import FROM_LINEAGE, LineageMode
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
-from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period
+from compaction_pipeline.core.dependencies.center.periods import Calendar, Period
 from compaction_pipeline.core.dependencies.center.strength import RULE_KEYS, rule_of
 from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TABLE, WATERMARK, check_text
-from compaction_pipeline.core.dependencies.center.triggers import Trigger
+from compaction_pipeline.core.dependencies.center.triggers import Trigger, time_of_trigger
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, TableWatermark, Upstream, table_partition
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.tables.table import TableIdentifier
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
-_PROJECT_KEYS = ("project", "owner", "zone", "receiver", "dependencies", "jobs")
+_PROJECT_KEYS = ("project", "owner", "zone", "receiver", "dependencies", "jobs", *project_rules.RULE_KEYS)
 _JOB_KEYS = ("name", "owner", "period", "zone", "trigger", "since", "receiver", "virtual", "parts", "made-by", "needs", "produces", "reads")
 _NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times", FROM_LINEAGE, *RULE_KEYS)
-_FIRST_TRIGGERS = {Period.HOUR: "0", Period.DAY: "00:00", Period.WEEK: "MON 00:00", Period.MONTH: "1 00:00"}
 MOST_JOBS = 100_000
 
 T = TypeVar("T")
@@ -34,10 +34,11 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project as its file says. `jobs` are by their names."""
+    """A project as its file says. `jobs` are by their names; the edges that stand for its `rule` are not among their needs."""
 
     name: str
     jobs: Mapping[str, DataJob]
+    rule: project_rules.ProjectRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ def project_of(given: Any, others: Mapping[str, DataJob], before: Mapping[str, D
     """
     problems = _Problems()
     name, drafts = _drafts(problems, given, before, now)
+    rule = problems.read("the project", lambda: project_rules.rule_of_project(given), project_rules.ProjectRule())
     jobs: dict[str, DataJob] = {}
     for draft in drafts:
         if draft.job.name in jobs:
@@ -91,7 +93,7 @@ def project_of(given: Any, others: Mapping[str, DataJob], before: Mapping[str, D
     for draft in drafts:
         jobs[draft.job.name] = _with_needs(problems, draft, known, now)
     problems.raise_all()
-    return Project(name, jobs)
+    return Project(name, jobs, rule)
 
 
 def saved_jobs(files: Sequence[Mapping[str, Any]], others: Mapping[str, DataJob]) -> Mapping[str, DataJob]:
@@ -116,9 +118,10 @@ def mode_of(given: Mapping[str, Any]) -> LineageMode:
 
 
 def with_since(given: Mapping[str, Any], project: Project) -> Mapping[str, Any]:
-    """The file of a project as it is saved: each job says since when it is."""
+    """The file of a project as it is saved: each job says since when it is, and the rule in which form."""
     jobs = [{**one, "since": _since_text(project.jobs[one["name"]])} for one in given["jobs"]]
-    return {**given, "jobs": jobs}
+    plain = {key: value for key, value in given.items() if key not in project_rules.RULE_KEYS or key == "after"}
+    return {**plain, **project_rules.rule_keys(project.rule), "jobs": jobs}
 
 
 def _since_text(job: DataJob) -> str:
@@ -146,13 +149,13 @@ def _draft(
     problems.unknown(where, given, _JOB_KEYS)
     name = problems.read(where, lambda: _name("name", given.get("name")), f"?{number}")
     calendar = problems.read(where, lambda: _calendar(given, file.get("zone", "UTC")), Calendar(Period.DAY, "UTC"))
-    first = _FIRST_TRIGGERS[calendar.period]
+    first = Trigger.first(calendar.period).text()
     text = str(given.get("trigger", first))
     if calendar.period is not Period.HOUR and not isinstance(given.get("trigger", first), str):
         problems.found.append(f"{where}: 'trigger' is {given['trigger']!r} but must be a text: write it in quotes, like \"{first}\"")
         text = first
     trigger = problems.read(where, lambda: Trigger.parse(calendar.period, text), Trigger.parse(calendar.period, first))
-    fresh = before[name].since if name in before and before[name].calendar == calendar else _first_time(calendar, trigger, now)
+    fresh = before[name].since if name in before and before[name].calendar == calendar else time_of_trigger(calendar, trigger, now)
     since = problems.read(where, lambda: calendar.parse(str(given["since"])) if "since" in given else fresh, fresh)
     virtual = given.get("virtual", False) is True or "made-by" in given
     receiver = None if virtual else problems.read(where, lambda: _name("receiver", given.get("receiver", file.get("receiver"))), "?")
@@ -251,13 +254,6 @@ def _data_name(kind: str, name: str) -> str:
     check_text(f"'{kind}'", name)
     # Reports of commits name a table in one way.
     return str(TableIdentifier.parse(name)) if kind == TABLE else name
-
-
-@lru_cache(maxsize=2**8)
-def _first_time(calendar: Calendar, trigger: Trigger, now: datetime) -> BusinessTime:
-    first = calendar.at(now)
-    later = calendar.shift(first, 1)
-    return first if trigger.instant(calendar, first) >= now or later is None else later
 
 
 def _calendar(given: Mapping[str, Any], zone: Any) -> Calendar:

@@ -21,6 +21,7 @@ from compaction_pipeline.core.dependencies.center.periods import BusinessTime, C
 from compaction_pipeline.core.dependencies.local_time import first_instant
 from compaction_pipeline.core.errors import ConfigError
 
+_FIRST = {Period.HOUR: "0", Period.DAY: "00:00", Period.WEEK: "MON 00:00", Period.MONTH: "1 00:00"}
 LAST_DAY = 0
 """The day of the month that means its last."""
 _WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
@@ -60,6 +61,11 @@ class Trigger:
                 return trigger
         raise ConfigError(f"the trigger {text!r} of period {period.value} must be {_RULES[period]}: correct the trigger")
 
+    @staticmethod
+    def first(period: Period) -> Trigger:
+        """The beginning of a period."""
+        return Trigger.parse(period, _FIRST[period])
+
     def text(self) -> str:
         """The text that `parse` reads back."""
         if self.period is Period.HOUR:
@@ -84,6 +90,14 @@ class Trigger:
             day = first_day(self.period, at.number) + self.day
         local = datetime.combine(_EPOCH_DATE + timedelta(days=day), time(self.hour, self.minute))
         return first_instant(local, zone_of(calendar.zone)).astimezone(timezone.utc)
+
+
+@lru_cache(maxsize=2**8)
+def time_of_trigger(calendar: Calendar, trigger: Trigger, now: datetime) -> BusinessTime:
+    """The first business time whose trigger is not over."""
+    first = calendar.at(now)
+    later = calendar.shift(first, 1)
+    return first if trigger.instant(calendar, first) >= now or later is None else later
 
 
 def _day(period: Period, text: str) -> int:

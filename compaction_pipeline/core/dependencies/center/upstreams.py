@@ -82,6 +82,11 @@ class TableWatermark:
 Upstream = JobRun | DataWindow | TablePartition | TableWatermark
 
 
+def data_name(upstream: DataWindow | TablePartition | TableWatermark) -> str:
+    """The table or asset of an upstream, as jobs say that they produce it."""
+    return str(upstream) if isinstance(upstream, DataWindow) else f"{TABLE}={upstream.table}"
+
+
 def table_partition(table: str, pattern: str) -> TablePartition:
     """A partition by its pattern. Raises ConfigError for a pattern without a time, or one that names no partition."""
     if not _PATTERN.search(pattern) or not all("=" in one for one in pattern.split("/")):

@@ -1,0 +1,190 @@
+"""Projects that come after others: by each job, by root and end nodes, and what happens when either changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
+
+DAY = "2026-01-02"
+RAW: list[Mapping[str, Any]] = [
+    {"name": "hours", "period": "hour", "virtual": True, "since": "2026-01-01T00"},
+    {"name": "days", "period": "day", "since": "2026-01-01"},
+]
+LOAD: Mapping[str, Any] = {"name": "load", "period": "day", "trigger": "02:00"}
+HOURS = [f"job=hours && biz={DAY}T{hour:02}" for hour in range(24)]
+
+
+@pytest.fixture
+def house(stores: Stores) -> CenterHouse:
+    return CenterHouse(stores)
+
+
+def with_rule(house: CenterHouse, form: str, *jobs: Mapping[str, Any]) -> None:
+    house.save(*RAW, project="raw")
+    house.save(*(jobs or [LOAD]), after=["raw"], form=form)
+
+
+def finish_days(house: CenterHouse) -> None:
+    house.claimed()
+    house.succeed(f"job=days && biz={DAY}", 1)
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_a_job_starts_when_each_job_of_the_project_before_is_done_with_its_day(house: CenterHouse, form: str) -> None:
+    with_rule(house, form)
+    house.pass_time(hours=4)
+    finish_days(house)
+    for hour in HOURS[:-1]:
+        house.succeed(hour)
+    assert house.state("load", DAY) == "WAITING"
+    house.center.report(HOURS[-1], house.one("load", DAY).state.SUCCEEDED, "test")
+    # In one pass, whatever the form.
+    house.leader.once()
+    assert house.state("load", DAY) == "READY"
+    assert house.one("load", DAY).ready_at == house.now
+    assert house.store.recount() == 0
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_what_runs_again_takes_back_what_nobody_has_claimed(house: CenterHouse, form: str) -> None:
+    with_rule(house, form)
+    house.pass_time(hours=4)
+    finish_days(house)
+    for hour in HOURS:
+        house.succeed(hour)
+    assert house.state("load", DAY) == "READY"
+    house.center.run_again("days", DAY)
+    house.settle()
+    assert house.state("load", DAY) == "WAITING"
+    house.claimed()
+    house.succeed(f"job=days && biz={DAY}", 2)
+    assert house.state("load", DAY) == "READY"
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_a_finer_job_waits_for_the_time_that_holds_its_own(house: CenterHouse, form: str) -> None:
+    house.save(RAW[1], project="raw")
+    house.save({"name": "each", "period": "hour"}, after=["raw"], form=form)
+    house.pass_time(hours=4)
+    assert house.state("each", f"{DAY}T02") == "WAITING"
+    finish_days(house)
+    assert house.state("each", f"{DAY}T02") == "READY"
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_a_job_that_is_added_to_the_project_before_is_waited_for(house: CenterHouse, form: str) -> None:
+    """Also by what had succeeded without it."""
+    held = {**LOAD, "needs": [{"asset": "a"}]}
+    with_rule(house, form, held)
+    house.pass_time(hours=4)
+    finish_days(house)
+    for hour in HOURS:
+        house.succeed(hour)
+    assert house.state("load", DAY) == "WAITING"
+    house.save(*RAW, {"name": "more", "period": "day", "since": DAY}, project="raw")
+    house.succeed(f"asset=a && window={DAY}T00:00Z/2026-01-03T00:00Z")
+    assert house.state("load", DAY) == "WAITING"
+    house.claimed()
+    house.succeed(f"job=more && biz={DAY}", 1)
+    assert house.state("load", DAY) == "READY"
+    assert house.store.recount() == 0
+
+
+def test_the_form_is_kept_and_changes_back_and_forth_with_the_same_moments(house: CenterHouse) -> None:
+    with_rule(house, "jobs")
+    house.pass_time(hours=4)
+    house.save(LOAD, after=["raw"], form="nodes")
+    finish_days(house)
+    house.save(LOAD, after=["raw"])
+    assert house.center.projects()[-1].file["form"] == "nodes"
+    for hour in HOURS[:-1]:
+        house.succeed(hour)
+    house.save(LOAD, after=["raw"], form="jobs")
+    assert house.state("load", DAY) == "WAITING"
+    house.settle()
+    # What nobody waits for any more waits for nothing.
+    assert {one.state.value for one in house.store.instances(InstanceQuery()) if ":" in one.job} == {"SUCCEEDED"}
+    house.save(LOAD, after=["raw"], form="nodes")
+    house.settle()
+    assert house.state("load", DAY) == "WAITING"
+    house.succeed(HOURS[-1])
+    assert house.state("load", DAY) == "READY"
+    house.save(LOAD)
+    house.settle()
+    assert "form" not in house.center.projects()[-1].file
+    assert house.store.recount() == 0
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_in_a_backfill_runs_of_the_same_backfill_are_waited_for(house: CenterHouse, form: str) -> None:
+    with_rule(house, form)
+    for hour in HOURS:
+        house.succeed(hour)
+    assert house.center.backfill("fix", ["days", "load"], DAY, DAY) == 2
+    house.pass_time(hours=4)
+    assert house.state("load", DAY, "fix") == "WAITING"
+    keys = house.claimed()
+    for key in keys:
+        job, biz, origin, _ = key.split("/")
+        house.succeed(f"job={job} && biz={biz}" + (f" && backfill={origin}" if origin != "scheduled" else ""), 1)
+    assert house.state("load", DAY, "fix") == "READY"
+
+
+@pytest.mark.parametrize("form", ["nodes", "own"])
+def test_a_run_again_waits_for_nodes_that_nobody_had_needed(house: CenterHouse, form: str) -> None:
+    with_rule(house, "jobs")
+    house.pass_time(hours=4)
+    finish_days(house)
+    for hour in HOURS:
+        house.succeed(hour)
+    house.claimed()
+    house.succeed(f"job=load && biz={DAY}", 1)
+    house.save(LOAD, after=["raw"], form=form)
+    house.center.run_again("load", DAY)
+    house.settle()
+    assert house.state("load", DAY) == "READY"
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"after": "raw"}, "'after' is 'raw' but must be a list of projects"),
+        ({"after": ["sales"]}, "must name other projects, each once"),
+        ({"after": ["raw", "raw"]}, "must name other projects, each once"),
+        ({"after": ["nobody"]}, "comes after nobody, which has no jobs"),
+        ({"after": ["raw"], "form": "quick"}, "'form' is 'quick' but must be one of jobs, nodes, own"),
+        ({"after": ["raw"], "shadow": {"since": "soon"}}, "must have 'since' and 'until'"),
+    ],
+)
+def test_a_bad_rule_is_refused_in_words(house: CenterHouse, rule: Mapping[str, Any], says: str) -> None:
+    house.save(*RAW, project="raw")
+    with pytest.raises(ConfigError, match=says):
+        house.save(LOAD, **rule)
+
+
+def test_weeks_and_months_and_ways_round_are_refused(house: CenterHouse) -> None:
+    house.save({"name": "weeks", "period": "week"}, project="raw")
+    with pytest.raises(ConfigError, match="the project 'sales' comes after 'raw': a WEEK cannot depend on a MONTH"):
+        house.save({"name": "months", "period": "month"}, after=["raw"])
+    for form in ("jobs", "nodes", "own"):
+        house.save(LOAD, after=["raw"], form=form)
+        with pytest.raises(ConfigError, match="an instance could wait for itself"):
+            house.save({"name": "weeks", "period": "week"}, {"name": "d", "period": "day"}, project="raw", after=["sales"])
+    with pytest.raises(ConfigError, match="comes after raw, which has no jobs"):
+        house.save(project="raw")
+    house.save({"name": "weeks", "period": "week"}, {"name": "d", "period": "day"}, project="raw")
+    with pytest.raises(ConfigError, match="a WEEK cannot depend on a MONTH"):
+        house.save(LOAD, {"name": "months", "period": "month"}, after=["raw"])
+
+
+def test_jobs_are_listed_as_files_have_them(house: CenterHouse) -> None:
+    with_rule(house, "nodes", LOAD, {"name": "told", "period": "day", "virtual": True})
+    listed = {one.name: one.needs for one in house.center.jobs()}
+    assert listed == {"days": (), "hours": (), "load": ("project=raw",), "told": ()}
