@@ -130,10 +130,15 @@ class DependencyCenter:
         return why_reported(job, text, origin, self._store.instances(InstanceQuery(job=job.name, biz=text, origin=origin, most=_ALL)))
 
     def ready(self, text: str) -> bool | None:
-        """Return whether a subject is there; None when nobody told the center. Raises ConfigError and NotFoundError."""
+        """Return whether a subject is there; None when nobody told the center.
+
+        Raises ConfigError, also for the whole of a job that is there part by part, and NotFoundError.
+        """
         jobs = self._definitions.jobs()
         asked = range_of(text)
         subjects = [_subject(jobs, text)] if asked is None else _runs(jobs, asked)
+        for subject in subjects[:1]:
+            _refuse_whole(jobs, subject)
         known = self._store.reached([subject.key for subject in subjects])
         if any(subject.key in known and known[subject.key] < subject.bound for subject in subjects):
             return False
@@ -256,6 +261,14 @@ def _subject(jobs: Jobs, text: str) -> Subject:
         raise ConfigError(f"the job {job.name!r} declares no part {named[PART]!r}; it has {', '.join(job.parts) or 'none'}")
     run = RunId(job.name, job.calendar.text(job.calendar.parse(named[BIZ])), named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
     return Subject(run.key)
+
+
+def _refuse_whole(jobs: Jobs, subject: Subject) -> None:
+    """Raises ConfigError for the whole of a job that is reported part by part: nobody says that the whole is there."""
+    named = named_in(subject.key)
+    if JOB in named and PART not in named and (parts := jobs.get(named[JOB]).parts):
+        ways = ", ".join(f"'{run_subject(named[JOB], named[BIZ], part=part)}'" for part in parts)
+        raise ConfigError(f"the job {named[JOB]!r} is reported part by part, so ask for one of its parts: {ways}")
 
 
 def _runs(jobs: Jobs, asked: RunRange) -> list[Subject]:

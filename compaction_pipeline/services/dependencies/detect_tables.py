@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact
 from compaction_pipeline.core.dependencies.center.ports import CenterStore
 from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, WATERMARK, WINDOW, named_in, watermark_reached
-from compaction_pipeline.core.errors import CompactionError, ConfigError
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
@@ -112,14 +112,15 @@ class DetectTables:
         self._settled.pop(table, None)
         now = self._clock()
         asked = {key: _question(key) for key in keys if WATERMARK not in named_in(key)}
-        try:
-            look = self._readiness.look(table, list(asked.values()), watermark=len(asked) < len(keys))
-        except ConfigError:
-            if len(keys) == 1:
-                raise
-            # A need may mean nothing any more, after a field was dropped. It keeps no other one waiting.
-            return sum(self._look_alone(table, key, missed_by) for key in keys)
-        found = {key: THERE if answer.ready else NOTHING for key, answer in zip(asked, look.answers, strict=True)}
+        look = self._readiness.look(table, list(asked.values()), watermark=len(asked) < len(keys))
+        for key, what in asked.items():
+            # A need may mean nothing, by a typo or after a field was dropped. It keeps no other one waiting, and costs no load of its own.
+            if what in look.refused:
+                self._warn(key, look.refused[what])
+            else:
+                self._note_well(key)
+        answered = [key for key, what in asked.items() if what not in look.refused]
+        found = {key: THERE if answer.ready else NOTHING for key, answer in zip(answered, look.answers, strict=True)}
         reached = NOTHING if look.watermark is None else max(watermark_reached(look.watermark.at), NOTHING)
         found.update((key, reached) for key in keys if key not in asked)
         known = self._store.reached(keys)
@@ -128,18 +129,6 @@ class DetectTables:
             self._store.post(facts, missed_by=missed_by)
         self._settled[table] = (look, frozenset(keys), now)
         return len(facts)
-
-    def _look_alone(self, table: TableIdentifier, key: str, missed_by: str | None) -> int:
-        try:
-            count = self._look_at_one(table, [key], missed_by)
-        except ConfigError as error:
-            self._warn(key, str(error))
-            return 0
-        finally:
-            # What was asked of the table is more than this.
-            self._settled.pop(table, None)
-        self._note_well(key)
-        return count
 
     def _warn(self, name: str, text: str) -> None:
         """Log what is wrong, and note it for `why`, and not again as long as nothing else is."""

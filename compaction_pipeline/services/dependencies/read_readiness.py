@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -77,12 +77,13 @@ _TRIES = 5
 @dataclass(frozen=True, slots=True)
 class Look:
     """Answers about a table and its watermark, with what they follow from: `seen` is None where they also change as time passes. `catalog`
-    are the properties of its catalog."""
+    are the properties of its catalog. `refused` says of questions that mean nothing why, by their `Asked.what`: no answer is theirs."""
 
     answers: tuple[Readiness, ...]
     watermark: Watermark | None
     seen: Seen | None
     catalog: Mapping[str, str]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,9 @@ class ReadReadiness:
 
     def look(self, table: TableIdentifier, whats: Sequence[str], *, watermark: bool = False) -> Look:
         """Return the answers to questions that were asked before, each by its `Asked.what`: of a partition, or of a window. Late data is
-        not looked for: `changed_since` of what was ready before is None. The watermark is told to who asks for it."""
+        not looked for: `changed_since` of what was ready before is None. The watermark is told to who asks for it.
+
+        A question may mean nothing any more, after a field was dropped. It is refused, and keeps no other one from its answer."""
         # A change that comes between this and the load is seen the next time.
         catalog = self._catalogs.entry(table.catalog).properties
         if not whats:
@@ -188,11 +191,17 @@ class ReadReadiness:
             marked = self._marked(table)
             return Look((), self._watermark(marked) if watermark else None, marked.facts.seen, catalog)
         known = self._load(table)
-        with _named(table):
-            asked = [known.calendar.asked_before(what) for what in whats]
+        asked, refused = list[Asked](), dict[str, str]()
+        for what in whats:
+            try:
+                with _named(table):
+                    asked.append(_askable(known, what))
+            except ConfigError as error:
+                refused[what] = str(error)
         # Nothing but a new commit, or another property, changes an answer by the other rules. Of a report the caller is told.
         seen = None if isinstance(known.rule, Quiet) else known.facts.seen
-        return Look(self._answers(known, asked, read_late=False), self._watermark(known) if watermark else None, seen, catalog)
+        answers = self._answers(known, asked, read_late=False) if asked else ()
+        return Look(answers, self._watermark(known) if watermark else None, seen, catalog, refused)
 
     def _watermark(self, known: _Marked) -> Watermark | None:
         with _named(known.facts.table):
@@ -436,6 +445,14 @@ def _named(table: TableIdentifier) -> Iterator[None]:
         yield
     except ConfigError as error:
         raise ConfigError(f"{table}: {error}") from None
+
+
+def _askable(known: _Table, what: str) -> Asked:
+    """What a question means. Raises ConfigError for one that the rule of the table cannot answer."""
+    one = known.calendar.asked_before(what)
+    if isinstance(known.rule, ByWatermark):
+        end_of(one)
+    return one
 
 
 def _head(store: StoreFacts) -> int | None:

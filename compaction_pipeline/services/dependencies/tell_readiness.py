@@ -13,7 +13,7 @@ from threading import Lock
 from compaction_pipeline.core.dependencies.ports import AwaitedAnswer, DependencyStore, ToldAs
 from compaction_pipeline.core.dependencies.readiness import Readiness
 from compaction_pipeline.core.dependencies.ready_time import Question
-from compaction_pipeline.core.errors import CompactionError, ConfigError
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.dependencies.read_readiness import Look, ReadReadiness
@@ -157,34 +157,20 @@ class TellReadiness:
         self._settled.pop(table, None)
         now = self._clock()
         try:
-            look = self._look(table, [one.what for one in awaited])
-            answers = look.answers if look is not None else self._one_by_one(table, awaited)
-            told, failures = self._send(answers, awaited, send, most, is_over)
+            look = self._readiness.look(table, [one.what for one in awaited])
+            told, failures = self._send(look.answers, awaited, send, most, is_over)
         except CompactionError as error:
             self._warn(str(table), f"table={table} nobody is told what is ready: {error}")
             return 0
         self._problems.pop(str(table), None)
-        if look is not None:
-            self._settled[table] = _Settled(look, told, now)
-        return failures
-
-    def _look(self, table: TableIdentifier, whats: Sequence[str]) -> Look | None:
-        """Look at a table; None when some of what was asked means nothing now."""
-        try:
-            return self._readiness.look(table, whats)
-        except ConfigError:
-            return None
-
-    def _one_by_one(self, table: TableIdentifier, awaited: Sequence[AwaitedAnswer]) -> Sequence[Readiness]:
-        """What somebody awaited may mean nothing any more, after a field was dropped. It keeps nobody else waiting."""
-        found: list[Readiness] = []
         for one in awaited:
-            try:
-                found += self._readiness.look(table, [one.what]).answers
+            # What somebody awaited may mean nothing any more, after a field was dropped. It keeps nobody else waiting.
+            if one.what in look.refused:
+                self._warn(f"{table} {one.what}", f"nobody is told whether {one.what} is ready: {look.refused[one.what]}")
+            else:
                 self._problems.pop(f"{table} {one.what}", None)
-            except ConfigError as error:
-                self._warn(f"{table} {one.what}", f"nobody is told whether {one.what} is ready: {error}")
-        return found
+        self._settled[table] = _Settled(look, told, now)
+        return failures
 
     def _send(
         self, answers: Sequence[Readiness], awaited: Sequence[AwaitedAnswer], send: Send, most: int, is_over: Callable[[], bool]

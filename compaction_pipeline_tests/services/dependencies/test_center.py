@@ -138,6 +138,11 @@ def test_parts_of_a_virtual_job_do_not_wait_for_each_other(house: CenterHouse) -
     house.pass_time(hours=1)
     with pytest.raises(ConfigError, match="part by part"):
         house.center.report(f"job=raw && biz={DAY}", InstanceState.SUCCEEDED, "test")
+    with pytest.raises(ConfigError, match=rf"part by part, so ask for one of its parts: 'job=raw && biz={DAY} && part=eu', 'job=raw"):
+        house.center.ready(f"job=raw && biz={DAY}")
+    with pytest.raises(ConfigError, match="part by part"):
+        house.center.ready(f"job=raw && biz>={DAY} && biz<={DAY}")
+    assert house.center.ready(f"job=raw && biz={DAY} && part=eu") is None
     with pytest.raises(ConfigError, match=r"declares no part 'asia'; it has eu, us"):
         house.center.report(f"job=raw && biz={DAY} && part=asia", InstanceState.SUCCEEDED, "test")
     house.succeed(f"job=raw && part=eu && biz={DAY}")

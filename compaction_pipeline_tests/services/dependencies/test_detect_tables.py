@@ -86,6 +86,20 @@ def test_a_need_that_means_nothing_keeps_no_other_one_waiting_and_is_logged_once
     assert [record.getMessage().count("'gone'") for record in caplog.records] == [1]
 
 
+def test_needs_that_mean_nothing_cost_one_load_of_their_table_and_none_while_it_stands(watched: Watched) -> None:
+    needs = [{"table": str(TABLE), "partition": "gone={%Y%m%d%H}"}]
+    watched.save({"name": "never", "period": "hour", "since": "2026-01-01T00", "needs": needs})
+    watched.settle()
+    watched.table.mark("2026-01-02T00:00:00+00:00")
+    loads = len(watched.table.loads)
+    watched.look()
+    assert len(watched.table.loads) == loads + 1
+    watched.look()
+    assert len(watched.table.loads) == loads + 1
+    (one,) = watched.center.why("never", "2026-01-01T03").waits_for
+    assert "names 'gone', but the table has no such partition field" in one.problem
+
+
 def test_a_table_that_cannot_be_read_keeps_what_was_known_of_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     watched.wait_for()
     watched.table.mark("2026-01-02T00:00:00+00:00")
