@@ -40,10 +40,12 @@ class _Body(BaseModel):
 
 
 class ProjectBody(_Body):
-    """The file of a project, as JSON. With `dry_run` nothing is saved, and the answer says what would change."""
+    """The file of a project, as JSON. With `dry_run` nothing is saved, and the answer says what would change. `many` allows to make
+    more than 10,000 instances at once."""
 
     file: dict[str, Any]
     dry_run: bool = False
+    many: bool = False
 
 
 class RunReportBody(_Body):
@@ -192,7 +194,7 @@ def _of_admins(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRou
     )
     def save(body: ProjectBody = Depends(project_from)) -> Any:
         """Replace a project by its file; one without jobs removes it. The answer has what changed, and what first instances wait for."""
-        return plain(center.save_project(body.file, dry_run=body.dry_run))
+        return plain(center.save_project(body.file, dry_run=body.dry_run, many=body.many))
 
     @routes.post(
         "/runs-again", dependencies=admin, openapi_extra=body_of(InstanceBody), response_model=None, responses=plain_answer(Instance)

@@ -49,6 +49,7 @@ def test_a_project_is_saved_and_its_instances_say_what_they_wait_for(desk: Desk,
     assert desk.type("dependencies", "jobs").stdout.strip() == "no jobs"
     shown = desk.type("dependencies", "save", str(file)).stdout
     assert "load: added" in shown
+    assert any(line.startswith("load: ") and line.endswith(" instances made at once") for line in shown.splitlines())
     assert "load: its first instance waits for: job=raw && biz=2026-01-01, table=lake.shop.daily && watermark>=2026-01-02T00:00Z" in shown
     assert "nothing changed" in desk.type("dependencies", "save", str(file)).stdout
     jobs = desk.type("dependencies", "jobs").stdout

@@ -46,6 +46,7 @@ def save(
     context: typer.Context,
     file: Path = typer.Argument(help="The YAML file of one project. It is the whole of it: jobs that it lacks are removed."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would change."),
+    many: bool = typer.Option(False, "--many", help="Make also more than 10,000 instances at once."),
 ) -> None:
     """Save a project, and say what changed and what the first instance of each new or changed job waits for.
 
@@ -61,10 +62,11 @@ def save(
     if not isinstance(value, dict):
         raise ConfigError(f"FILE is {str(file)!r}, which is no mapping: it must have 'project' and 'jobs'; see docs/center.md")
     with Session(context) as session:
-        change = session.services.center.save_project(value, dry_run=dry_run)
+        change = session.services.center.save_project(value, dry_run=dry_run, many=many)
         lines = [f"{name}: {what}" for what in ("added", "changed", "removed") for name in getattr(change, what)]
         first = [f"{name}: its first instance waits for: {_all_of(needs)}" for name, needs in change.previews.items()]
         said = [str(one) for one in (*change.suggestions, *change.alerts)]
+        first += [f"{name}: {count_text(count, 'instance')} made at once" for name, count in change.at_once.items()]
         session.output.answer(change, *(lines or ["nothing changed"]), *first, *said, *(["nothing was saved"] if dry_run else []))
 
 

@@ -87,14 +87,15 @@ class DependencyCenter:
         self._draft = draft
         self._saver = SaveProject(store, definitions, clock)
 
-    def save_project(self, given: Mapping[str, Any], *, dry_run: bool = False) -> ProjectChange:
+    def save_project(self, given: Mapping[str, Any], *, dry_run: bool = False, many: bool = False) -> ProjectChange:
         """Replace a project by its file; a file without jobs removes it. Return what changed, or what would change.
 
-        Raises ConfigError with all that is wrong, for a job that others wait for and that would be gone, and for a way round that no data
-        can start. Raises CommitConflict when somebody else changed projects at the same time.
+        Raises ConfigError with all that is wrong, for a job that others wait for and that would be gone, for a way round that no data can
+        start, and without `many` for more than 10,000 instances that would be made at once. Raises CommitConflict when somebody else
+        changed projects at the same time.
         """
         drafted = self._draft(given)
-        return self._saver.save(drafted.file, drafted.lineage, dry_run=dry_run)
+        return self._saver.save(drafted.file, drafted.lineage, dry_run=dry_run, many=many)
 
     def projects(self) -> Sequence[SavedProject]:
         """Return the projects that have jobs, as their files were saved."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -24,12 +24,15 @@ from compaction_pipeline.services.dependencies.lead_center import first_turn, ma
 from compaction_pipeline.services.dependencies.lineage import NO_LINEAGE, Lineage
 
 _ALL = 10_000_000
+MOST_AT_ONCE = 10_000
+"""A save makes more instances at once only when somebody says that this is meant: a `since` may have the wrong year."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectChange:
     """What saving a project does: which jobs are new, changed and removed, and what the first instance of each new or changed job waits
-    for (`previews`, by job, as texts). `suggestions` and `alerts` are what lineage says of its jobs."""
+    for (`previews`, by job, as texts). `at_once` counts for each job the instances that are made at once, because their triggers have
+    passed. `suggestions` and `alerts` are what lineage says of its jobs."""
 
     project: str
     added: tuple[str, ...]
@@ -38,6 +41,7 @@ class ProjectChange:
     previews: Mapping[str, tuple[str, ...]]
     suggestions: tuple[Suggestion, ...] = ()
     alerts: tuple[Alert, ...] = ()
+    at_once: Mapping[str, int] = field(default_factory=dict)
 
 
 class SaveProject:
@@ -48,7 +52,7 @@ class SaveProject:
         self._definitions = definitions
         self._clock = clock
 
-    def save(self, file: Mapping[str, Any], lineage: Lineage = NO_LINEAGE, *, dry_run: bool = False) -> ProjectChange:
+    def save(self, file: Mapping[str, Any], lineage: Lineage = NO_LINEAGE, *, dry_run: bool = False, many: bool = False) -> ProjectChange:
         """See `DependencyCenter.save_project`. `lineage` is what was found out of the jobs of the file."""
         jobs = self._definitions.jobs()
         name = file.get("project") if isinstance(file, Mapping) else None
@@ -65,12 +69,18 @@ class SaveProject:
         _refuse_rules(own, rules, now)
         after = Jobs(jobs.version, own, rules)
         _refuse_cycles(after.by_name, now)
-        change = replace(_change(project.name, jobs, after, now), suggestions=lineage.suggestions, alerts=lineage.alerts)
-        if dry_run:
-            return change
         turns = {turn.job: turn for turn in self._store.turns(project.name)}
         with_turns = [job for job in after.by_name.values() if job.project == project.name and not job.node]
         next_turns = [_turn(job, jobs.by_name.get(job.name), turns.get(job.name)) for job in with_turns]
+        # What is due without this save is made in any case.
+        at_once = {turn.job: _passed(after.by_name[turn.job], turn, now) for turn in next_turns if turn != turns.get(turn.job)}
+        at_once = {name: count for name, count in at_once.items() if count}
+        change = _change(project.name, jobs, after, now)
+        change = replace(change, suggestions=lineage.suggestions, alerts=lineage.alerts, at_once=at_once)
+        if dry_run:
+            return change
+        if not many:
+            _refuse_many(at_once, after)
         waiting = self._waiting_anew([job.name for job in with_turns], jobs, after)
         saved = with_since(file, project)
         if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
@@ -130,6 +140,27 @@ def _turn(job: DataJob, before: DataJob | None, turn: Turn | None) -> Turn:
     if next_time <= job.since or job.since < before.since:
         return first
     return Turn(job.name, turn.biz, job.trigger.instant(job.calendar, next_time))
+
+
+def _passed(job: DataJob, turn: Turn, now: datetime) -> int:
+    """How many triggers of a job have passed from a turn on."""
+    if turn.at is None or turn.at > now:
+        return 0
+    last = job.calendar.at(now)
+    has_passed = job.trigger.instant(job.calendar, last) <= now
+    return max(last.number - job.calendar.parse(turn.biz).number + has_passed, 1)
+
+
+def _refuse_many(at_once: Mapping[str, int], after: Jobs) -> None:
+    total = sum(at_once.values())
+    if total <= MOST_AT_ONCE:
+        return
+    name = max(at_once, key=lambda one: at_once[one])
+    job = after.by_name[name]
+    raise ConfigError(
+        f"{total:,} instances would be made at once, but a save makes at most {MOST_AT_ONCE:,}: {name!r} alone has {at_once[name]:,} since "
+        f"{job.calendar.text(job.since)}; give a later 'since', or save with 'many' ('--many') when it is meant"
+    )
 
 
 def _change(project: str, before: Jobs, after: Jobs, now: datetime) -> ProjectChange:

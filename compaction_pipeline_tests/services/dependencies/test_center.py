@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
 from compaction_pipeline.services.dependencies.center import RunReport
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
@@ -236,6 +237,28 @@ def test_a_dry_run_saves_nothing_and_two_that_save_at_once_are_told(house: Cente
     monkeypatch.setattr(type(house.store), "turns", lambda self, project: meanwhile(project))
     with pytest.raises(CommitConflict, match="save it again"):
         house.center.save_project(file)
+
+
+def test_a_save_says_how_many_instances_are_made_at_once_and_refuses_too_many(house: CenterHouse) -> None:
+    file = {
+        "project": "sales",
+        "receiver": RECEIVER,
+        "jobs": [{"name": "load", "period": "hour", "since": "2024-01-01T00", "trigger": "45"}],
+    }
+    days = {"name": "days", "period": "day", "trigger": "02:00"}
+    # It is 23:30, so the trigger of the last hour has not passed.
+    assert house.center.save_project(file, dry_run=True).at_once == {"load": (366 + 365 + 1) * 24 - 1}
+    with pytest.raises(ConfigError, match=r"17,567 instances would be made at once.*'load' alone has 17,567 since 2024-01-01T00; give"):
+        house.center.save_project(file)
+    assert house.center.jobs() == []
+    assert house.save({**days, "since": "2025-12-30"}).at_once == {"days": 3}
+    house.settle()
+    assert len(house.store.instances(InstanceQuery())) == 3
+    assert house.save({**days, "since": "2025-12-30", "owner": "me"}).at_once == {}
+    assert house.save({**days, "since": "2025-12-28"}).at_once == {"days": 5}
+    house.settle()
+    assert len(house.store.instances(InstanceQuery())) == 5
+    assert house.center.save_project({**file, "project": "hours"}, many=True).at_once == {"load": 17_567}
 
 
 def test_another_project_keeps_the_jobs_that_it_waits_for(house: CenterHouse) -> None:
