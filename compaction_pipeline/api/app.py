@@ -23,6 +23,7 @@ from compaction_pipeline.api.insight import insight_routes
 from compaction_pipeline.api.metrics import Durations, metrics_route, register_center
 from compaction_pipeline.api.openapi import complete_document
 from compaction_pipeline.api.optimizers import optimizer_routes, steering_routes
+from compaction_pipeline.api.outlook import outlook_routes
 from compaction_pipeline.api.patience import Patience
 from compaction_pipeline.api.problems import answer_with_problems
 from compaction_pipeline.api.rate_limit import RateLimit
@@ -78,9 +79,8 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(consumer_routes(services.keep_consumers, guard, bodies), prefix=VERSION_PREFIX)
     tell = services.tell_readiness if services.settings.ready_callback_url is not None else None
     app.include_router(dependency_routes(services.read_readiness, tell, guard, bodies), prefix=VERSION_PREFIX)
-    app.include_router(
-        center_routes(services.center, services.read_lineage, services.facts_set_aside, guard, bodies), prefix=VERSION_PREFIX
-    )
+    app.include_router(center_routes(services.center, services.facts_set_aside, guard, bodies), prefix=VERSION_PREFIX)
+    app.include_router(outlook_routes(services.forecast_jobs, services.read_lineage, guard), prefix=VERSION_PREFIX)
     app.include_router(file_routes(services.read_tables, services.read_files, guard), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),

@@ -23,7 +23,6 @@ from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, RunReport
 from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
-from compaction_pipeline.services.dependencies.lineage import Lineage, ReadLineage
 from compaction_pipeline.services.dependencies.save_project import ProjectChange
 from compaction_pipeline.services.dependencies.why import Why
 
@@ -107,17 +106,17 @@ class Count(BaseModel):
     count: int
 
 
-def center_routes(center: DependencyCenter, reads: ReadLineage, facts: FactsSetAside, guard: Guard, bodies: Bodies) -> APIRouter:
+def center_routes(center: DependencyCenter, facts: FactsSetAside, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1/dependencies`. Each answers from the state database alone."""
     routes = APIRouter(prefix="/dependencies", tags=["dependencies"], responses=ANSWERS)
-    routes.include_router(_questions(center, reads, guard))
+    routes.include_router(_questions(center, guard))
     routes.include_router(_of_writers(center, guard, bodies))
     routes.include_router(_of_admins(center, guard, bodies))
     routes.include_router(_of_facts(facts, guard))
     return routes
 
 
-def _questions(center: DependencyCenter, reads: ReadLineage, guard: Guard) -> APIRouter:
+def _questions(center: DependencyCenter, guard: Guard) -> APIRouter:
     routes, reader = APIRouter(), [Depends(guard.needs(Role.READER))]
 
     @routes.get("/jobs", dependencies=reader, response_model=None, responses=plain_answer(list[JobSummary]))
@@ -140,11 +139,6 @@ def _questions(center: DependencyCenter, reads: ReadLineage, guard: Guard) -> AP
     def why(job: _Name, biz: _Name, origin: _Name = SCHEDULED) -> Any:
         """What an instance waits for, since when it has what it found, which jobs make it, and what it starts without."""
         return plain(center.why(job, biz, origin))
-
-    @routes.get("/lineage", dependencies=reader, response_model=None, responses=plain_answer(Lineage))
-    def lineage(project: _Some = None) -> Any:
-        """Which jobs should wait for others by what they read, and what owners of jobs should look at."""
-        return plain(reads.lineage(project))
 
     @routes.get("/ready", dependencies=reader)
     def ready(subject: _Name) -> Mapping[str, bool | None]:

@@ -10,7 +10,7 @@ from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.dependencies.center.figures import CenterFiguresReader
-from compaction_pipeline.core.dependencies.center.ports import CenterStore
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, RunHistory
 from compaction_pipeline.core.dependencies.ports import DependencyStore
 from compaction_pipeline.core.insight.ports import HistoryStore, TableReader
 from compaction_pipeline.core.leases.ports import LeaseStore
@@ -65,6 +65,7 @@ class Stores:
     dependencies: DependencyStore
     center: CenterStore
     center_figures: CenterFiguresReader
+    center_runs: RunHistory
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -8,6 +8,7 @@ from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.storage.catalogs import SqlCatalogStore
 from compaction_pipeline.storage.center_figures import SqlCenterFiguresReader
 from compaction_pipeline.storage.center_leader import SqlCenterStore
+from compaction_pipeline.storage.center_runs import SqlRunHistory
 from compaction_pipeline.storage.clock import DatabaseClock
 from compaction_pipeline.storage.commits import SqlCommitsStore
 from compaction_pipeline.storage.dependencies import SqlDependencyStore
@@ -77,6 +78,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlDependencyStore(engine),
         SqlCenterStore(engine),
         SqlCenterFiguresReader(engine),
+        SqlRunHistory(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -21,6 +21,7 @@ from compaction_pipeline.core.words import count_text, time_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.center import JobSummary
+    from compaction_pipeline.services.dependencies.forecast import InstanceForecast
     from compaction_pipeline.services.dependencies.why import Missing
 
 dependencies = typer.Typer(
@@ -137,6 +138,28 @@ def why(context: typer.Context, job: str = _JOB, biz: str = _BIZ, origin: str = 
 
 
 @dependencies.command(epilog=GLOBAL_HELP)
+def forecast(
+    context: typer.Context,
+    job: str | None = typer.Argument(None, help="Only of this job."),
+    project: str | None = typer.Option(None, "--project", help="Only of the jobs of this project."),
+    hours: float = typer.Option(24, "--hours", help="Instances whose trigger comes within so many hours, beside those that are open."),
+) -> None:
+    """Say when instances will be ready and done, what holds each up, and which promises are in danger.
+
+    Each time is told as it usually is, and when it is late: half, and nine of ten, of the last 14 runs were no later.
+
+    Examples:
+
+      compaction-pipeline dependencies forecast sales.report
+    """
+    with Session(context) as session:
+        found = session.services.forecast_jobs.forecast(job=job, project=project, hours=hours)
+        lines = [line for one in found.instances for line in _forecast_lines(one)]
+        right = [f"of the last {found.judged} runs, {found.kept} took no longer than late ones before them"] if found.judged else []
+        session.output.answer(found, *(lines or ["no instances"]), *right)
+
+
+@dependencies.command(epilog=GLOBAL_HELP)
 def ready(context: typer.Context, subject: str = typer.Argument(help="For example 'job=sales.load && biz=2026-01-01'.")) -> None:
     """Say whether a subject is there. The command ends with 0 when it is, and with 6 when it is not, or nobody said so.
 
@@ -245,6 +268,19 @@ def _job_lines(job: JobSummary) -> Iterator[str]:
     who = "reported" if job.receiver is None else f"started by {job.receiver}"
     yield f"{job.name} ({job.project}): each {job.period.lower()} in {job.zone}, trigger {job.trigger}, {who}"
     yield from (f"  needs {edge}" for edge in job.needs)
+
+
+def _forecast_lines(one: InstanceForecast) -> Iterator[str]:
+    at_least = "at least " if one.is_at_least else ""
+    if one.ready is None or one.done is None:
+        yield f"{one.job}/{one.biz}: {one.state.value}, nobody knows when, because of {one.blocked_by}, which failed"
+    else:
+        times = f"ready {time_text(one.ready.usual)} UTC, done {time_text(one.done.usual)} UTC, late {time_text(one.done.late)} UTC"
+        yield f"{one.job}/{one.biz}: {one.state.value}, {at_least}{times}"
+    if one.promise is not None and one.promised_at is not None:
+        yield f"  promised {time_text(one.promised_at)} UTC: {one.promise.value}"
+    if len(one.path) > 1:
+        yield f"  held up by {' <- '.join(one.path[1:])}"
 
 
 def _instance_line(one: Instance) -> str:

@@ -103,7 +103,7 @@ class ReadLineage:
         known = self._definitions.jobs().own
         jobs = [job for job in known.values() if project is None or job.project == project]
         if project is not None and not jobs:
-            raise NotFoundError(f"there is no project {project!r}: 'compaction-pipeline dependencies jobs' lists jobs with their projects")
+            raise NotFoundError(f"there is no project {project!r}: 'compaction-pipeline dependencies jobs' lists jobs and projects")
         jobs.sort(key=lambda job: job.name)
         now = self._clock()
         return Lineage(tuple(suggestions(jobs, known, now)), (*unfounded(jobs, known), *self._silent(jobs, now)))
@@ -122,7 +122,7 @@ class ReadLineage:
 
     def _silent(self, jobs: Sequence[DataJob], now: datetime) -> Iterator[Alert]:
         for job in jobs:
-            if not job.virtual or job.needs:
+            if not job.virtual or job.needs or job.node:
                 continue
             calendar = job.calendar
             newest = next(iter(self._store.instances(InstanceQuery(job=job.name, most=1))), None)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.definitions import Definitions
     from compaction_pipeline.services.dependencies.detect_tables import DetectTables
     from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
+    from compaction_pipeline.services.dependencies.forecast import ForecastJobs
     from compaction_pipeline.services.dependencies.lead_center import LeadCenter
     from compaction_pipeline.services.dependencies.lineage import ReadLineage
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
@@ -46,6 +47,12 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.lineage import ReadLineage
 
         return ReadLineage(self._stores.center, self._definitions, self._stores.catalogs, self._read_sql, self.clock)
+
+    @cached_property
+    def forecast_jobs(self) -> ForecastJobs:
+        from compaction_pipeline.services.dependencies.forecast import ForecastJobs
+
+        return ForecastJobs(self._stores.center_runs, self._definitions, self.clock)
 
     @cached_property
     def center(self) -> DependencyCenter:

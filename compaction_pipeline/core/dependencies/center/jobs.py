@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.offsets import Offsets, upstream_times
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
-from compaction_pipeline.core.dependencies.center.strength import STRONG, EdgeRule, Group
+from compaction_pipeline.core.dependencies.center.strength import STRONG, EdgeRule, Group, Until
 from compaction_pipeline.core.dependencies.center.subjects import BACKFILL, JOB, PART, Subject, key_of
 from compaction_pipeline.core.dependencies.center.triggers import Trigger
 from compaction_pipeline.core.dependencies.center.upstreams import JobRun, Upstream
@@ -38,6 +38,7 @@ class DataJob:
 
     `receiver` is who starts its instances. A `virtual` job is run elsewhere and only reported: it has no receiver, and may have `parts`.
     A virtual job with `needs` succeeds by itself when they are there. `produces` and `reads` are tables and assets, as subjects name them.
+    `promise` is by when an instance is to have succeeded.
     A `node` is one that stands for a project (`project_rules`): it has no trigger, and its instances are made when others need them.
     """
 
@@ -52,6 +53,7 @@ class DataJob:
     receiver: str | None = None
     parts: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    promise: Until | None = None
     node: bool = False
 
     @property

@@ -101,6 +101,22 @@ class SqlTables:
     unknown: tuple[str, ...]
 
 
+class RunHistory(Protocol):
+    """What runs and data there were. Runs are scheduled ones."""
+
+    def open_runs(self, jobs: Sequence[str]) -> Sequence[Instance]:
+        """Return the instances of these jobs that wait, are ready, or run; the oldest first."""
+
+    def scheduled(self, runs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Instance]:
+        """Return the instances of these jobs and business times that exist."""
+
+    def last_runs(self, jobs: Sequence[str], most: int) -> Mapping[str, Sequence[Instance]]:
+        """Return the newest runs of each job that have succeeded, the newest first; of a virtual job with parts, those of each part."""
+
+    def arrivals(self, keys: Sequence[str]) -> Mapping[str, tuple[int, datetime]]:
+        """Return how far these have got, and since when. Those that nobody told anything of are missing."""
+
+
 class SqlReader(Protocol):
     """Finds the tables of SQL."""
 

@@ -15,7 +15,7 @@ from compaction_pipeline.core.dependencies.center.lineage import FROM_LINEAGE, L
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
 from compaction_pipeline.core.dependencies.center.periods import Calendar, Period
-from compaction_pipeline.core.dependencies.center.strength import RULE_KEYS, rule_of
+from compaction_pipeline.core.dependencies.center.strength import RULE_KEYS, Until, rule_of
 from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TABLE, WATERMARK, check_text
 from compaction_pipeline.core.dependencies.center.triggers import Trigger, time_of_trigger
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, TableWatermark, Upstream, table_partition
@@ -24,7 +24,22 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 _PROJECT_KEYS = ("project", "owner", "zone", "receiver", "dependencies", "jobs", *project_rules.RULE_KEYS)
-_JOB_KEYS = ("name", "owner", "period", "zone", "trigger", "since", "receiver", "virtual", "parts", "made-by", "needs", "produces", "reads")
+_JOB_KEYS = (
+    "name",
+    "owner",
+    "period",
+    "zone",
+    "trigger",
+    "since",
+    "receiver",
+    "virtual",
+    "parts",
+    "made-by",
+    "needs",
+    "produces",
+    "reads",
+    "promise",
+)
 _NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times", FROM_LINEAGE, *RULE_KEYS)
 MOST_JOBS = 100_000
 
@@ -162,6 +177,7 @@ def _draft(
     parts = problems.read(where, lambda: _texts("parts", given.get("parts", [])), ())
     produces = problems.read(where, lambda: _texts("produces", given.get("produces", [])), ())
     reads = problems.read(where, lambda: _texts("reads", given.get("reads", [])), ())
+    promise = problems.read(where, lambda: _promise(calendar.period, given.get("promise")), None)
     problems.found += [f"{where}: {one}" for one in _contradictions(given, virtual)]
     owner = given.get("owner", file.get("owner", ""))
     if not isinstance(owner, str):
@@ -170,8 +186,14 @@ def _draft(
     if not isinstance(needs, list):
         problems.found.append(f"{where}: 'needs' is {needs!r} but must be a list")
         needs = []
-    job = DataJob(name, project, str(owner), calendar, trigger, since, (), produces, receiver, parts, reads)
+    job = DataJob(name, project, str(owner), calendar, trigger, since, (), produces, receiver, parts, reads, promise)
     return _Draft(job, needs, where)
+
+
+def _promise(period: Period, given: Any) -> Until | None:
+    if given is not None and not isinstance(given, str):
+        raise ConfigError(f'\'promise\' is {given!r} but must be a text: write it in quotes, like "06:00" or "2h"')
+    return None if given is None else Until.parse(period, given.strip(), "promise")
 
 
 def _contradictions(given: Mapping[str, Any], virtual: bool) -> Iterator[str]:

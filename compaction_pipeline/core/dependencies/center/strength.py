@@ -46,8 +46,8 @@ class Until:
     clock: time | None = None
 
     @staticmethod
-    def parse(period: Period, text: str) -> Until:
-        """What somebody writes for a job of a period. Raises ConfigError, which names the text and the rule."""
+    def parse(period: Period, text: str, key: str = "until") -> Until:
+        """What somebody writes for a job of a period, in a `key`. Raises ConfigError, which names the text and the rule."""
         if (found := _CLOCK.fullmatch(text)) and period is not Period.HOUR:
             return Until(clock=time(int(found[1]), int(found[2])))
         try:
@@ -56,7 +56,7 @@ class Until:
             after = timedelta(0)
         if not _SHORTEST <= after <= _LONGEST:
             clock = "" if period is Period.HOUR else ', or a time of day like "06:00"'
-            raise ConfigError(f"'until' is {text!r} but must be a duration from 1min to 31d after the trigger, like 2h{clock}")
+            raise ConfigError(f"'{key}' is {text!r} but must be a duration from 1min to 31d after the trigger, like 2h{clock}")
         return Until(after)
 
     def instant(self, trigger: datetime, zone: str) -> datetime:
