@@ -57,6 +57,17 @@ def test_lineage_is_answered_to_readers(served: Served) -> None:
     assert served.ask("GET", f"{PATH}/lineage", reader, params={"project": "sails"}).status_code == 404
 
 
+def test_a_forecast_is_answered_to_readers(served: Served) -> None:
+    saved(served)
+    reader = served.token(Role.READER)
+    found = served.ask("GET", f"{PATH}/forecast", reader, params={"job": "load", "hours": 1}).json()
+    assert {one["job"] for one in found["instances"]} == {"load"}
+    assert all(one["done"]["usual"] <= one["done"]["late"] for one in found["instances"])
+    assert (found["kept"], found["judged"]) == (0, 0)
+    assert served.ask("GET", f"{PATH}/forecast", reader, params={"job": "loud"}).status_code == 404
+    assert served.ask("GET", f"{PATH}/forecast", reader, params={"hours": 0}).status_code == 422
+
+
 def test_an_admin_backfills_and_runs_again(served: Served) -> None:
     writer, admin = saved(served), served.token(Role.ADMIN)
     body = {"name": "fix", "jobs": ["load"], "from": "2026-01-01", "to": "2026-01-03"}

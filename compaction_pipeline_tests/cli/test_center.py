@@ -152,3 +152,20 @@ def test_lineage_says_what_jobs_should_wait_for_by_their_sql(desk: Desk, tmp_pat
     missing = desk.type("dependencies", "lineage", "--project", "sails")
     assert missing.exit_code != 0
     assert "there is no project 'sails'" in missing.stderr
+
+
+def test_a_forecast_says_when_instances_will_be_done_and_what_holds_them_up(desk: Desk, file: Path) -> None:
+    text = file.read_text().replace('    trigger: "02:00"\n', '    trigger: "02:00"\n    promise: 1h\n')
+    file.write_text(text.replace("      - {table: lake.shop.daily, watermark: true}\n", ""))
+    assert desk.type("dependencies", "save", str(file)).exit_code == 0
+    pass_of_a_server()
+    lines = desk.type("dependencies", "forecast", "load", "--hours", "1").stdout.splitlines()
+    assert lines[0].startswith("load/2026-")
+    assert ": WAITING, at least ready " in lines[0]
+    assert lines[1].startswith("  promised 2026-")
+    assert lines[2].startswith("  held up by job=raw && biz=2026-")
+    assert desk.type("dependencies", "report", RAW, "FAILED").exit_code == 0
+    pass_of_a_server()
+    answer = desk.type("dependencies", "forecast", "--json").stdout
+    assert '"is_at_least": true' in answer
+    assert desk.type("dependencies", "forecast", "loud").exit_code != 0
