@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, literal, or_, select
 from sqlalchemy.orm import aliased
 
 from compaction_pipeline.core.dependencies.center.inbox import FAILED
@@ -26,6 +26,9 @@ from compaction_pipeline.storage.many_rows import insert_rows
 
 GROUP = schema.center_group.c
 _INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subject.c, schema.center_requirement.c
+# To name a table anew takes a third of a millisecond, and the leader asks five times a second.
+_ONE, _OTHER, _NEWEST = (aliased(schema.center_requirement) for _ in range(3))
+_OF_ONE = aliased(schema.center_subject)
 Subjects = Mapping[str, tuple[int, int]]
 """The id of each key, and how far it is."""
 
@@ -139,16 +142,22 @@ def has_all(now: datetime) -> ColumnElement[bool]:
     What fell and came back is not there either, until those that ran on what it was before are told: one that starts now is none of them.
     What was ready before is judged by the time at which it became ready.
     """
-    lowest = func.coalesce(_SUBJECT.fell, _SUBJECT.reached)
-    strong = (_REQUIREMENT.instance_id == _INSTANCE.id, _REQUIREMENT.opens_at.is_(None))
-    lacks = and_(*strong, _SUBJECT.id == _REQUIREMENT.subject_id, lowest < _REQUIREMENT.bound)
+    lowest = select(func.coalesce(_SUBJECT.fell, _SUBJECT.reached)).where(_SUBJECT.id == _REQUIREMENT.subject_id)
+    is_lower = lowest.correlate(schema.center_requirement).scalar_subquery() < _REQUIREMENT.bound
+    lacks = and_(_REQUIREMENT.instance_id == _INSTANCE.id, _REQUIREMENT.opens_at.is_(None), is_lower)
     at = func.coalesce(_INSTANCE.ready_at, literal(now, Moment()))
     is_over = and_(GROUP.until_at <= at, or_(GROUP.waits_for_failed.is_(False), ~_lacks(at, _is_failed, nothing_yet=False)))
     waits = and_(GROUP.instance_id == _INSTANCE.id, _lacks(at, _is_missing, nothing_yet=True), or_(GROUP.until_at.is_(None), ~is_over))
-    return and_(
-        ~exists(select(_REQUIREMENT.edge).where(lacks).correlate(schema.center_instance)),
-        ~exists(select(GROUP.edge).where(waits).correlate(schema.center_instance)),
-    )
+    return and_(~each(select(_REQUIREMENT.edge).where(lacks)), ~each(select(GROUP.edge).where(waits)))
+
+
+def each(query: Select[Any]) -> ColumnElement[bool]:
+    """Whether an instance has a row of this query, asked for each instance by itself, by an index.
+
+    Without OFFSET, PostgreSQL may read the whole table to compare it with all instances: while its statistics were old, the release of
+    50,000 instances took 57 s more.
+    """
+    return exists(query.correlate(schema.center_instance).offset(0))
 
 
 def _is_missing(requirement: Any, subject: Any) -> ColumnElement[bool]:
@@ -162,8 +171,7 @@ def _is_failed(requirement: Any, subject: Any) -> ColumnElement[bool]:
 def _lacks(at: Any, which: Callable[[Any, Any], ColumnElement[bool]], *, nothing_yet: bool) -> ColumnElement[bool]:
     """Whether the strength of a group cannot be met without requirements like these. `nothing_yet`: the answer before any time has come."""
     outer = (schema.center_group, schema.center_instance)
-    one, other, newest = (aliased(schema.center_requirement) for _ in range(3))
-    subject = aliased(schema.center_subject)
+    one, other, newest, subject = _ONE, _OTHER, _NEWEST, _OF_ONE
 
     def of_group(rows: Any) -> ColumnElement[bool]:
         return and_(rows.c.instance_id == GROUP.instance_id, rows.c.edge == GROUP.edge)

@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -31,7 +30,7 @@ from sqlalchemy.orm import aliased
 from compaction_pipeline.core.dependencies.center.inbox import FAILED, NOTHING, Fact, Known, RunId, apply
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
-from compaction_pipeline.core.dependencies.center.ports import LEADER, Leader, Made, Turn
+from compaction_pipeline.core.dependencies.center.ports import LEADER, Leader, Made, Released, Told, Turn
 from compaction_pipeline.core.dependencies.center.strength import is_met, lacking, next_look, note_of
 from compaction_pipeline.core.dependencies.center.subjects import THERE
 from compaction_pipeline.core.errors import StorageUnavailable
@@ -51,11 +50,14 @@ from compaction_pipeline.storage.center import (
     put_turns,
 )
 from compaction_pipeline.storage.center_facts import FACT, TEXT
-from compaction_pipeline.storage.center_groups import GROUP, has_all, stored_groups
+from compaction_pipeline.storage.center_groups import GROUP, each, has_all, stored_groups
+from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.many_rows import insert_rows
 
 _number, _lease = schema.center_number.c, schema.lease.c
+_OTHER = aliased(schema.center_instance)
+_RUN = (INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.part)
 _BUSY = (InstanceState.READY, InstanceState.RUNNING)
 _SINGLY = 100
 """So many facts are applied one by one in a pass, when one of them cannot be applied."""
@@ -132,15 +134,15 @@ class SqlCenterStore(CenterDoors):
                 connection.execute(delete(schema.center_fact).where(FACT.id.in_(some)))
             return len(rows)
 
-    def spread(self, leader: Leader, most: int) -> int:
+    def spread(self, leader: Leader, most: int) -> Told:
         query = select(SUBJECT.id).where(SUBJECT.spread.is_(False)).order_by(SUBJECT.at.desc(), SUBJECT.id).limit(most)
         if self._first(query) is None:
-            return 0
+            return Told()
         with self._led(leader) as connection:
             if connection is None:
-                return 0
+                return Told()
             changed = connection.execute(query).scalars().all()
-            return _spread(connection, changed, most, leader) if changed else 0
+            return _spread(connection, changed, most, leader) if changed else Told()
 
     def look_again(self, leader: Leader, most: int) -> int:
         query = select(GROUP.instance_id, GROUP.edge).where(GROUP.look_at <= leader.now).order_by(GROUP.look_at).limit(most)
@@ -159,33 +161,30 @@ class SqlCenterStore(CenterDoors):
                 _regroup(connection, open_ones, leader)
             return len(rows)
 
-    def release(self, leader: Leader, most: int) -> Sequence[Instance]:
+    def release(self, leader: Leader, most: int) -> Released:
         idle = _may_start(leader.now)
         # One that waits for hours until another origin's has ended holds up no other process.
         if self._first(select(INSTANCE.id).where(*idle).limit(1)) is None:
-            return ()
+            return Released()
         with self._led(leader) as connection:
             if connection is None:
-                return ()
-            rows = connection.execute(select(schema.center_instance).where(*idle).order_by(INSTANCE.id).limit(most)).all()
+                return Released()
+            rows = connection.execute(select(INSTANCE.id, INSTANCE.receiver, *_RUN).where(*idle).order_by(INSTANCE.id).limit(most)).all()
             # Of one job and business time one instance runs at a time.
-            first = {(row.job, row.biz): instance_of(row) for row in reversed(rows)}
-            by_receiver = {row.id: row.receiver for row in rows}
-            started = [one for one in first.values() if by_receiver[one.id] is not None]
-            virtual = [one for one in first.values() if by_receiver[one.id] is None]
-            notes = _notes(connection, [one.id for one in started], leader.now)
-            ready = [replace(one, state=InstanceState.READY, ready_at=leader.now, note=notes.get(one.id)) for one in started]
-            ended = [replace(one, state=InstanceState.SUCCEEDED, ready_at=leader.now, ended_at=leader.now) for one in virtual]
-            for some in batches([one.id for one in ready]):
+            first = {(row.job, row.biz): row for row in reversed(rows)}
+            started = [row for row in first.values() if row.receiver is not None]
+            ended = [row for row in first.values() if row.receiver is None]
+            ready = [row.id for row in started]
+            for some in batches(ready):
                 values = {"state": InstanceState.READY, "ready_at": leader.now}
                 connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(values))
-            for number, note in notes.items():
+            for number, note in _notes(connection, ready, leader.now).items():
                 connection.execute(update(schema.center_instance).where(INSTANCE.id == number).values(note=note))
-            for some in batches([one.id for one in ended]):
+            for some in batches([row.id for row in ended]):
                 values = {"state": InstanceState.SUCCEEDED, "ready_at": leader.now, "ended_at": leader.now}
                 connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(values))
-            put_reached(connection, {run_subject(one.job, one.biz, one.origin).key: THERE for one in ended}, {}, leader.now)
-            return [*ready, *ended]
+            put_reached(connection, {run_subject(row.job, row.biz, row.origin).key: THERE for row in ended}, {}, leader.now)
+            return Released([_run_of(row) for row in started], [_run_of(row) for row in ended])
 
     def recount(self) -> int:
         return int(self._values(miscounted())[0])
@@ -199,9 +198,19 @@ class SqlCenterStore(CenterDoors):
 
 def _may_start(now: datetime) -> tuple[ColumnElement[bool], ...]:
     """What is so of instances that miss nothing, and in whose place no other one is ready or runs."""
-    other = aliased(schema.center_instance)
-    is_busy = exists().where(other.c.job == INSTANCE.job, other.c.biz == INSTANCE.biz, other.c.id != INSTANCE.id, other.c.state.in_(_BUSY))
-    return (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, has_all(now), ~is_busy)
+    return (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, has_all(now), ~_has_beside(_BUSY))
+
+
+def _has_beside(states: Sequence[InstanceState]) -> ColumnElement[bool]:
+    """Whether there is another instance of the same job and business time in one of these states."""
+    other = _OTHER.c
+    return each(
+        select(other.id).where(other.job == INSTANCE.job, other.biz == INSTANCE.biz, other.id != INSTANCE.id, other.state.in_(states))
+    )
+
+
+def _run_of(row: StoredRow) -> RunId:
+    return RunId(row.job, row.biz, row.origin, row.part)
 
 
 def _leads(connection: Connection, leader: Leader) -> bool:
@@ -259,14 +268,14 @@ def _put_instances(connection: Connection, before: dict[RunId, Instance], after:
         insert_rows(connection, insert(schema.center_instance), rows)
 
 
-def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: Leader) -> int:
-    """Tell about so many instances of these changes, the newest first. Return how many requirements changed, and how many changes ended."""
+def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: Leader) -> Told:
+    """Tell about so many instances of these changes, the newest first."""
     taken_back, weak_back = _flip(connection, subjects, most, to=False)
     _change_missing(connection, taken_back, +1)
     _take_back(connection, list(taken_back), leader)
     told = sum(taken_back.values()) + sum(weak_back.values())
     there, weak_there = _flip(connection, subjects, most - told, to=True) if told < most else (Counter[int](), Counter[int]())
-    _change_missing(connection, there, -1)
+    released = _count_down(connection, there, leader)
     # What was taken back is judged by the time that it is now.
     _regroup(connection, {*taken_back, *weak_back, *weak_there}, leader, weak_back)
     # A claim that came between may have taken what was counted, so what is left is looked for.
@@ -283,7 +292,7 @@ def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: 
         connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(changed_at=leader.now))
     # What succeeded by it was taken back, and came back.
     put_reached(connection, dict.fromkeys(remade, THERE), dict.fromkeys(remade, NOTHING), leader.now)
-    return told + sum(there.values()) + sum(weak_there.values()) + len(ended)
+    return Told(told + sum(there.values()) + sum(weak_there.values()) + len(ended), released)
 
 
 _OF_INSTANCE = and_(REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id, INSTANCE.claimed_at.is_(None))
@@ -392,6 +401,26 @@ def _change_missing(connection: Connection, counts: Counter[int], by: int) -> No
     for count in set(counts.values()):
         for some in batches([number for number, one in counts.items() if one == count]):
             connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(missing=INSTANCE.missing + by * count))
+
+
+def _count_down(connection: Connection, counts: Counter[int], leader: Leader) -> list[RunId]:
+    """Note that so many things came of each instance. Return those that miss nothing more, and are ready now.
+
+    So PostgreSQL writes their rows, with all indexes, once and not twice. What needs a closer look is left to `release`.
+    """
+    is_alone = ~_has_beside((InstanceState.WAITING, *_BUSY))
+    is_plain = and_(INSTANCE.receiver.is_not(None), ~each(select(GROUP.edge).where(GROUP.instance_id == INSTANCE.id)))
+    may_start = (INSTANCE.state == InstanceState.WAITING, is_plain, is_alone, has_all(leader.now))
+    released, left = list[RunId](), Counter(counts)
+    for count in set(counts.values()):
+        for some in batches([number for number, one in counts.items() if one == count]):
+            last = update(schema.center_instance).where(INSTANCE.id.in_(some), INSTANCE.missing == count, *may_start)
+            ready = last.values(missing=0, state=InstanceState.READY, ready_at=leader.now)
+            for row in connection.execute(ready.returning(INSTANCE.id, *_RUN)):
+                released.append(_run_of(row))
+                del left[row.id]
+    _change_missing(connection, left, -1)
+    return released
 
 
 def _take_back(connection: Connection, numbers: list[int], leader: Leader) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +17,8 @@ from typing import Any
 
 from sqlalchemy import Engine, create_engine, delete
 
-from compaction_pipeline.core.dependencies.center.ports import CenterStore, Leader
+from compaction_pipeline.core.dependencies.center.inbox import RunId
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, Leader, Released, Told
 from compaction_pipeline.core.leases.ports import LeaseStore
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.dependencies import lead_center
@@ -99,7 +100,7 @@ class World(Doors):
         if leader.owner != self.leases.owner:
             before = (self.found(), self.requirements())
             result = call()
-            assert not result, f"{what} of a leader that leads no more"
+            assert result in (0, None, Told(), Released()), f"{what} of a leader that leads no more"
             assert before == (self.found(), self.requirements()), f"{what} of a leader that leads no more"
             self.counts["leader without its lease"] += 1
             return result
@@ -116,9 +117,10 @@ class World(Doors):
                 name for name, run in oracle.runs.items() if name in found and run.state != "WAITING" and found[name].state == "WAITING"
             ]
             oracle.took_back(back)
-            self.in_fan_out = what == "spread" and bool(result) and self.is_spreading()
+            self.in_fan_out = what == "spread" and bool(result.changes) and self.is_spreading()
+            oracle.released(_names(result.released if what == "spread" else ()))
         else:
-            oracle.released([RunName(one.job, one.biz, one.origin) for one in result])
+            oracle.released(_names([*result.ready, *result.ended]))
         self.compare(what, found)
         return result
 
@@ -220,6 +222,10 @@ class World(Doors):
             self.pass_time(timedelta(minutes=random.randint(150, 1_000)))
         else:
             self.pass_time(timedelta(days=random.randint(1, 2)))
+
+
+def _names(runs: Sequence[RunId]) -> list[RunName]:
+    return [RunName(run.job, run.biz, run.origin) for run in runs]
 
 
 def run_on_sqlite(folder: Path, seed: int, number: int) -> Counter[str]:

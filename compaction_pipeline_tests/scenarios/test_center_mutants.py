@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import true, update
+from sqlalchemy import false, true, update
 
 from compaction_pipeline.core.dependencies.center import inbox, jobs, periods, strength
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
@@ -71,6 +71,10 @@ def claim_notes_nothing(patch: Patch) -> None:
 
 def release_asks_counters_alone(patch: Patch) -> None:
     patch.setattr(center_leader, "has_all", lambda now: true())
+
+
+def another_origin_is_not_asked(patch: Patch) -> None:
+    patch.setattr(center_leader, "_has_beside", lambda states: false())
 
 
 def claim_asks_nothing(patch: Patch) -> None:
@@ -179,6 +183,7 @@ MUTANTS: Sequence[Callable[[Patch], None]] = (
     counter_counts_instances,
     claim_notes_nothing,
     release_asks_counters_alone,
+    another_origin_is_not_asked,
     claim_asks_nothing,
     old_generations_count,
     numbers_do_not_count,

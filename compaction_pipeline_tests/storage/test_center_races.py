@@ -9,9 +9,9 @@ from threading import Barrier
 
 import pytest
 
-from compaction_pipeline.core.dependencies.center.inbox import Fact
+from compaction_pipeline.core.dependencies.center.inbox import Fact, RunId
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
-from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Leader
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Leader, Released, Told
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
 
@@ -64,8 +64,8 @@ def test_a_leader_whose_lease_another_took_changes_nothing(house: CenterHouse) -
     house.store.post([Fact(WINDOW, house.now, "test", 1)])
     assert house.store.take_in(late, 10) == 0
     assert house.leader.once() is not None
-    assert house.store.spread(late, 10) == 0
-    assert house.store.release(late, 10) == ()
+    assert house.store.spread(late, 10) == Told()
+    assert house.store.release(late, 10) == Released()
     assert house.store.make(late, house.store.version(), [], []) is None
     expired = Leader("process 0", house.now + timedelta(hours=1))
     assert house.store.take_in(expired, 10) == 0
@@ -77,13 +77,15 @@ def test_a_fan_out_in_small_steps_tells_each_instance_once(house: CenterHouse) -
     leader = Leader("process 0", house.now)
     house.leases.lead("dependency center", "process 0", timedelta(minutes=1))
     assert house.store.take_in(leader, 10) == 1
-    told = []
+    told, released = list[int](), list[RunId]()
     while told[-1:] != [0]:
-        told.append(house.store.spread(leader, 7))
+        one = house.store.spread(leader, 7)
+        told.append(one.changes)
+        released += one.released
         assert house.store.recount() == 0
     # The last step also ends the change.
     assert told == [7, 7, 7, 7, 7, 6, 0]
-    assert len(house.store.release(leader, 1_000)) == JOBS
+    assert (len(released), house.store.release(leader, 1_000)) == (JOBS, Released())
 
 
 def test_a_backfill_that_is_made_beside_facts_misses_none(house: CenterHouse) -> None:

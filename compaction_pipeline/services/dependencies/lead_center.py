@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
+from compaction_pipeline.core.dependencies.center.inbox import RunId
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, groups, requirements
 from compaction_pipeline.core.dependencies.center.periods import Calendar
 from compaction_pipeline.core.dependencies.center.ports import LEADER, CenterStore, Leader, Made, Turn
@@ -35,7 +35,7 @@ class Pass:
     made: int = 0
     facts: int = 0
     told: int = 0
-    released: tuple[Instance, ...] = ()
+    released: tuple[RunId, ...] = ()
 
     @property
     def did_something(self) -> bool:
@@ -85,14 +85,16 @@ class LeadCenter:
         made = self._make(leader)
         facts = self._store.take_in(leader, AT_ONCE)
         told = self._store.spread(leader, AT_ONCE)
-        told += self._store.look_again(leader, AT_ONCE)
-        released = newest = list(self._store.release(leader, AT_ONCE))
-        while any(one.state is InstanceState.SUCCEEDED for one in newest) and max(told, len(released)) < AT_ONCE:
+        changes = told.changes + self._store.look_again(leader, AT_ONCE)
+        newest = self._store.release(leader, AT_ONCE)
+        released = [*told.released, *newest.ready, *newest.ended]
+        while newest.ended and max(changes, len(released)) < AT_ONCE:
             # What waits for what succeeded by itself starts at the same moment.
-            told += self._store.spread(leader, AT_ONCE)
-            newest = list(self._store.release(leader, AT_ONCE))
-            released = [*released, *newest]
-        return Pass(made, facts, told, tuple(released))
+            told = self._store.spread(leader, AT_ONCE)
+            newest = self._store.release(leader, AT_ONCE)
+            changes += told.changes
+            released += [*told.released, *newest.ready, *newest.ended]
+        return Pass(made, facts, changes, tuple(released))
 
     def _leads_at(self, now: datetime) -> bool:
         """Renew the lease where it is time. In between, each transaction looks at it."""

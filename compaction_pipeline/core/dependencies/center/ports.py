@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from compaction_pipeline.core.dependencies.center.inbox import Fact, SetAside
+from compaction_pipeline.core.dependencies.center.inbox import Fact, RunId, SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import Requirement
 from compaction_pipeline.core.dependencies.center.strength import Group
@@ -124,6 +124,22 @@ class SqlReader(Protocol):
         """Return the tables of statements. Raises ConfigError for an unknown dialect, for SQL that is too long, and without sqlglot."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What instances were told: of how many requirements that changed and changes that ended, and which of them are ready by it."""
+
+    changes: int = 0
+    released: Sequence[RunId] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Which instances became ready, and which succeeded by themselves, because nobody starts them."""
+
+    ready: Sequence[RunId] = ()
+    ended: Sequence[RunId] = ()
+
+
 class CenterStore(Protocol):
     """The state of the dependency center. Each method is one transaction.
 
@@ -231,14 +247,14 @@ class CenterStore(Protocol):
         One that cannot be applied is set aside, kept and logged, and those that came after it are applied.
         """
 
-    def spread(self, leader: Leader, most: int) -> int:
-        """Let instances know what has changed, the newest change first. Return how many requirements changed and changes ended."""
+    def spread(self, leader: Leader, most: int) -> Told:
+        """Let instances know what has changed, the newest change first. One that misses nothing more may become ready at once."""
 
     def look_again(self, leader: Leader, most: int) -> int:
         """Let instances look again at groups that may have changed with time, or by runs that failed. Return at how many."""
 
-    def release(self, leader: Leader, most: int) -> Sequence[Instance]:
-        """Make instances ready that miss nothing, and let those succeed that nobody starts. Return them."""
+    def release(self, leader: Leader, most: int) -> Released:
+        """Make instances ready that miss nothing, and let those succeed that nobody starts."""
 
     def recount(self) -> int:
         """Return how many waiting instances have another count of what is missing than their requirements; it must be none."""
