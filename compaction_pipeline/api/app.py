@@ -13,6 +13,7 @@ from compaction_pipeline.api.catalog_files import catalog_file_routes
 from compaction_pipeline.api.catalogs import catalog_routes
 from compaction_pipeline.api.center import center_routes
 from compaction_pipeline.api.consumers import consumer_routes
+from compaction_pipeline.api.conversions import conversion_routes
 from compaction_pipeline.api.dependencies import dependency_routes
 from compaction_pipeline.api.docs_pages import add_docs
 from compaction_pipeline.api.events import event_routes
@@ -81,6 +82,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(dependency_routes(services.read_readiness, tell, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(center_routes(services.center, services.facts_set_aside, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(outlook_routes(services.forecast_jobs, services.read_lineage, guard), prefix=VERSION_PREFIX)
+    app.include_router(conversion_routes(services.convert_project, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(file_routes(services.read_tables, services.read_files, guard), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),

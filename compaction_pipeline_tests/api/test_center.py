@@ -68,6 +68,22 @@ def test_a_forecast_is_answered_to_readers(served: Served) -> None:
     assert served.ask("GET", f"{PATH}/forecast", reader, params={"hours": 0}).status_code == 422
 
 
+def test_an_admin_converts_a_project(served: Served) -> None:
+    saved(served)
+    admin = served.token(Role.ADMIN)
+    file = {"project": "late", "receiver": "airflow", "after": ["sales"], "jobs": [{"name": "last", "period": "day"}]}
+    assert served.ask("PUT", f"{PATH}/project", admin, json={"file": file}).status_code == 200
+    shadow = served.ask("POST", f"{PATH}/conversions", admin, json={"project": "late", "action": "SHADOW", "days": 3}).json()
+    assert (shadow["form"], shadow["after"], shadow["same"]) == ("jobs", ["sales"], 0)
+    assert served.ask("GET", f"{PATH}/conversion", served.token(Role.READER), params={"project": "late"}).json() == shadow
+    early = served.ask("POST", f"{PATH}/conversions", admin, json={"project": "late", "action": "SWITCH"})
+    assert (early.status_code, "runs until" in early.json()["detail"]) == (400, True)
+    for action, form in (("SWITCH", "nodes"), ("TIGHTEN", "own"), ("BACK", "jobs")):
+        body = {"project": "late", "action": action, "anyway": True}
+        assert served.ask("POST", f"{PATH}/conversions", admin, json=body).json()["form"] == form
+    assert served.ask("GET", f"{PATH}/conversion", admin, params={"project": "sales"}).status_code == 400
+
+
 def test_an_admin_backfills_and_runs_again(served: Served) -> None:
     writer, admin = saved(served), served.token(Role.ADMIN)
     body = {"name": "fix", "jobs": ["load"], "from": "2026-01-01", "to": "2026-01-03"}

@@ -109,6 +109,7 @@ def test_every_route_has_a_schema_for_each_answer_and_for_its_body(served: Serve
         "post /api/v1/dependencies/deliveries",
         "post /api/v1/dependencies/backfills",
         "post /api/v1/dependencies/runs-again",
+        "post /api/v1/dependencies/conversions",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,29 @@ def test_a_forecast_says_when_instances_will_be_done_and_what_holds_them_up(desk
     answer = desk.type("dependencies", "forecast", "--json").stdout
     assert '"is_at_least": true' in answer
     assert desk.type("dependencies", "forecast", "loud").exit_code != 0
+
+
+def test_the_example_of_whole_projects_is_saved_converted_and_led_back(desk: Desk, tmp_path: Path) -> None:
+    """What the page writes is done in its order."""
+    page = (Path(__file__).parents[2] / "docs" / "center.md").read_text()
+    files = {"sales": page.partition("## One job")[2].split("```")[1], "reports": page.partition("### Whole projects")[2].split("```")[1]}
+    commands = page.partition("### Whole projects")[2].split("```")[3].strip().splitlines()
+    for name, text in files.items():
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text.removeprefix("yaml"))
+        shown = desk.type("dependencies", "save", str(path), "--json")
+        assert shown.exit_code == 0, shown.stderr
+    waits = json.loads(shown.stdout)["previews"]["reports.daily"]
+    assert {one.split(" && ")[0] for one in waits} == {"job=sales.load", "job=sales.report", "job=raw.events"}
+    assert sum(one.startswith("job=raw.events") for one in waits) == 24
+    assert "  needs project=sales" in desk.type("dependencies", "jobs").stdout
+    found = [desk.type(*command.split()[1:]) for command in commands]
+    assert "reports comes after sales, by jobs" in found[0].stdout
+    assert "0 at the same moment, 0 at others, 0 open, 0 left out; the farthest 0 s apart" in found[1].stdout
+    assert "the shadow of 'reports' runs until" in found[2].stderr
+    assert "reports comes after sales, by jobs\n" in found[3].stdout
+    convert = ("dependencies", "convert-project", "reports")
+    assert "by nodes" in desk.type(*convert, "--switch", "--anyway").stdout
+    assert "by own" in desk.type(*convert, "--tighten").stdout
+    assert desk.type(*convert, "--back", "--switch").exit_code == 2
+    assert desk.type(*convert, "--anyway").exit_code == 2

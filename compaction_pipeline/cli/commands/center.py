@@ -17,10 +17,11 @@ from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.core.words import count_text, time_text
+from compaction_pipeline.core.words import count_text, duration_text, time_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.center import JobSummary
+    from compaction_pipeline.services.dependencies.convert_project import Conversion
     from compaction_pipeline.services.dependencies.forecast import InstanceForecast
     from compaction_pipeline.services.dependencies.why import Missing
 
@@ -262,6 +263,56 @@ def set_aside(
 def _fact_line(one: SetAside) -> str:
     said = f"{one.source} at {time_text(one.at)} UTC" if one.at is not None else "nobody knows who and when"
     return f"{one.id}: {one.subject or one.text}, said by {said}: {one.problem}"
+
+
+@dependencies.command("convert-project", epilog=GLOBAL_HELP)
+def convert_project(
+    context: typer.Context,
+    project: str = typer.Argument(help="A project that comes after others."),
+    shadow: int | None = typer.Option(None, "--shadow", metavar="DAYS", min=1, max=100, help="Run root and end nodes beside the rule."),
+    switch: bool = typer.Option(False, "--switch", help="Wait by nodes from now on, when the shadow has shown the same moments."),
+    anyway: bool = typer.Option(False, "--anyway", help="Switch without a shadow."),
+    tighten: bool = typer.Option(False, "--tighten", help="Let jobs that name what they need of a project wait for that alone."),
+    back: bool = typer.Option(False, "--back", help="Wait for each job again, and end a shadow."),
+) -> None:
+    """Convert the rule of a project (`after`) to root and end nodes, by which its jobs start at the same moments with fewer edges.
+
+    Without an option, say how far it is, and which moments of the shadow differ from those of the rule.
+
+    Examples:
+
+      compaction-pipeline dependencies convert-project reports --shadow 7
+
+      compaction-pipeline dependencies convert-project reports --switch
+    """
+    if (shadow is not None) + switch + tighten + back > 1 or (anyway and not switch):
+        raise ConfigError("'--shadow', '--switch', '--tighten' and '--back' exclude each other, and '--anyway' belongs to '--switch'")
+    with Session(context) as session:
+        convert = session.services.convert_project
+        if shadow is not None:
+            found = convert.shadow(project, shadow)
+        elif switch:
+            found = convert.switch(project, anyway=anyway)
+        elif tighten:
+            found = convert.tighten(project)
+        else:
+            found = convert.back(project) if back else convert.look(project)
+        session.output.answer(found, *_conversion_lines(found))
+
+
+def _conversion_lines(found: Conversion) -> Iterator[str]:
+    yield f"{found.project} comes after {', '.join(found.after)}, by {found.form}"
+    if found.shadow_since is not None and found.shadow_until is not None:
+        yield f"a shadow by nodes runs since {time_text(found.shadow_since)} UTC, until {time_text(found.shadow_until)} UTC at least"
+        yield (
+            f"{found.same} at the same moment, {found.different} at others, {found.open} open, {found.left_out} left out; "
+            f"the farthest {duration_text(found.farthest)} apart"
+        )
+    for one in found.differences:
+        rule, nodes = ("not yet" if at is None else f"{time_text(at)} UTC" for at in (one.by_rule, one.by_nodes))
+        yield f"  {one.job}/{one.biz}: by the rule {rule}, by nodes {nodes}"
+    for name, time in found.earlier.items():
+        yield f"  {name} would start {duration_text(time)} earlier, or more, if it waited only for what it names"
 
 
 def _job_lines(job: JobSummary) -> Iterator[str]:

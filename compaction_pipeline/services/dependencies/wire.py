@@ -10,6 +10,7 @@ from compaction_pipeline.services.wiring import Wiring
 if TYPE_CHECKING:
     from compaction_pipeline.core.dependencies.center.figures import CenterFigures
     from compaction_pipeline.services.dependencies.center import DependencyCenter
+    from compaction_pipeline.services.dependencies.convert_project import ConvertProject
     from compaction_pipeline.services.dependencies.definitions import Definitions
     from compaction_pipeline.services.dependencies.detect_tables import DetectTables
     from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
@@ -59,6 +60,12 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.center import DependencyCenter
 
         return DependencyCenter(self._stores.center, self._definitions, self.clock, self.read_lineage.drafted)
+
+    @cached_property
+    def convert_project(self) -> ConvertProject:
+        from compaction_pipeline.services.dependencies.convert_project import ConvertProject
+
+        return ConvertProject(self._stores.center, self._definitions, self.clock)
 
     def center_figures(self) -> CenterFigures:
         """How the dependency center does now."""

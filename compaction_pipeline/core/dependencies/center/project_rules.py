@@ -108,6 +108,14 @@ def expanded(own: Mapping[str, DataJob], rules: Mapping[str, ProjectRule]) -> Ma
     return expansion.found
 
 
+def named_edges(own: Mapping[str, DataJob], name: str, rule: ProjectRule) -> Sequence[Dependency]:
+    """What a job needs when it waits only for what it names itself, and for each job of the projects of which it names nothing."""
+    expansion = _Expansion(own)
+    job = own[name]
+    unnamed = [one for one in rule.after if not expansion.names(job, one)]
+    return (*job.needs, *(edge for one in unnamed for edge in expansion.edges_on(job.calendar, one)))
+
+
 def rule_problems(own: Mapping[str, DataJob], rules: Mapping[str, ProjectRule], now: datetime) -> Iterator[str]:
     """What is wrong with rules, in words with what to do."""
     of_project = _by_project(own)
@@ -145,15 +153,15 @@ class _Expansion:
         if rule.form is Form.NODES:
             edges = [self._root(job, rule)]
         elif rule.form is Form.OWN:
-            edges = [edge for name in rule.after if not self._names(job, name) for edge in self._ends(job.calendar, name)]
+            edges = [edge for name in rule.after if not self.names(job, name) for edge in self._ends(job.calendar, name)]
         else:
-            edges = [edge for name in rule.after for edge in _edges(job.calendar, self._covering(job.calendar, name))]
+            edges = [edge for name in rule.after for edge in self.edges_on(job.calendar, name)]
         self.found[job.name] = replace(job, needs=(*job.needs, *edges))
         if rule.shadow is not None:
             first = time_of_trigger(job.calendar, job.trigger, rule.shadow.since)
             needs = (*job.needs, self._root(job, rule))
             name = f"{job.name}{SHADOW}"
-            self.found[name] = replace(job, name=name, since=max(first, job.since), needs=needs, produces=(), receiver=None)
+            self.found[name] = replace(job, name=name, since=max(first, job.since), needs=needs, produces=(), receiver=None, promise=None)
 
     def _root(self, job: DataJob, rule: ProjectRule) -> Dependency:
         """The edge of a job on its root. The root waits for the ends of all projects that its own comes after."""
@@ -173,10 +181,14 @@ class _Expansion:
             ends[name] = self.found[name]
         return _edges(calendar, ends.values())
 
+    def edges_on(self, calendar: Calendar, project: str) -> list[Dependency]:
+        """The edges of what has this calendar on each job of a project."""
+        return _edges(calendar, self._covering(calendar, project))
+
     def _covering(self, calendar: Calendar, project: str) -> Sequence[DataJob]:
         return _covering(calendar.period, self.of_project.get(project, ()))
 
-    def _names(self, job: DataJob, project: str) -> bool:
+    def names(self, job: DataJob, project: str) -> bool:
         """Whether a job says itself what it needs of a project."""
         jobs = self.of_project.get(project, ())
         names = {one.name for one in jobs}
