@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 
 from compaction_pipeline.api.large_bodies import LargeBodies, NoTurn
 from compaction_pipeline.api.openapi import schema_reference
-from compaction_pipeline.api.problems import BodyError
+from compaction_pipeline.api.problems import CORRECT_IT, BodyError, in_words
 from compaction_pipeline.api.wire import adapter_of
 from compaction_pipeline.core.access.body_bounds import MOST_ERRORS_TOLD, BodyBounds, marks_in
 from compaction_pipeline.core.access.token import Token
@@ -55,11 +55,12 @@ class Bodies:
         self._large = LargeBodies()
         self._parsing, self._parsing_large = CapacityLimiter(_PARSED_AT_ONCE), CapacityLimiter(1)
 
-    def of(self, kind: type[T], who: Sender, bounds: BodyBounds) -> Callable[..., Awaitable[T]]:
-        """Return a dependency that answers the body as a value of this kind. `who` is the dependency that says who sends it."""
+    def of(self, kind: type[T], who: Sender, bounds: BodyBounds, *, secret: bool = True) -> Callable[..., Awaitable[T]]:
+        """Return a dependency that answers the body as a value of this kind. `who` is the dependency that says who sends it. Errors repeat
+        the values of a body that is not `secret`."""
 
         async def body(request: Request, token: Token = Depends(who)) -> T:
-            return await self._parsed(request, token, bounds, lambda text: _value(kind, text))
+            return await self._parsed(request, token, bounds, lambda text: _value(kind, text, secret=secret))
 
         return body
 
@@ -127,14 +128,14 @@ async def refuse_body(request: Request, seconds: float) -> None:
         raise refused
 
 
-def first_errors(error: ValidationError, within: str = "") -> str:
-    """The first errors of a value, in words. The wrong values are not repeated, because they may hold secrets."""
+def first_errors(error: ValidationError, within: str = "", *, secret: bool = True) -> str:
+    """The first errors of a value, in words. The wrong values are not repeated where they may hold secrets."""
     count = error.error_count()
     if count > _MOST_ERRORS_LOOKED_AT:
         return f"{count:,} of its values are wrong; see the description of the body at /docs"
     told = [
-        f"{printable('.'.join(str(part) for part in (within, *one['loc']) if part != ''), 200) or 'body'}: {one['msg']}"
-        for one in error.errors(include_url=False, include_context=False, include_input=False)[:MOST_ERRORS_TOLD]
+        in_words(printable(".".join(str(part) for part in (within, *one["loc"]) if part != ""), 200) or "body", one, secret=secret)
+        for one in error.errors(include_url=False, include_context=False, include_input=not secret)[:MOST_ERRORS_TOLD]
     ]
     more = f"; and {count - len(told):,} more" if count > len(told) else ""
     return "; ".join(told) + more
@@ -168,7 +169,7 @@ def _checked(text: bytes, bounds: BodyBounds, parse: Callable[[bytes], T]) -> T:
     return parse(text)
 
 
-def _value(kind: type[T], text: bytes) -> T:
+def _value(kind: type[T], text: bytes, *, secret: bool) -> T:
     """The body as a value of this kind. A number in quotes is no number, and neither is `true`: who sends it means something else."""
     _json(text)
     try:
@@ -176,7 +177,8 @@ def _value(kind: type[T], text: bytes) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0] if error.error_count() == 1 else None
         key = ".".join(str(part) for part in ("body", *first["loc"])) if first is not None else "body"
-        raise BodyError(422, first_errors(error, "body"), printable(key, 200)) from None
+        detail = f"{first_errors(error, 'body', secret=secret)}; {CORRECT_IT}"
+        raise BodyError(422, detail, printable(key, 200)) from None
 
 
 def _json(text: bytes) -> Any:

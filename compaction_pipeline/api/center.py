@@ -151,9 +151,9 @@ def _questions(center: DependencyCenter, guard: Guard) -> APIRouter:
 def _of_writers(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRouter:
     needs_writer = guard.needs(Role.WRITER)
     routes, writer = APIRouter(), [Depends(needs_writer)]
-    report_from = bodies.of(RunReportsBody, needs_writer, body_bounds.REPORT)
-    claim_from = bodies.of(ClaimBody, needs_writer, body_bounds.OTHER)
-    deliveries_from = bodies.of(DeliveriesBody, needs_writer, body_bounds.COMMIT_REPORT)
+    report_from = bodies.of(RunReportsBody, needs_writer, body_bounds.REPORT, secret=False)
+    claim_from = bodies.of(ClaimBody, needs_writer, body_bounds.OTHER, secret=False)
+    deliveries_from = bodies.of(DeliveriesBody, needs_writer, body_bounds.COMMIT_REPORT, secret=False)
 
     @routes.post("/reports", dependencies=writer, openapi_extra=body_of(RunReportsBody))
     def report(body: RunReportsBody = Depends(report_from), token: Token = Depends(needs_writer)) -> Mapping[str, list[str]]:
@@ -179,9 +179,9 @@ def _of_writers(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRo
 def _of_admins(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRouter:
     needs_admin = guard.needs(Role.ADMIN)
     routes, admin = APIRouter(), [Depends(needs_admin)]
-    project_from = bodies.of(ProjectBody, needs_admin, body_bounds.REPORT)
-    again_from = bodies.of(InstanceBody, needs_admin, body_bounds.OTHER)
-    backfill_from = bodies.of(BackfillBody, needs_admin, body_bounds.OTHER)
+    project_from = bodies.of(ProjectBody, needs_admin, body_bounds.REPORT, secret=False)
+    again_from = bodies.of(InstanceBody, needs_admin, body_bounds.OTHER, secret=False)
+    backfill_from = bodies.of(BackfillBody, needs_admin, body_bounds.OTHER, secret=False)
 
     @routes.put(
         "/project", dependencies=admin, openapi_extra=body_of(ProjectBody), response_model=None, responses=plain_answer(ProjectChange)

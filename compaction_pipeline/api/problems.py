@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -33,6 +34,10 @@ log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 """The content type of every answer that is an error."""
 NOT_DONE = "The request failed"
+CORRECT_IT = "correct it, and send the request again"
+"""What to do about a value that breaks its rule."""
+_NO_SECRETS = "/api/v1/dependencies/"
+"""Parameters of these routes are names, times and numbers. Others may hold secrets, which no error repeats."""
 _NO_PAGE = "there is no such page: /docs lists those that there are"
 
 _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
@@ -125,6 +130,16 @@ def problem(
     return JSONResponse(body, status, dict(headers or {}), MEDIA_TYPE)
 
 
+def in_words(key: str, error: Mapping[str, Any], *, secret: bool) -> str:
+    """What is wrong with a value, as pydantic says it: with its rule and, unless it may be `secret`, with the value."""
+    value = error.get("input")
+    if error["type"] == "missing":
+        return f"{key} is missing"
+    if secret or not isinstance(value, (str, int, float, bool)):
+        return f"{key}: {error['msg']}"
+    return f"{key} is {printable(repr(value), 100)}: {error['msg']}"
+
+
 def answer_with_problems(app: FastAPI) -> None:
     """Let each error of the application become a problem."""
 
@@ -144,8 +159,8 @@ def answer_with_problems(app: FastAPI) -> None:
         # Parameters of the path and of the query. `Bodies` checks the bodies.
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        # The wrong value is not repeated, because it may hold a secret.
-        return problem(422, "The request is not understood", f"{key}: {first['msg']}", ErrorCode.INVALID_INPUT.value, key)
+        detail = f"{in_words(key, first, secret=not request.url.path.startswith(_NO_SECRETS))}; {CORRECT_IT}"
+        return problem(422, "The request is not understood", detail, ErrorCode.INVALID_INPUT.value, key)
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:

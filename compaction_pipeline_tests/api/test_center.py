@@ -114,6 +114,44 @@ def test_an_admin_looks_at_facts_that_were_set_aside_tries_one_again_and_removes
 
 
 @pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        ("instances?biz=x", 400, "the business time 'x' has no form of one: write it like"),
+        ("instances?job=load&biz=x", 400, "the business time 'x' is no DAY in zone UTC"),
+        ("instances?most=0", 422, "query.most is '0': Input should be greater than or equal to 1; correct it, and send the request again"),
+        (
+            "instances?state=DONE",
+            422,
+            "query.state is 'DONE': Input should be 'WAITING', 'READY', 'RUNNING', 'SUCCEEDED' or 'FAILED'",
+        ),
+        ("why?job=load", 422, "query.biz is missing; correct it, and send the request again"),
+    ],
+)
+def test_a_wrong_question_is_told_the_value_the_rule_and_what_to_do(served: Served, asked: str, status: int, words: str) -> None:
+    saved(served)
+    answer = served.ask("GET", f"{PATH}/{asked}", served.token(Role.READER))
+    assert (answer.status_code, answer.json()["detail"][: len(words)]) == (status, words)
+
+
+def test_instances_are_found_by_their_business_time_however_it_is_written(served: Served) -> None:
+    saved(served)
+    reader = served.token(Role.READER)
+    for query in ({"biz": "2026-01-01"}, {"biz": " 2026-01-01 ", "job": "load"}):
+        assert [one["job"] for one in served.ask("GET", f"{PATH}/instances", reader, params=query).json()] == ["load"]
+
+
+def test_a_wrong_report_is_told_the_value_the_rule_and_what_to_do(served: Served) -> None:
+    writer = saved(served)
+    body = {"reports": [{"subject": SUBJECT, "state": "DONE"}, {"state": "FAILED", "generation": "1"}]}
+    detail = served.ask("POST", f"{PATH}/reports", writer, json=body).json()["detail"]
+    assert detail == (
+        "body.reports.0.state is 'DONE': Input should be 'WAITING', 'READY', 'RUNNING', 'SUCCEEDED' or 'FAILED'; "
+        "body.reports.1.subject is missing; body.reports.1.generation is '1': Input should be a valid integer; "
+        "correct it, and send the request again"
+    )
+
+
+@pytest.mark.parametrize(
     ("method", "path", "role", "body", "status"),
     [
         ("PUT", "project", Role.WRITER, {"file": FILE}, 403),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
+from compaction_pipeline.core.dependencies.center.periods import check_written
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject
 from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule
 from compaction_pipeline.core.dependencies.center.subjects import (
@@ -107,9 +108,15 @@ class DependencyCenter:
         return [_summary(job, jobs.rules.get(job.project, ProjectRule())) for _, job in sorted(jobs.own.items())]
 
     def instances(self, query: InstanceQuery) -> Sequence[Instance]:
-        """Return instances, the newest first. Raises NotFoundError for a job that is not there."""
+        """Return instances, the newest first.
+
+        Raises NotFoundError for a job that is not there, and ConfigError for a business time that is none.
+        """
         if query.job is not None:
-            self._definitions.jobs().get(query.job)
+            calendar = self._definitions.jobs().get(query.job).calendar
+            query = query if query.biz is None else replace(query, biz=calendar.text(calendar.parse(query.biz)))
+        elif query.biz is not None:
+            check_written(query.biz)
         return self._store.instances(query)
 
     def why(self, job: str, biz: str, origin: str = SCHEDULED) -> Why:

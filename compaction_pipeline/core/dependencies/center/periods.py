@@ -179,6 +179,12 @@ def zone_of(name: str) -> ZoneInfo:
         raise ConfigError(f"this host does not know the zone {name!r}: write a zone like Europe/Berlin or UTC") from None
 
 
+def check_written(text: str) -> None:
+    """Raises ConfigError for a text that is no business time of any period. Which times there are, the calendar of a job says."""
+    if not text.isascii() or not any(form.fullmatch(text) for form in (_HOUR_FORM, _DAY_FORM, _WEEK_FORM, _MONTH_FORM)):
+        raise ConfigError(f"the business time {text!r} has no form of one: write it like {', '.join(EXAMPLES.values())}, as its job does")
+
+
 def first_day(period: Period, number: int) -> int:
     """The number of the first day of a week or month; of a day its own."""
     if period is Period.DAY:
