@@ -115,11 +115,23 @@ def downstream_times(offsets: Offsets, down: Calendar, up: Calendar, up_time: Bu
     if not up.has(up_time.number):
         return ()
     number = up_time.number
+    return tuple([at for first, last in downstream_runs(offsets, down, up, number, number) for at in down.run(first, last)])
+
+
+def downstream_runs(offsets: Offsets, down: Calendar, up: Calendar, first: int, last: int) -> list[tuple[int, int]]:
+    """The downstream numbers that need any upstream number from `first` to `last`, as runs in order; days that are left out are still in
+    them. Raises ConfigError for a week and a month."""
     if not is_finer(up.period, down.period):
-        return tuple([at for first, last in _runs_around(offsets, down, up, number) for at in down.run(first, last)])
+        return _runs_around(offsets, down, up, first, last)
     low, high = (0, 0) if _is_whole(offsets, down, up) else (offsets.places[0], offsets.places[-1])
-    candidates = down.run(holder(up, down, number - high), holder(up, down, number - low))
-    return tuple([at for at in candidates if any(first <= number <= last for first, last in _runs_inside(offsets, down, up, at.number))])
+    runs: list[tuple[int, int]] = []
+    for number in range(holder(up, down, first - high), holder(up, down, last - low) + 1):
+        if any(one <= last and first <= behind for one, behind in _runs_inside(offsets, down, up, number)):
+            if runs and runs[-1][1] == number - 1:
+                runs[-1] = (runs[-1][0], number)
+            else:
+                runs.append((number, number))
+    return runs
 
 
 def upstream_runs(offsets: Offsets, down: Calendar, up: Calendar, number: int) -> list[tuple[int, int]]:
@@ -139,12 +151,17 @@ def _runs_inside(offsets: Offsets, down: Calendar, up: Calendar, number: int) ->
     return [(first + low, min(first + high, last)) for low, high in _place_runs(offsets)]
 
 
-def _runs_around(offsets: Offsets, down: Calendar, up: Calendar, number: int) -> list[tuple[int, int]]:
+def _runs_around(offsets: Offsets, down: Calendar, up: Calendar, first: int, last: int) -> list[tuple[int, int]]:
     """The downstream numbers that need an upstream number that is not finer, as runs in order."""
-    runs = [(number - high, number - low) for low, high in reversed(_place_runs(offsets))]
+    runs: list[tuple[int, int]] = []
+    for low, high in reversed(_place_runs(offsets)):
+        if runs and runs[-1][1] >= first - high - 1:
+            runs[-1] = (runs[-1][0], last - low)
+        else:
+            runs.append((first - high, last - low))
     if up.period is down.period:
         return runs
-    return [(inside(up, down, first)[0], inside(up, down, last)[1]) for first, last in runs]
+    return [(inside(up, down, one)[0], inside(up, down, behind)[1]) for one, behind in runs]
 
 
 def _place_runs(offsets: Offsets) -> list[tuple[int, int]]:
