@@ -84,6 +84,20 @@ def test_an_admin_converts_a_project(served: Served) -> None:
     assert served.ask("GET", f"{PATH}/conversion", admin, params={"project": "sales"}).status_code == 400
 
 
+def test_a_reader_asks_what_must_run_again_and_an_admin_launches_it(served: Served) -> None:
+    saved(served)
+    reader, admin = served.token(Role.READER), served.token(Role.ADMIN)
+    asked = {"job": "raw", "from": "2026-01-01", "to": "2026-01-02"}
+    found = served.ask("GET", f"{PATH}/repair", reader, params=asked).json()
+    assert [[(one["job"], one["count"]) for one in layer] for layer in found["layers"]] == [[("raw", 2)], [("load", 2)]]
+    assert (found["count"], found["launched"]) == (2, 0)
+    assert served.ask("POST", f"{PATH}/repairs", reader, json={**asked, "name": "fix"}).status_code == 403
+    assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "name": "fix"}).json()["launched"] == 2
+    assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "name": "scheduled"}).status_code == 400
+    assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "job": "loud"}).status_code == 404
+    assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "to": "tomorrow"}).status_code == 400
+
+
 def test_an_admin_backfills_and_runs_again(served: Served) -> None:
     writer, admin = saved(served), served.token(Role.ADMIN)
     body = {"name": "fix", "jobs": ["load"], "from": "2026-01-01", "to": "2026-01-03"}

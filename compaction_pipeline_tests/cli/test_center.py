@@ -196,3 +196,18 @@ def test_the_example_of_whole_projects_is_saved_converted_and_led_back(desk: Des
     assert "by own" in desk.type(*convert, "--tighten").stdout
     assert desk.type(*convert, "--back", "--switch").exit_code == 2
     assert desk.type(*convert, "--anyway").exit_code == 2
+
+
+def test_a_repair_shows_its_layers_and_launches_them(desk: Desk, file: Path) -> None:
+    file.write_text(file.read_text().replace("      - {table: lake.shop.daily, watermark: true}\n", "      - {job: load, times: -1}\n"))
+    assert desk.type("dependencies", "save", str(file)).exit_code == 0
+    shown = desk.type("dependencies", "repair", "raw", "2026-01-01", "2026-01-02").stdout
+    assert shown.startswith("layer 1\n  raw: 2026-01-01..2026-01-02 (2), by itself\nlayer 2\n  load: 2026-01-01..2026-")
+    launched = desk.type("dependencies", "repair", "load", "2026-01-01", "--only-downstream", "--launch", "fix").stdout.splitlines()
+    assert launched[0] == "layer 1"
+    assert launched[1].startswith("  load: 2026-01-02..2026-")
+    assert launched[2].endswith(" made in backfill fix")
+    assert "load/2026-01-02/fix/1: WAITING" in desk.type("dependencies", "instances", "--backfill", "fix", "--most", "9999").stdout
+    refused = desk.type("dependencies", "repair", "load", "2026-01-03", "2026-01-01")
+    assert refused.exit_code != 0
+    assert "the range from '2026-01-03' to '2026-01-01' is empty" in refused.stderr

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.center import JobSummary
     from compaction_pipeline.services.dependencies.convert_project import Conversion
     from compaction_pipeline.services.dependencies.forecast import InstanceForecast
+    from compaction_pipeline.services.dependencies.repair import RepairedJob
     from compaction_pipeline.services.dependencies.why import Missing
 
 dependencies = typer.Typer(
@@ -158,6 +159,31 @@ def forecast(
         lines = [line for one in found.instances for line in _forecast_lines(one)]
         right = [f"of the last {found.judged} runs, {found.kept} took no longer than late ones before them"] if found.judged else []
         session.output.answer(found, *(lines or ["no instances"]), *right)
+
+
+@dependencies.command(epilog=GLOBAL_HELP)
+def repair(
+    context: typer.Context,
+    job: str = _JOB,
+    first: str = typer.Argument(help="The first business time."),
+    last: str | None = typer.Argument(None, help="The last one; the first where nothing is said."),
+    only_downstream: bool = typer.Option(False, "--only-downstream", help="Without the job itself, which has run again already."),
+    launch: str | None = typer.Option(None, "--launch", metavar="NAME", help="Launch all of it as a backfill of this name."),
+) -> None:
+    """Show what must run again after runs of a job did: all that was made of their data, layer by layer.
+
+    Examples:
+
+      compaction-pipeline dependencies repair sales.load 2026-01-01 2026-01-07
+      compaction-pipeline dependencies repair sales.load 2026-01-01 --only-downstream --launch fix-january
+    """
+    with Session(context) as session:
+        found = session.services.repair_jobs.repair(job, first, last or first, only_downstream=only_downstream, launch=launch)
+        lines = [line for number, layer in enumerate(found.layers, start=1) for line in _layer_lines(number, layer)]
+        end = f"{count_text(found.count, 'instance')} to start" + (
+            "" if launch is None else f"; {found.launched} made in backfill {launch}"
+        )
+        session.output.answer(found, *lines, end)
 
 
 @dependencies.command(epilog=GLOBAL_HELP)
@@ -319,6 +345,13 @@ def _job_lines(job: JobSummary) -> Iterator[str]:
     who = "reported" if job.receiver is None else f"started by {job.receiver}"
     yield f"{job.name} ({job.project}): each {job.period.lower()} in {job.zone}, trigger {job.trigger}, {who}"
     yield from (f"  needs {edge}" for edge in job.needs)
+
+
+def _layer_lines(number: int, layer: tuple[RepairedJob, ...]) -> Iterator[str]:
+    yield f"layer {number}"
+    for one in layer:
+        by_itself = ", by itself" if one.virtual else ""
+        yield f"  {one.job}: {', '.join(one.times)} ({one.count}){by_itself}"
 
 
 def _forecast_lines(one: InstanceForecast) -> Iterator[str]:

@@ -198,11 +198,8 @@ class DependencyCenter:
         Raises ConfigError and NotFoundError.
         """
         jobs = self._definitions.jobs()
-        if not _ORIGIN.fullmatch(origin) or origin == Instance.SCHEDULED_TEXT or not names:
-            raise ConfigError(
-                f"the backfill {origin!r} must have a name of letters, digits, '_', '.' and '-', other than {Instance.SCHEDULED_TEXT!r}, "
-                "and at least one job"
-            )
+        if not names:
+            raise ConfigError(f"the backfill {origin!r} must have at least one job")
         leading = jobs.get(names[0]).calendar
         start, end = leading.start(leading.parse(first)), leading.end(leading.parse(last))
         runs = []
@@ -214,13 +211,29 @@ class DependencyCenter:
             runs += [(job.name, job.calendar.text(time)) for time in job.calendar.between(start, end)]
         if not 0 < len(runs) <= MOST_BACKFILLED:
             raise ConfigError(f"the backfill would make {len(runs)} instances but must make 1 to {MOST_BACKFILLED}: choose another span")
+        return self.backfill_runs(origin, runs)
+
+    def backfill_runs(self, origin: str, runs: Sequence[tuple[str, str]]) -> int:
+        """Make these instances, by job and business time, upstreams first, with an origin of their own. Return how many are new.
+
+        Each 10,000 are made at once. Raises ConfigError, and CommitConflict when somebody changed a project meanwhile; what was made then
+        stays, and the rest is made when it is launched again.
+        """
+        if not _ORIGIN.fullmatch(origin) or origin == Instance.SCHEDULED_TEXT:
+            raise ConfigError(
+                f"the backfill {origin!r} must have a name of letters, digits, '_', '.' and '-', other than {Instance.SCHEDULED_TEXT!r}"
+            )
+        jobs, now = self._definitions.jobs(), self._clock()
         together = frozenset(runs) | self._saver.backfill_of(origin)
-        now = self._clock()
-        made = [made_of(jobs.get(job), biz, origin, jobs, now, together) for job, biz in runs]
-        made += nodes_of(made, jobs, now, together)
-        count = self._store.backfill(jobs.version, made, now)
-        if count is None:
-            raise CommitConflict("somebody changed a project at the same time, so nothing was made: launch the backfill again")
+        count = 0
+        for start in range(0, len(runs), MOST_BACKFILLED):
+            made = [made_of(jobs.get(job), biz, origin, jobs, now, together) for job, biz in runs[start : start + MOST_BACKFILLED]]
+            made += nodes_of(made, jobs, now, together)
+            new = self._store.backfill(jobs.version, made, now)
+            if new is None:
+                stays = f"{count} instances were made" if count else "nothing was made"
+                raise CommitConflict(f"somebody changed a project at the same time, so {stays}: launch the backfill again")
+            count += new
         return count
 
     def run_again(self, job: str, biz: str, origin: str = SCHEDULED) -> Instance:

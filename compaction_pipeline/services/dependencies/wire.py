@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.lead_center import LeadCenter
     from compaction_pipeline.services.dependencies.lineage import ReadLineage
     from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
+    from compaction_pipeline.services.dependencies.repair import RepairJobs
     from compaction_pipeline.services.dependencies.start_jobs import StartJobs
     from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 
@@ -54,6 +55,12 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.forecast import ForecastJobs
 
         return ForecastJobs(self._stores.center_runs, self._definitions, self.clock)
+
+    @cached_property
+    def repair_jobs(self) -> RepairJobs:
+        from compaction_pipeline.services.dependencies.repair import RepairJobs
+
+        return RepairJobs(self.center, self._definitions, self.clock)
 
     @cached_property
     def center(self) -> DependencyCenter:

@@ -34,6 +34,11 @@ class JobRepair:
     def count(self) -> int:
         return sum(last - first + 1 for first, last in self.spans)
 
+    def without(self, first: int, last: int) -> JobRepair:
+        """The same without the numbers from `first` to `last`."""
+        parts = [part for one, behind in self.spans for part in ((one, min(behind, first - 1)), (max(one, last + 1), behind))]
+        return JobRepair(self.job, tuple(part for part in parts if part[0] <= part[1]))
+
 
 def layers(jobs: Mapping[str, DataJob], start: str, first: int, last: int, now: datetime) -> list[list[JobRepair]]:
     """The runs that follow from those of `start` with the numbers `first` to `last`, with these, by job.
