@@ -12,7 +12,7 @@ from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, Ru
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
 from compaction_pipeline.core.dependencies.center.periods import check_written
-from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Wait
 from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule
 from compaction_pipeline.core.dependencies.center.subjects import (
     ASSET,
@@ -131,7 +131,22 @@ class DependencyCenter:
         is_busy = one.state is InstanceState.WAITING and one.missing == 0 and bool(busy)
         runs_instead = (busy[0] or Instance.SCHEDULED_TEXT) if is_busy else None
         told = Told(jobs, self._store.problems())
-        return why_of(one, self._store.waits(one.id), self._store.groups(one.id), runs_instead, told, self._clock())
+        return why_of(one, self._waits(one, jobs), self._store.groups(one.id), runs_instead, told, self._clock())
+
+    def _waits(self, one: Instance, jobs: Jobs) -> Sequence[Wait]:
+        """What an instance waits for; in place of nodes that are not there, what these wait for."""
+        found, behind, seen = [], list(self._store.waits(one.id)), set()
+        while behind:
+            wait = behind.pop(0)
+            named = named_in(wait.key)
+            job = jobs.by_name.get(named.get(JOB, ""))
+            if job is None or not job.node or wait.reached >= wait.bound:
+                found.append(wait)
+            elif wait.key not in seen:
+                seen.add(wait.key)
+                node = InstanceQuery(job=job.name, biz=named[BIZ], origin=named.get(BACKFILL, SCHEDULED), most=1)
+                behind += [each for made in self._store.instances(node) for each in self._store.waits(made.id)]
+        return found
 
     def _why_reported(self, job: DataJob, biz: str, origin: str) -> Why:
         text = job.calendar.text(job.calendar.parse(biz))

@@ -104,7 +104,7 @@ class ForecastJobs:
         if job is not None:
             found = [jobs.get(job)]
         else:
-            found = [one for _, one in sorted(jobs.by_name.items()) if project is None or one.project == project]
+            found = [one for _, one in sorted(jobs.own.items()) if project is None or one.project == project]
             if project is not None and not found:
                 raise NotFoundError(f"there is no project {project!r}: 'compaction-pipeline dependencies jobs' lists jobs and projects")
         return [one for one in found if one.has_instances and not one.node]

@@ -188,3 +188,13 @@ def test_jobs_are_listed_as_files_have_them(house: CenterHouse) -> None:
     with_rule(house, "nodes", LOAD, {"name": "told", "period": "day", "virtual": True})
     listed = {one.name: one.needs for one in house.center.jobs()}
     assert listed == {"days": (), "hours": (), "load": ("project=raw",), "told": ()}
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_why_looks_through_nodes(house: CenterHouse, form: str) -> None:
+    with_rule(house, form)
+    house.pass_time(hours=4)
+    finish_days(house)
+    for hour in HOURS[:-2]:
+        house.succeed(hour)
+    assert [one.subject for one in house.center.why("load", DAY).waits_for] == HOURS[-2:]
