@@ -211,3 +211,45 @@ def test_a_repair_shows_its_layers_and_launches_them(desk: Desk, file: Path) -> 
     refused = desk.type("dependencies", "repair", "load", "2026-01-03", "2026-01-01")
     assert refused.exit_code != 0
     assert "the range from '2026-01-03' to '2026-01-01' is empty" in refused.stderr
+
+
+ASSETS = """
+import dagster as dg
+
+@dg.asset(key_prefix=["raw"])
+def events(): ...
+
+@dg.asset(deps=[events])
+def sessions(): ...
+
+@dg.asset(deps=[sessions, events])
+def report(): ...
+
+defs = dg.Definitions(assets=[events, sessions, report])
+"""
+
+
+def test_jobs_read_what_their_assets_depend_on_in_dagster(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "their_defs.py").write_text(ASSETS)
+    (tmp_path / "no_defs.py").write_text("x = 1")
+    path = tmp_path / "sales.yaml"
+    path.write_text(
+        """
+project: sales
+receiver: dagster
+dependencies: automatic
+jobs:
+  - {name: load, period: hour, since: 2026-01-01T00, produces: [asset=raw/events]}
+  - {name: daily, period: day, since: 2026-01-01, produces: [asset=sessions, asset=report]}
+"""
+    )
+    shown = desk.type("dependencies", "save", str(path), "--dagster", "their_defs")
+    assert "daily: waits for job=load, times whole, because it reads asset=raw/events" in shown.stdout, shown.stderr
+    for module, says in (
+        ("no_defs", "has 0 objects of dagster.Definitions"),
+        ("no_module_at_all", "cannot be imported: ModuleNotFoundError"),
+    ):
+        refused = desk.type("dependencies", "save", str(path), "--dagster", module)
+        assert refused.exit_code == 2
+        assert says in refused.stderr

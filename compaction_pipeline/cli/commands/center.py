@@ -14,6 +14,7 @@ from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.dependencies.center.inbox import SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
+from compaction_pipeline.core.dependencies.center.lineage import with_asset_reads
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.plain import plain
@@ -49,6 +50,9 @@ def save(
     context: typer.Context,
     file: Path = typer.Argument(help="The YAML file of one project. It is the whole of it: jobs that it lacks are removed."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Only say what would change."),
+    dagster: str | None = typer.Option(
+        None, "--dagster", metavar="MODULE", help="Jobs that produce assets read what these depend on in the definitions of this module."
+    ),
     many: bool = typer.Option(False, "--many", help="Make also more than 10,000 instances at once."),
 ) -> None:
     """Save a project, and say what changed and what the first instance of each new or changed job waits for.
@@ -58,12 +62,18 @@ def save(
     Examples:
 
       compaction-pipeline dependencies save sales.yaml --dry-run
+      compaction-pipeline dependencies save sales.yaml --dagster my_project.definitions
     """
     from compaction_pipeline.services.yaml_file import yaml_value
 
     value = yaml_value(file, f"FILE is {str(file)!r}", _MOST_BYTES, "a project")
     if not isinstance(value, dict):
         raise ConfigError(f"FILE is {str(file)!r}, which is no mapping: it must have 'project' and 'jobs'; see docs/center.md")
+    if dagster is not None:
+        # The import of Dagster takes seconds.
+        from compaction_pipeline.defs.asset_graph import asset_reads
+
+        value = with_asset_reads(value, asset_reads(dagster))
     with Session(context) as session:
         change = session.services.center.save_project(value, dry_run=dry_run, many=many)
         lines = [f"{name}: {what}" for what in ("added", "changed", "removed") for name in getattr(change, what)]

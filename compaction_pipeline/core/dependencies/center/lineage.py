@@ -16,7 +16,7 @@ from compaction_pipeline.core.dependencies.center.jobs import DataJob
 from compaction_pipeline.core.dependencies.center.nesting import is_finer
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
-from compaction_pipeline.core.dependencies.center.subjects import JOB
+from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, Upstream
 from compaction_pipeline.core.errors import ConfigError
 
@@ -83,6 +83,24 @@ def added_to(file: Mapping[str, Any], found: Sequence[Suggestion]) -> tuple[Mapp
             added.setdefault(one.job, []).append(need)
     jobs = [{**job, "needs": [*job.get("needs", ()), *added[job["name"]]]} if job["name"] in added else job for job in file["jobs"]]
     return {**file, "jobs": jobs}, judged
+
+
+def with_asset_reads(file: Mapping[str, Any], reads: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
+    """The file of a project where each job that makes assets reads what these depend on, by `reads` of assets.
+
+    Jobs that say what they read, or have SQL, are left as they are.
+    """
+    if not isinstance(file.get("jobs"), list):
+        return file
+    return {**file, "jobs": [_reading(job, reads) for job in file["jobs"]]}
+
+
+def _reading(job: Any, reads: Mapping[str, Sequence[str]]) -> Any:
+    if not isinstance(job, Mapping) or not isinstance(job.get("produces"), list) or "reads" in job or "sql" in job:
+        return job
+    made = [one.removeprefix(f"{ASSET}=") for one in job["produces"] if isinstance(one, str) and one.startswith(f"{ASSET}=")]
+    found = sorted({f"{ASSET}={one}" for asset in made for one in reads.get(asset, ())} - set(job["produces"]))
+    return {**job, "reads": found} if found else job
 
 
 def without_lineage(file: Mapping[str, Any]) -> Mapping[str, Any]:
