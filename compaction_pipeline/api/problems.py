@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from compaction_pipeline.api.openapi import schema_reference
 from compaction_pipeline.core.catalogs.problem import DefinitionError
 from compaction_pipeline.core.errors import (
+    ChangedMeanwhile,
     CompactionError,
     ConfigError,
     ErrorCode,
@@ -44,6 +45,7 @@ _STATUSES: tuple[tuple[type[CompactionError], int, str], ...] = (
     (ConfigError, 400, "The request breaks a rule"),
     (NotFoundError, 404, "Not found"),
     (StaleAttempt, 409, "Stale"),
+    (ChangedMeanwhile, 409, "It changed at the same time"),
     (MergeRefused, 422, "The report is not accepted"),
     (TablePaused, 409, "The table is paused"),
     (TableRefused, 409, "The table is refused"),

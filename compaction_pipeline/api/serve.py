@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -112,8 +112,22 @@ def check_port(listening: Listening) -> None:
                 ) from error
 
 
-def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here, and cleaned up.
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, listens: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._listens = listens
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._listens()
+
+
+def serve(services: Services, listening: Listening, *, ticks: bool, listens: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here, and cleaned up. `listens` is
+    called when the first request is answered.
 
     Raises ConfigError.
     """
@@ -124,7 +138,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool) -> None:
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
     app = http_app(services, _works(services, receiver, tables=ticks))
-    server = uvicorn.Server(server_config(app, listening))
+    server = _Server(server_config(app, listening), listens)
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.
     # It ends the process when it cannot start.
     with suppress(KeyboardInterrupt, SystemExit):

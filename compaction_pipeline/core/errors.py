@@ -17,6 +17,7 @@
     │   └── MergeStuck            a merge goes on although its task was taken away and the engine was told to stop it
     ├── CommitConflict            the table changed, and these tasks must be planned again
     │   └── OutputUnusable        a merged file cannot be opened, or is a link, although the storage answers for other files
+    ├── ChangedMeanwhile          somebody changed the same thing at the same time, and nothing was done; the message says what to ask again
     ├── DeletionForbidden         the catalog or the table forbids to delete files, and nothing was deleted (exit 4)
     ├── CommitStateUnknown        nothing proves whether a commit landed, so nothing may be deleted (exit 5)
     └── StorageUnavailable        a database, catalog or file system did not answer
@@ -162,6 +163,12 @@ class MergeStuck(MergeFailed):
 
 class CommitConflict(CompactionError):
     """The table changed in a way that makes these tasks wrong. They must be planned again."""
+
+    code = ErrorCode.CONFLICT
+
+
+class ChangedMeanwhile(CompactionError):
+    """Somebody changed the same thing of the dependency center at the same time. Nothing was done; the message says what to ask again."""
 
     code = ErrorCode.CONFLICT
 

@@ -175,6 +175,10 @@ class AssetTicks:
             # Where the newest events were deleted with their run, SQLite may give their numbers to others.
             place.before, place.mark = (one._replace(number=min(one.number, highest)) for one in (place.before, place.mark))
             wanted = self._changed(asset, history, place)
+            gone = self._gone(asset, history) if now - place.mark.at >= _OVERLAP else frozenset()
+            wanted |= gone
+            # Where events are gone, no newer one has a number for it.
+            place.told = max(place.told, highest) + 1 if gone else place.told
         place.told = highest if highest >= place.told else place.told + 1
         for check in asset.checks:
             newest = history.whole_evaluation(check, place.before.at)
@@ -211,6 +215,12 @@ class AssetTicks:
             wanted |= {*asset.partitions_def.get_partition_keys(current_time=self._now), *history.partitions()}
             place.newest = 0
         return wanted
+
+    def _gone(self, asset: ReportedAsset, history: AssetHistory) -> frozenset[str]:
+        """The partitions that this sensor told to be there, and that no event speaks of: their runs were deleted."""
+        windows = self._center.assets_there(asset.key.to_user_string(), self._source)
+        told = {asset.partitions_def.get_partition_key_for_timestamp(window.start.timestamp()) for window in windows}
+        return frozenset(told) - set(history.partitions())
 
 
 def _reports(subject: str, is_there: bool, made: int | None, told: int) -> Iterator[RunReport]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import dagster as dg
 
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.insight.overview import SHOWN
 from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.markdown import fitting, plain, wrapped
@@ -44,7 +46,7 @@ def waiting_event(names: Names, services: Services) -> tuple[dg.AssetMaterializa
     if not services.center.projects():
         return None
     oldest = services.center.instances(InstanceQuery(state=InstanceState.WAITING, most=SHOWN, oldest_first=True))
-    waiting = [services.center.why(one.job, one.biz, one.origin) for one in oldest if not one.part]
+    waiting = [why for one in oldest if not one.part for why in _why(services, one)]
     figures = services.center_figures()
     unclaimed, delay = figures.age(figures.unclaimed_since), figures.delay(0.99)
     counted: Mapping[str, int] = {f"{state.value.lower()}_instances_count": count for state, count in figures.instances.items()}
@@ -59,6 +61,12 @@ def waiting_event(names: Names, services: Services) -> tuple[dg.AssetMaterializa
         metadata["p99_delay_seconds"] = dg.MetadataValue.float(round(delay.total_seconds(), 3))
     state = (counted, [_in_words(why) for why in waiting], figures.missed, unclaimed // timedelta(minutes=5), delay)
     return dg.AssetMaterialization(names.waiting_jobs, metadata=metadata), state
+
+
+def _why(services: Services, one: Instance) -> Iterator[Why]:
+    """Why it waits; nothing when its job was removed, or got another calendar, since it was read."""
+    with suppress(NotFoundError, ConfigError):
+        yield services.center.why(one.job, one.biz, one.origin)
 
 
 def _said(texts: Sequence[str]) -> str:

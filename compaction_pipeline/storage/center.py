@@ -19,7 +19,7 @@ from compaction_pipeline.core.dependencies.center.instances import ENDED, Instan
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait
 from compaction_pipeline.core.dependencies.center.strength import Group
-from compaction_pipeline.core.dependencies.center.subjects import TABLE, named_in
+from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, named_in
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.words import time_text
 from compaction_pipeline.storage import schema
@@ -192,6 +192,12 @@ class CenterDoors(SqlStore):
             rows = self._rows(select(SUBJECT.key, SUBJECT.reached).where(SUBJECT.key.in_(some), SUBJECT.at.is_not(None)))
             found.update((row.key, row.reached) for row in rows)
         return found
+
+    def there(self, kind: str, name: str, source: str) -> Sequence[str]:
+        number = schema.center_number.c
+        told = exists().where(number.key == SUBJECT.key, number.source == source)
+        wanted = (SUBJECT.kind == kind, SUBJECT.name == name, SUBJECT.reached >= THERE, told)
+        return self._values(select(SUBJECT.key).where(*wanted).order_by(SUBJECT.id))
 
     def awaited(self, kind: str, ended_after: datetime, most: int, names: Collection[str] | None = None) -> Sequence[str]:
         is_open = or_(INSTANCE.state.in_(_UNCLAIMED), INSTANCE.ended_at > ended_after)

@@ -8,6 +8,7 @@ import pytest
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.dependencies.center.inbox import Fact
+from compaction_pipeline.storage.center_leader import SqlCenterStore
 from compaction_pipeline_tests.api.served import Served
 
 PATH = "/api/v1/dependencies"
@@ -110,6 +111,13 @@ def test_an_admin_backfills_and_runs_again(served: Served) -> None:
     served.house.services.lead_center.run()
     assert served.ask("POST", f"{PATH}/runs-again", admin, json=again).json()["key"] == "load/2025-12-30/scheduled/2"
     assert [one["name"] for one in served.ask("GET", f"{PATH}/jobs", admin).json()] == ["load", "raw"]
+
+
+def test_a_project_that_somebody_else_changed_at_the_same_time_is_a_conflict(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SqlCenterStore, "save_project", lambda *_: False)
+    answer = served.ask("PUT", f"{PATH}/project", served.token(Role.ADMIN), json={"file": FILE})
+    assert (answer.status_code, answer.json()["reason_code"]) == (409, "CONFLICT")
+    assert answer.json()["detail"].endswith("save it again")
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")

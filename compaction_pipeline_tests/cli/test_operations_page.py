@@ -135,8 +135,8 @@ ERROR_REASONS: Mapping[ErrorCode, tuple[str, str]] = {
     ErrorCode.PAUSED: ("A person paused the table. The HTTP service answers so.", "Resume it, as the sentence says."),
     ErrorCode.MERGE_FAILED: ("A merge could not read or write its files.", "Read the reason, and run the command again."),
     ErrorCode.CONFLICT: (
-        "The table changed in a way that makes the work wrong.",
-        "Run the command again: it makes a new plan.",
+        "The table, or a project of the dependency center, changed in a way that makes the work wrong.",
+        "Run the command again: it looks at what there is now.",
     ),
     ErrorCode.OUTCOME_UNKNOWN: (
         "Whether a commit landed is unknown: the catalog did not answer, or its answer does not tell.",

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from compaction_pipeline.api.first_tokens import write_first_tokens
 from compaction_pipeline.api.serve import Listening
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.cli.exit_codes import ExitCode
+from compaction_pipeline.cli.output import Output
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
@@ -202,6 +204,27 @@ def test_without_the_extra_everything_but_serve_works() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 2, done.stderr
     assert "install 'compaction-pipeline[server]'" in done.stderr
+
+
+def test_a_server_says_that_it_serves_once_it_listens(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    before: list[str] = []
+    monkeypatch.setattr(Output, "say", lambda _, text: said.append(text))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    listen = uvicorn.Server.startup
+
+    async def startup(server: uvicorn.Server, sockets: list[socket.socket] | None = None) -> None:
+        before.extend(said)
+        await listen(server, sockets)
+        with socket.create_connection(("127.0.0.1", port)):
+            server.should_exit = True
+
+    monkeypatch.setattr(uvicorn.Server, "startup", startup)
+    assert desk.type("serve", "--no-ticks", "--port", str(port)).exit_code == 0
+    assert not any(text.startswith("serving") for text in before)
+    assert f"serving http://127.0.0.1:{port}" in said
 
 
 def test_a_port_that_another_process_has_is_refused_before_anything_is_done(desk: Desk) -> None:

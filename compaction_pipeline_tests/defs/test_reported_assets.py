@@ -134,6 +134,18 @@ def test_a_run_again_takes_back_what_was_there_until_it_has_ended_well(world: Wo
     assert world.house.one("export", FIRST).changed_at != world.house.now
 
 
+def test_a_partition_whose_run_was_deleted_is_taken_back_though_newer_ones_are_there(world: World) -> None:
+    first = world.run(FIRST, daily)
+    world.run(SECOND, daily)
+    assert world.states() == ["READY", "READY"]
+    told = window_text(datetime(2026, 1, 2, 23, tzinfo=timezone.utc), datetime(2026, 1, 3, 23, tzinfo=timezone.utc))
+    world.house.succeed(f"asset=shop/daily && window={told}")
+    world.instance.delete_run(first)
+    world.house.now += timedelta(minutes=10)
+    assert world.states() == ["WAITING", "READY"]
+    assert world.house.center.ready(f"asset=shop/daily && window={told}") is True, "the sensor never spoke of it"
+
+
 def test_a_blocking_check_that_fails_holds_it_up_until_it_passes(world: World) -> None:
     world.asset = ReportedAsset(KEY, DAYS, (GATE,))
     world.run(FIRST, daily)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +10,9 @@ import dagster as dg
 import pytest
 
 from compaction_pipeline.core.dependencies.center.inbox import Fact
-from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
+from compaction_pipeline.services.dependencies.center import DependencyCenter
 from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import WAITING_JOBS
@@ -70,3 +73,24 @@ def test_a_page_without_news_is_not_told_again(services: OpenedServices, tick: T
     assert (shown["waiting_now"], shown["waiting_instances_count"], shown["ready_instances_count"]) == ("No job waits.", 0, 1)
     assert shown["p99_delay_seconds"] >= 0
     assert shown["missed_events_count"] == 1
+
+
+@pytest.mark.usefixtures("lake")
+def test_a_job_that_is_removed_while_the_page_is_made_is_left_out(
+    services: OpenedServices, tick: Tick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = services.clock().date().isoformat()
+    raw = {"name": "raw", "period": "day", "virtual": True, "since": "2026-01-01"}
+    load, more = ({"name": name, "period": "day", "since": today, "needs": [{"job": "raw"}]} for name in ("load", "more"))
+    services.center.save_project({"project": "sales", "receiver": "airflow", "jobs": [raw, load, more]})
+    services.lead_center.run()
+    real = DependencyCenter.instances
+
+    def removed_meanwhile(self: DependencyCenter, query: InstanceQuery) -> Sequence[Instance]:
+        found = real(self, query)
+        services.center.save_project({"project": "sales", "receiver": "airflow", "jobs": [raw, more]})
+        return found
+
+    monkeypatch.setattr(DependencyCenter, "instances", removed_meanwhile)
+    rows = [row.data for row in told(tick("queue_sensor"))["waiting"].records]
+    assert [row["instance"] for row in rows] == [f"more/{today}/scheduled/1"]

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.core.dependencies.center.ports import CenterStore
-from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFoundError
 from compaction_pipeline_tests.scenarios.center_scene import Scene
 from compaction_pipeline_tests.scenarios.naive_calendar import span_at, spans
 from compaction_pipeline_tests.scenarios.naive_center import Need, RunName, Told
@@ -55,7 +55,7 @@ class Doors(Scene):
         self.log.append(f"save {file}")
         try:
             self.center.save_project(file)
-        except CommitConflict as error:
+        except ChangedMeanwhile as error:
             self.log.append(f"  refused: {error}")
             self.counts["changed meanwhile"] += 1
             return
@@ -235,7 +235,7 @@ class Doors(Scene):
             return
         try:
             self.center.run_again(run.name.job, run.name.biz, run.name.origin)
-        except CommitConflict as error:
+        except ChangedMeanwhile as error:
             self.log.append(f"  refused: {error}")
             self.counts["changed meanwhile"] += 1
             return

@@ -135,8 +135,8 @@ def serve(
         home = session.services.settings.home.expanduser().absolute()
         for role, path in write_first_tokens(session.services.keep_tokens, home).items():
             session.output.say(f"the first {role.value} token is in {path}")
-        session.output.say(f"serving {'https' if tls_cert else 'http'}://{host}:{port}")
-        serve_until_told(session.services, listening, ticks=ticks)
+        serving = f"serving {'https' if tls_cert else 'http'}://{host}:{port}"
+        serve_until_told(session.services, listening, ticks=ticks, listens=lambda: session.output.say(serving))
         session.output.say("the server has ended")
 
 

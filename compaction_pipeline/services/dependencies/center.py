@@ -21,14 +21,16 @@ from compaction_pipeline.core.dependencies.center.subjects import (
     JOB,
     PART,
     THERE,
+    WINDOW,
     RunRange,
     Subject,
     named_in,
     range_of,
     subject_of,
+    window_in,
 )
 from compaction_pipeline.core.dependencies.ready_time import Window
-from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.lead_center import made_of, nodes_of
@@ -76,8 +78,8 @@ class RunReport:
 
 
 class DependencyCenter:
-    """The verbs save_project, projects, jobs, instances, why, ready, report, report_all, claim, delivered, window, backfill and
-    run_again."""
+    """The verbs save_project, projects, jobs, instances, why, ready, assets_there, report, report_all, claim, delivered, window, backfill
+    and run_again."""
 
     def __init__(
         self, store: CenterStore, definitions: Definitions, clock: Clock, draft: Callable[[Mapping[str, Any]], Drafted] = as_written
@@ -92,7 +94,7 @@ class DependencyCenter:
         """Replace a project by its file; a file without jobs removes it. Return what changed, or what would change.
 
         Raises ConfigError with all that is wrong, for a job that others wait for and that would be gone, for a way round that no data can
-        start, and without `many` for more than 10,000 instances that would be made at once. Raises CommitConflict when somebody else
+        start, and without `many` for more than 10,000 instances that would be made at once. Raises ChangedMeanwhile when somebody else
         changed projects at the same time.
         """
         drafted = self._draft(given)
@@ -167,6 +169,10 @@ class DependencyCenter:
             return False
         return True if all(subject.key in known for subject in subjects) else None
 
+    def assets_there(self, asset: str, source: str) -> Sequence[Window]:
+        """Return the windows of an asset that are there, of which a source has told something by its own numbers."""
+        return [window_in(named_in(key)[WINDOW]) for key in self._store.there(ASSET, asset, source)]
+
     def report(self, text: str, state: InstanceState, source: str, *, generation: int | None = None, number: int | None = None) -> Subject:
         """Take one report. Return its subject. Raises as `report_all`."""
         return self.report_all([RunReport(text, state, generation, number)], source)[0]
@@ -231,7 +237,7 @@ class DependencyCenter:
     def backfill_runs(self, origin: str, runs: Sequence[tuple[str, str]]) -> int:
         """Make these instances, by job and business time, upstreams first, with an origin of their own. Return how many are new.
 
-        Each 10,000 are made at once. Raises ConfigError, and CommitConflict when somebody changed a project meanwhile; what was made then
+        Each 10,000 are made at once. Raises ConfigError, and ChangedMeanwhile when somebody changed a project meanwhile; what was made then
         stays, and the rest is made when it is launched again.
         """
         if not _ORIGIN.fullmatch(origin) or origin == Instance.SCHEDULED_TEXT:
@@ -247,14 +253,14 @@ class DependencyCenter:
             new = self._store.backfill(jobs.version, made, now)
             if new is None:
                 stays = f"{count} instances were made" if count else "nothing was made"
-                raise CommitConflict(f"somebody changed a project at the same time, so {stays}: launch the backfill again")
+                raise ChangedMeanwhile(f"somebody changed a project at the same time, so {stays}: launch the backfill again")
             count += new
         return count
 
     def run_again(self, job: str, biz: str, origin: str = SCHEDULED) -> Instance:
         """Let an instance run again, as the next generation, when its data is there. What waits for it waits until it has succeeded.
 
-        Raises ConfigError for one that nobody has started yet or that runs, NotFoundError, and CommitConflict when it changed meanwhile.
+        Raises ConfigError for one that nobody has started yet or that runs, NotFoundError, and ChangedMeanwhile when it changed meanwhile.
         """
         one = self._instance(job, biz, origin)
         jobs = self._definitions.jobs()
@@ -266,9 +272,9 @@ class DependencyCenter:
         made = made_of(definition, one.biz, one.origin, jobs, one.made_at, self._saver.backfill_of(one.origin))
         nodes = self._saver.nodes_for([made], jobs)
         if nodes and self._store.backfill(jobs.version, nodes, self._clock()) is None:
-            raise CommitConflict(f"a project changed at the same time as {one.key}: ask again")
+            raise ChangedMeanwhile(f"a project changed at the same time as {one.key}: ask again")
         if not self._store.run_again(jobs.version, one, made, self._clock()):
-            raise CommitConflict(f"{one.key} changed at the same time: look at it, and ask again")
+            raise ChangedMeanwhile(f"{one.key} changed at the same time: look at it, and ask again")
         return self._instance(job, biz, origin)
 
     def _instance(self, job: str, biz: str, origin: str) -> Instance:

@@ -50,7 +50,7 @@ class RepairJobs:
         """Return what must run again after the runs of a job from one business time to another, with these; with `only_downstream`,
         without them. With `launch`, make all of it as a backfill of this name.
 
-        What was not made yet is left out. Raises NotFoundError, ConfigError, and CommitConflict when somebody changed a project meanwhile.
+        What was not made yet is left out. Raises NotFoundError, ConfigError, and ChangedMeanwhile when a project changed meanwhile.
         """
         jobs = self._definitions.jobs()
         calendar = jobs.get(job).calendar

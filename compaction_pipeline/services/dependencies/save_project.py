@@ -17,7 +17,7 @@ from compaction_pipeline.core.dependencies.center.project_rules import ProjectRu
 from compaction_pipeline.core.dependencies.center.projects import project_of, with_since
 from compaction_pipeline.core.dependencies.center.subjects import Subject
 from compaction_pipeline.core.dependencies.center.upstreams import JobRun
-from compaction_pipeline.core.errors import CommitConflict, ConfigError
+from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.lead_center import first_turn, made_of, nodes_of
@@ -84,7 +84,7 @@ class SaveProject:
         waiting = self._waiting_anew([job.name for job in with_turns], jobs, after)
         saved = with_since(file, project)
         if not self._store.save_project(project.name, saved, jobs.version, next_turns, waiting, self._clock()):
-            raise CommitConflict("a project, or an instance of this one, changed at the same time, so nothing was saved: save it again")
+            raise ChangedMeanwhile("a project, or an instance of this one, changed at the same time, so nothing was saved: save it again")
         self._definitions.note_saved(replace(after, version=jobs.version + 1))
         return change
 

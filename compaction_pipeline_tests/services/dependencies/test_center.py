@@ -11,7 +11,7 @@ import pytest
 
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
-from compaction_pipeline.core.errors import CommitConflict, ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFoundError
 from compaction_pipeline.services.dependencies.center import RunReport
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
 from compaction_pipeline_tests.state import sqlite_stores
@@ -235,7 +235,7 @@ def test_a_dry_run_saves_nothing_and_two_that_save_at_once_are_told(house: Cente
         return real(project)
 
     monkeypatch.setattr(type(house.store), "turns", lambda self, project: meanwhile(project))
-    with pytest.raises(CommitConflict, match="save it again"):
+    with pytest.raises(ChangedMeanwhile, match="save it again"):
         house.center.save_project(file)
 
 

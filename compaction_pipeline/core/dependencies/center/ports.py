@@ -213,6 +213,9 @@ class CenterStore(Protocol):
     def reached(self, keys: Sequence[str]) -> Mapping[str, int]:
         """Return how far these have got. Those that nobody told anything of are missing."""
 
+    def there(self, kind: str, name: str, source: str) -> Sequence[str]:
+        """Return the keys of a kind and name that are there, and of which this source has told something by its own numbers."""
+
     def awaited(self, kind: str, ended_after: datetime, most: int, names: Collection[str] | None = None) -> Sequence[str]:
         """Return the keys of a kind (`table`, `asset`) that instances that nobody claimed wait for, or have found there; with `names`, only
         those of these tables.

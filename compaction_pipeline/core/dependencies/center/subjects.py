@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from compaction_pipeline.core.dependencies.ready_time import instant_of, instant_text
+from compaction_pipeline.core.dependencies.ready_time import Window, instant_of, instant_text
 from compaction_pipeline.core.errors import ConfigError
 
 JOB, TABLE, ASSET = "job", "table", "asset"
@@ -70,6 +70,12 @@ def named_in(key: str) -> Mapping[str, str]:
 def window_text(start: datetime, end: datetime) -> str:
     """A window as subjects write it."""
     return f"{instant_text(start)}/{instant_text(end)}"
+
+
+def window_in(text: str) -> Window:
+    """The window that `window_text` wrote."""
+    start, _, end = text.partition("/")
+    return Window(instant_of(start), instant_of(end))
 
 
 def watermark_bound(at: datetime) -> int:
