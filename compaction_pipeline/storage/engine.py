@@ -72,6 +72,20 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def asking(engine: Engine) -> Iterator[Connection]:
+    """For one statement that only reads: it sees the database at one moment anyway.
+
+    PostgreSQL begins and ends no transaction for it, which would be two more messages each way.
+    """
+    if engine.dialect.name != "postgresql":
+        with reading(engine) as connection:
+            yield connection
+        return
+    with reachable(engine), engine.connect() as connection:
+        yield connection.execution_options(isolation_level="AUTOCOMMIT")
+
+
+@contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that writes. It is applied whole, or not at all."""
     with reachable(engine), _one_writer(engine), engine.connect() as connection:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from sqlalchemy import Engine, Executable, Select
 
 from compaction_pipeline.storage.columns import StoredRow
-from compaction_pipeline.storage.engine import reading, writing
+from compaction_pipeline.storage.engine import asking, writing
 
 T = TypeVar("T")
 
@@ -20,16 +20,16 @@ class SqlStore:
         self._engine = engine
 
     def _rows(self, query: Executable) -> Sequence[StoredRow]:
-        with reading(self._engine) as connection:
+        with asking(self._engine) as connection:
             return connection.execute(query).all()
 
     def _first(self, query: Executable) -> StoredRow | None:
-        with reading(self._engine) as connection:
+        with asking(self._engine) as connection:
             return connection.execute(query).first()
 
     def _values(self, query: Select[tuple[T]]) -> Sequence[T]:
         """The only column of each row."""
-        with reading(self._engine) as connection:
+        with asking(self._engine) as connection:
             return connection.execute(query).scalars().all()
 
     def _write(self, statement: Executable) -> int:

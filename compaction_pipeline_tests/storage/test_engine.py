@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.planning.table_planning import TablePlanning
-from compaction_pipeline.storage.engine import lock, open_state, reading, shown, writing
+from compaction_pipeline.storage.engine import asking, lock, open_state, reading, shown, writing
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.builders import NOW, TABLE
 
@@ -158,3 +158,22 @@ def test_a_write_begins_or_says_why_not(state_url: str, tmp_path: Path) -> None:
             read_only.begin_write(within)
         read_only.close()
     stores.close()
+
+
+def test_a_write_after_a_question_is_still_applied_whole_or_not_at_all(state_url: str) -> None:
+    engine = open_state(state_url)
+    with writing(engine) as connection:
+        connection.execute(text("CREATE TABLE numbers (number INTEGER)"))
+
+    def write_and_fail() -> None:
+        with writing(engine) as connection:
+            connection.execute(text("INSERT INTO numbers VALUES (1)"))
+            raise ZeroDivisionError
+
+    for _ in range(2):
+        # The pool gives the same connection to both.
+        with asking(engine) as connection:
+            assert connection.execute(text("SELECT count(*) FROM numbers")).scalar() == 0
+        with pytest.raises(ZeroDivisionError):
+            write_and_fail()
+    engine.dispose()
