@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, HTTPException, Query
 from fastapi import Path as PathOf
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,6 +21,7 @@ from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES
 from compaction_pipeline.core.insight.plain import plain
+from compaction_pipeline.core.words import printable
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, RunReport
 from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
 from compaction_pipeline.services.dependencies.save_project import ProjectChange
@@ -164,13 +165,15 @@ def _of_writers(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRo
     @routes.post(
         "/claims", dependencies=writer, openapi_extra=body_of(ClaimBody), response_model=None, responses=plain_answer(list[Instance])
     )
-    def claim(body: ClaimBody = Depends(claim_from)) -> list[Any]:
+    def claim(body: ClaimBody = Depends(claim_from), token: Token = Depends(needs_writer)) -> list[Any]:
         """What a receiver is to start now. Start each `key` once: it comes again until it is delivered, or its run is reported."""
+        _refuse_other_receivers(token, body.receiver)
         return [_with_key(one) for one in center.claim(body.receiver, body.most)]
 
     @routes.post("/deliveries", dependencies=writer, openapi_extra=body_of(DeliveriesBody))
-    def deliver(body: DeliveriesBody = Depends(deliveries_from)) -> Count:
+    def deliver(body: DeliveriesBody = Depends(deliveries_from), token: Token = Depends(needs_writer)) -> Count:
         """Say which of its claims a receiver has, so that they do not come again. The answer counts those that were open."""
+        _refuse_other_receivers(token, body.receiver)
         return Count(count=center.delivered(body.receiver, [(one.id, one.generation) for one in body.instances]))
 
     return routes
@@ -225,6 +228,16 @@ def _of_facts(facts: FactsSetAside, guard: Guard) -> APIRouter:
         return plain(facts.remove(number, token.name))
 
     return routes
+
+
+def _refuse_other_receivers(token: Token, receiver: str) -> None:
+    if not token.serves(receiver):
+        may = f"it may for {', '.join(token.receivers)}" if token.receivers else "it names no receiver"
+        raise HTTPException(
+            403,
+            f"the token {token.name!r} may not claim for {printable(receiver, 100)!r}, because {may}: use the one of this receiver, or "
+            "issue one with `compaction-pipeline token add --role writer --receiver NAME`",
+        )
 
 
 def _with_key(one: Instance) -> Any:

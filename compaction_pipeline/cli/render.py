@@ -13,7 +13,7 @@ from rich.text import Text
 
 from compaction_pipeline.cli.diagnosis import Finding, Soundness
 from compaction_pipeline.cli.scores import score_cell, with_score
-from compaction_pipeline.core.access.token import Token
+from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.fragmentation.health import HealthStatus
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict
@@ -68,12 +68,19 @@ _SOUNDNESS_STYLE = {Soundness.OK: "green", Soundness.WARNING: "yellow", Soundnes
 
 def tokens_table(tokens: Iterable[Token]) -> Table:
     """Each token's id, role, name, and whether it is still accepted."""
-    table = titled_table("tokens", "id", "role", "name", "issued", "revoked", "blocked")
+    table = titled_table("tokens", "id", "role", "name", "receivers", "issued", "revoked", "blocked")
     for token in tokens:
         revoked = "–" if token.revoked_at is None else time_text(token.revoked_at)
         blocked = "–" if token.blocked_at is None else time_text(token.blocked_at)
-        table.add_row(token.token_id, token.role.value, escape(token.name), time_text(token.created_at), revoked, blocked)
+        named = (token.token_id, token.role.value, escape(token.name), escape(_receivers(token)))
+        table.add_row(*named, time_text(token.created_at), revoked, blocked)
     return table
+
+
+def _receivers(token: Token) -> str:
+    if token.role is Role.ADMIN or (token.role is Role.WRITER and token.receivers is None):
+        return "all"
+    return ", ".join(token.receivers or ()) or "–"
 
 
 def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:

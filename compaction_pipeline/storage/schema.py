@@ -474,6 +474,8 @@ token = _table(
     Column("optimizer_id", String),
     Column("blocked_at", Moment),
     Column("allowed_at", Moment),
+    # The receivers of jobs for which it may claim. NULL of tokens that were made when any writer might claim for all.
+    Column("receivers", Json(tuple[str, ...])),
     # Revoking a token revokes those of the optimizers that registered with it.
     Index("compaction_token_parent", "parent_id"),
 )

@@ -29,9 +29,9 @@ class Served:
     house: House
     client: TestClient
 
-    def token(self, role: Role) -> str:
-        """The text of a new token."""
-        return self.house.services.keep_tokens.issue(role, f"a {role.value}").text
+    def token(self, role: Role, *receivers: str) -> str:
+        """The text of a new token, which may claim for these receivers."""
+        return self.house.services.keep_tokens.issue(role, f"a {role.value}", receivers=receivers).text
 
     def ask(self, method: str, path: str, token: str | None = None, **more: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.dependencies.center.inbox import Fact
+from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.center_leader import SqlCenterStore
+from compaction_pipeline.storage.engine import open_state, writing
 from compaction_pipeline_tests.api.served import Served
 
 PATH = "/api/v1/dependencies"
@@ -25,7 +28,7 @@ def saved(served: Served) -> str:
     """A token of a writer, after the project was saved and its instances were made."""
     assert served.ask("PUT", f"{PATH}/project", served.token(Role.ADMIN), json={"file": FILE}).status_code == 200
     served.house.services.lead_center.run()
-    return served.token(Role.WRITER)
+    return served.token(Role.WRITER, "airflow")
 
 
 def test_a_scheduler_claims_starts_and_reports(served: Served) -> None:
@@ -97,6 +100,27 @@ def test_a_reader_asks_what_must_run_again_and_an_admin_launches_it(served: Serv
     assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "name": "scheduled"}).status_code == 400
     assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "job": "loud"}).status_code == 404
     assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "to": "tomorrow"}).status_code == 400
+
+
+def test_a_token_claims_for_the_receivers_that_it_names(served: Served) -> None:
+    writer = saved(served)
+    (one, *_) = served.ask("POST", f"{PATH}/claims", writer, json={"receiver": "airflow"}).json()
+    has = {"receiver": "airflow", "instances": [{"id": one["id"], "generation": 1}]}
+    for other, may in ((served.token(Role.WRITER), "it names no receiver"), (served.token(Role.WRITER, "dagster"), "it may for dagster")):
+        for path, body in (("claims", {"receiver": "airflow"}), ("deliveries", has)):
+            refused = served.ask("POST", f"{PATH}/{path}", other, json=body)
+            assert refused.status_code == 403
+            assert f"may not claim for 'airflow', because {may}: use the one of this receiver, or issue" in refused.json()["detail"]
+    assert served.ask("POST", f"{PATH}/claims", served.token(Role.ADMIN), json={"receiver": "airflow"}).status_code == 200
+    assert served.ask("POST", f"{PATH}/deliveries", writer, json=has).json() == {"count": 1}
+
+
+def test_a_token_of_an_older_release_claims_for_all_receivers(served: Served) -> None:
+    saved(served)
+    old = served.token(Role.WRITER)
+    with writing(open_state(served.house.services.settings.state_database_url)) as connection:
+        connection.execute(update(schema.token).where(schema.token.c.token_id == old.partition(".")[0]).values(receivers=None))
+    assert served.ask("POST", f"{PATH}/claims", old, json={"receiver": "airflow"}).status_code == 200
 
 
 def test_an_admin_backfills_and_runs_again(served: Served) -> None:

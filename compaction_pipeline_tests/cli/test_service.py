@@ -34,6 +34,17 @@ def test_a_token_is_issued_listed_and_revoked(desk: Desk) -> None:
     assert listed["revoked_at"] is not None
 
 
+def test_a_token_names_the_receivers_for_which_it_claims(desk: Desk) -> None:
+    issued = desk.json("token", "add", "--role", "writer", "--name", "airflow", "--receiver", "airflow", "--receiver", "airflow-2")
+    assert issued["receivers"] == ["airflow", "airflow-2"]
+    desk.json("token", "add", "--role", "writer", "--name", "flink")
+    shown = desk.type("token", "list").stdout
+    assert ("airflow-2" in shown, "all" in shown) == (True, False)
+    refused = desk.type("token", "add", "--role", "reader", "--name", "grafana", "--receiver", "airflow")
+    assert refused.exit_code == 2
+    assert "a token of the role reader names no receiver" in " ".join(refused.stderr.split())
+
+
 def test_a_file_that_takes_stdout_holds_the_token_alone(desk: Desk) -> None:
     answer = desk.type("token", "add", "--role", "writer", "--name", "flink")
     [token] = answer.stdout.splitlines()

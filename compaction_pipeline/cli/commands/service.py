@@ -29,6 +29,7 @@ def add(
     context: typer.Context,
     role: Role = typer.Option(..., "--role", help="What its holder may do."),
     name: str = typer.Option(..., "--name", help="Who holds it, for people."),
+    receivers: list[str] = typer.Option([], "--receiver", help="A writer may claim jobs of this receiver. May be given several times."),
 ) -> None:
     """Issue a token. Its text is shown only now. Nothing but the text goes to stdout, so a file can take it.
 
@@ -36,9 +37,10 @@ def add(
 
       compaction-pipeline token add --role reader --name grafana
       compaction-pipeline token add --role writer --name flink > writer.token
+      compaction-pipeline token add --role writer --name airflow --receiver airflow > airflow.token
     """
     with Session(context) as session:
-        issued = session.services.keep_tokens.issue(role, name)
+        issued = session.services.keep_tokens.issue(role, name, receivers=receivers)
         value = {**_token_value(issued.token), "token": issued.text}
         session.output.say(f"token {issued.token.token_id} for {role.value}; keep its text, it is shown only now:")
         session.output.answer(value, issued.text)
@@ -147,4 +149,4 @@ def _need_server_extra() -> None:
 
 
 def _token_value(token: Token) -> dict[str, object]:
-    return {name: getattr(token, name) for name in ("token_id", "name", "role", "created_at", "revoked_at", "blocked_at")}
+    return {name: getattr(token, name) for name in ("token_id", "name", "role", "created_at", "revoked_at", "blocked_at", "receivers")}

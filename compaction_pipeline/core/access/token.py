@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -24,7 +25,8 @@ class Role(str, Enum):
     """What the holder of a token may do.
 
     An ADMIN may do everything but report an attempt: only the optimizer that holds it may. An OPTIMIZER takes tasks and reports their
-    results. A WRITER reports its commits, and registers what consumers have read. EVENTS tells of the commits that a catalog saw, and does
+    results. A WRITER reports its commits and runs, registers what consumers have read, and claims jobs for the receivers that its token
+    names. EVENTS tells of the commits that a catalog saw, and does
     nothing else. A READER looks at the state.
     """
 
@@ -44,6 +46,8 @@ class Token:
 
     No optimizer may register with a token from `blocked_at` on, until a person allows the token again. Several reports of its optimizers
     could not be true. Those before `allowed_at` do not count any more.
+
+    `receivers` are those of jobs for which its holder may claim; None of a token that was made before there were any, for all.
     """
 
     token_id: str
@@ -57,6 +61,7 @@ class Token:
     optimizer_id: str | None = None
     blocked_at: datetime | None = None
     allowed_at: datetime | None = None
+    receivers: tuple[str, ...] | None = ()
 
     @property
     def issued_id(self) -> str:
@@ -66,6 +71,10 @@ class Token:
     @property
     def is_revoked(self) -> bool:
         return self.revoked_at is not None
+
+    def serves(self, receiver: str) -> bool:
+        """Return whether its holder may claim for a receiver of jobs."""
+        return self.role is Role.ADMIN or self.receivers is None or receiver in self.receivers
 
     def matches(self, secret: str) -> bool:
         """Return whether this is the token's secret. The time that this takes tells nothing about the secret."""
@@ -98,3 +107,10 @@ def token_name(text: str) -> str:
     if not text.strip() or len(text) > LONGEST_NAME or not text.isprintable():
         raise ConfigError(f"the name {text[:50]!r} of a token must have 1 to {LONGEST_NAME} printable characters, e.g. 'flink writers'")
     return text.strip()
+
+
+def token_receivers(role: Role, receivers: Sequence[str]) -> tuple[str, ...]:
+    """Return the receivers of a token. Raises ConfigError for a role that claims for none, or for all, and for one that is no name."""
+    if receivers and role is not Role.WRITER:
+        raise ConfigError(f"a token of the role {role.value} names no receiver: only one of the role {Role.WRITER.value} claims for some")
+    return tuple(dict.fromkeys(token_name(receiver) for receiver in receivers))

@@ -16,6 +16,7 @@ from compaction_pipeline.core.access.token import (
     split_token,
     token_id_in,
     token_name,
+    token_receivers,
     token_text,
 )
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
@@ -39,8 +40,11 @@ class KeepTokens:
         self._clock = clock
         self._new_secret = new_secret
 
-    def issue(self, role: Role, name: str, *, parent_id: str | None = None, optimizer_id: str | None = None) -> Issued:
-        """Store a new token, and return it with its text. Raises ConfigError for a name that breaks the rule."""
+    def issue(
+        self, role: Role, name: str, *, parent_id: str | None = None, optimizer_id: str | None = None, receivers: Sequence[str] = ()
+    ) -> Issued:
+        """Store a new token, and return it with its text. Raises ConfigError for a name that breaks the rule, and for `receivers` of a role
+        that claims for none or for all."""
         secret, salt = self._new_secret(SECRET_BYTES), self._new_secret(SECRET_BYTES // 2)
         token = Token(
             self._new_secret(ID_BYTES),
@@ -51,6 +55,7 @@ class KeepTokens:
             digest_of(salt, secret),
             parent_id=parent_id,
             optimizer_id=optimizer_id,
+            receivers=token_receivers(role, receivers),
         )
         self._tokens.add(token)
         return Issued(token, token_text(token.token_id, secret))
