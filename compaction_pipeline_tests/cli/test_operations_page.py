@@ -119,6 +119,11 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "partition for some time (`compaction.major.cold-after`).",
         "Wait: the reason says what is missing. `compact` does not wait for it.",
     ),
+    PlanReasonCode.OUTSIDE_WINDOW: (
+        "A FULL or a MAJOR waits for its window (`compaction.full.window`, `compaction.major.window`), so that heavy work runs at night, "
+        "say: `22:00-06:00 Europe/Berlin mon-fri`.",
+        "Wait: the reason says when it opens. What was planned before it closed goes on. `compact` does not wait for it.",
+    ),
     PlanReasonCode.FAILING: (
         "Tasks of the node used up their attempts less than an hour ago.",
         "Mend what the reason names, then run `compact`.",
@@ -226,7 +231,13 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
 }
 
 
-ONLY_TICKS = (PlanReasonCode.MIN_PLAN_INTERVAL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FAILING, PlanReasonCode.NOT_READY)
+ONLY_TICKS = (
+    PlanReasonCode.MIN_PLAN_INTERVAL,
+    PlanReasonCode.OVER_BUDGET,
+    PlanReasonCode.FAILING,
+    PlanReasonCode.NOT_READY,
+    PlanReasonCode.OUTSIDE_WINDOW,
+)
 """The reasons that no command ends with, because quota and pauses do not bind a person. `table list` and `table show` show them."""
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
-from compaction_pipeline.core.dependencies.local_time import behind_last, first_instant
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.local_time import behind_last, first_instant
 from compaction_pipeline.core.tables.ready_properties import READY_TIME_KEY, READY_TIME_RULE, ready_time_parts
 from compaction_pipeline.core.tables.time_pattern import has_form, pattern_parts
 

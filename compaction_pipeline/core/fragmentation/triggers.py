@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.fragmentation.verdict import NodeHistory
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.node import TableNode
@@ -32,11 +32,11 @@ _Sum = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Whether a type of compaction is due, and the text that says why or why not. `waits` says that it would be due but must wait."""
+    """Whether a type of compaction is due, and the text that says why or why not. `waits` is why it must wait, although it would be due."""
 
     due: bool
     text: str
-    waits: bool = False
+    waits: PlanReasonCode | None = None
 
 
 def minor_trigger(

@@ -74,6 +74,8 @@ class PlanReasonCode(str, Enum):
     """Tasks of the node used up their attempts a short time ago."""
     NOT_READY = "NOT_READY"
     """A FULL is due and waits until its partition is ready, or a MAJOR waits until nobody writes to it any more."""
+    OUTSIDE_WINDOW = "OUTSIDE_WINDOW"
+    """A FULL or a MAJOR is due and waits for its window."""
 
 
 ORDER = (
@@ -84,6 +86,7 @@ ORDER = (
     PlanReasonCode.FILES_IN_USE,
     PlanReasonCode.FAILING,
     PlanReasonCode.NOT_READY,
+    PlanReasonCode.OUTSIDE_WINDOW,
     PlanReasonCode.REFUSED,
     PlanReasonCode.LIVE_TWICE,
     PlanReasonCode.NO_GAIN,
@@ -129,8 +132,8 @@ class NodeVerdict:
     """What a plan decided about one node, and why. `type` is the type that is due or planned; None when none is.
 
     `since` is when a plan first found the work that is due now; None when none is. `held_since` is since when work of the node has been
-    NOT_READY, also while other work on it goes on. The plan itself leaves both out, and `since_first_due` adds them before the verdict is
-    stored.
+    NOT_READY or OUTSIDE_WINDOW, also while other work on it goes on. The plan itself leaves both out, and `since_first_due` adds them
+    before the verdict is stored.
     """
 
     node: TableNode
@@ -170,7 +173,8 @@ def since_first_due(verdict: NodeVerdict, before: NodeState, now: datetime) -> N
 def _held_since(verdict: NodeVerdict, before: NodeState, now: datetime) -> datetime | None:
     """A MINOR changes nothing about it: it may go on while a MAJOR waits, again and again."""
     since = before.verdict.held_since if before.verdict is not None else None
-    if verdict.reason.code is PlanReasonCode.NOT_READY:
+    # A MAJOR that may not wait for ever for its writers also waits while its window is closed.
+    if verdict.reason.code in (PlanReasonCode.NOT_READY, PlanReasonCode.OUTSIDE_WINDOW):
         return now if since is None else since
     goes_on = verdict.is_due and verdict.type not in (CompactionType.MAJOR, CompactionType.FULL)
     return since if goes_on else None

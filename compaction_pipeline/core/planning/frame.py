@@ -47,7 +47,7 @@ class Judged(Generic[W]):
     due: Mapping[TableNode, Sequence[W]]
     gains: Mapping[TableNode, int]
     kept: Mapping[TableNode, str] = field(default_factory=dict)
-    waits: Mapping[TableNode, str] = field(default_factory=dict)
+    waits: Mapping[TableNode, PlanReason] = field(default_factory=dict)
 
 
 class Kind(Protocol[_W]):
@@ -99,20 +99,20 @@ def _pause(of: Circumstances) -> PlanReason | None:
 
 def _not_ready(judged: Judged[W], of: Circumstances) -> Verdicts:
     """Return the verdicts, with those of nodes that would have work if it need not wait. All nodes of a partition wait together."""
-    if not (of.waits.not_ready or judged.waits):
+    if not (of.waits.not_ready or of.waits.outside or judged.waits):
         return judged.verdicts
-    waits: dict[Place, tuple[CompactionType, str]] = {}
+    waits: dict[Place, tuple[CompactionType, PlanReason]] = {}
     for node in judged.verdicts:
         full = of.full(node) if not of.request.force else Trigger(False, "")
-        if full.waits:
-            waits[node.place] = CompactionType.FULL, full.text
+        if full.waits is not None:
+            waits[node.place] = CompactionType.FULL, PlanReason(full.waits, full.text)
         elif node in judged.waits:
             waits.setdefault(node.place, (CompactionType.MAJOR, judged.waits[node]))
     verdicts = dict(judged.verdicts)
     for node, verdict in judged.verdicts.items():
         if node.place in waits and verdict.reason.code in (PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN):
-            kind, text = waits[node.place]
-            verdicts[node] = replace(verdict, type=kind, reason=PlanReason(PlanReasonCode.NOT_READY, text))
+            kind, reason = waits[node.place]
+            verdicts[node] = replace(verdict, type=kind, reason=reason)
     return verdicts
 
 

@@ -58,13 +58,13 @@ class Circumstances:
             return Trigger(False, "")
         full = full_trigger(node, self.history, self.properties, self.now)
         missing = self.waits.full(node) if full.due else None
-        return full if missing is None else Trigger(False, f"{full.text}; {missing}", waits=True)
+        return full if missing is None else Trigger(False, f"{full.text}; {missing.text}", missing.code)
 
     def major(self, node: TableNode, due: str, files: Iterable[LiveFile]) -> Trigger:
         """Whether a MAJOR of a node that is due, as `due` says, may be planned. `files` are the live files of the node."""
         added_by = frozenset(file.added_snapshot_id for file in files)
         missing = None if self.request.force else self.waits.major(node, added_by, self.history, self.properties, self.now)
-        return Trigger(True, due) if missing is None else Trigger(False, f"{due}; {missing}", waits=True)
+        return Trigger(True, due) if missing is None else Trigger(False, f"{due}; {missing.text}", missing.code)
 
 
 @dataclass(frozen=True, slots=True)

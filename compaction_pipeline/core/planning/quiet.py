@@ -21,6 +21,7 @@ _WAITING = frozenset(
         PlanReasonCode.FILES_IN_USE,
         PlanReasonCode.FAILING,
         PlanReasonCode.NOT_READY,
+        PlanReasonCode.OUTSIDE_WINDOW,
     }
 )
 """The reasons of nodes that are due but not done."""

@@ -31,6 +31,7 @@ from compaction_pipeline.core.tables.property_rules import (
 from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.watermark_keys import WATERMARK_KEYS
+from compaction_pipeline.core.windows import Window
 
 MIB = 1024 * 1024
 
@@ -61,6 +62,8 @@ class TableProperties:
     full_when_ready: bool = False
     full_rewrites_all: bool = False
     major_cold_after: timedelta | None = None
+    full_window: Window | None = None
+    major_window: Window | None = None
     major_cold_at_most: timedelta = timedelta(hours=24)
     catalog_may_roll_back: bool = False
     max_task_size_bytes: int = 128 * MIB

@@ -22,6 +22,7 @@ from compaction_pipeline.core.tables.watermark_keys import (
     watermark_keys,
     watermark_writers,
 )
+from compaction_pipeline.core.windows import WINDOW_RULE, Window
 
 _MIB = 1024 * 1024
 NEVER = timedelta(days=100 * 365)
@@ -106,6 +107,7 @@ _BYTES = whole("≥ 1 and ≤ 2^60", 1, _MOST_BYTES)
 _FINITE = Rule(float, "> 0 and finite", lambda value: isinstance(value, float) and value > 0 and isfinite(value))
 INTERVAL = Rule(_milliseconds, "≥ 0 and < 2^63 ms", lambda value: isinstance(value, timedelta) and value >= timedelta(0))
 """The rule of a duration in milliseconds."""
+_WINDOW = Rule(Window.parse, WINDOW_RULE, lambda v: True)
 
 
 ENABLED_KEY, OWN_ENABLED_KEY = "self-optimizing.enabled", "compaction.enabled"
@@ -240,6 +242,20 @@ PROPERTIES: tuple[Property, ...] = (
         Rule(duration, DURATION_RULE, lambda v: True),
         "24h",
         "a MAJOR that has waited by `compaction.major.cold-after` for so long is planned all the same",
+    ),
+    Property(
+        "compaction.full.window",
+        "full_window",
+        _WINDOW,
+        "none",
+        "a FULL is planned only within this window; what was planned goes on, and what a person launches does not wait",
+    ),
+    Property(
+        "compaction.major.window",
+        "major_window",
+        _WINDOW,
+        "none",
+        "a MAJOR is planned only within this window, as above. Of keyed tables, only those with `compaction.delta-rewrite.enabled` obey it",
     ),
     Property(
         "self-optimizing.full.rewrite-all-files",

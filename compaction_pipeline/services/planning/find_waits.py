@@ -1,4 +1,4 @@
-"""Finds what work of a table must wait for: partitions that are not ready, and writers that have not left.
+"""Finds what work of a table must wait for: partitions that are not ready, writers that have not left, and windows that are closed.
 
 Only tables that ask for it are looked at.
 """
@@ -11,7 +11,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory
-from compaction_pipeline.core.planning.waits import Waits, places_to_ask
+from compaction_pipeline.core.planning.waits import Waits, closed_windows, places_to_ask
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.properties import TableProperties
@@ -39,6 +39,7 @@ class FindWaits:
         return Waits(
             self._missing(table, places) if places else {},
             self._scan.commits_since(table, now - cold_after) if cold_after is not None else {},
+            closed_windows(properties, now),
         )
 
     def _missing(self, table: TableIdentifier, places: Collection[Place]) -> Mapping[Place, str]:

@@ -17,7 +17,7 @@ from compaction_pipeline.core.planning.keyed.in_work import InWork
 from compaction_pipeline.core.planning.keyed.planner import plan_keyed
 from compaction_pipeline.core.planning.plain.planner import Planning
 from compaction_pipeline.core.planning.plan import Circumstances, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.waits import NOTHING_WAITS, Waits, places_to_ask
+from compaction_pipeline.core.planning.waits import NOTHING_WAITS, Waits, closed_windows, places_to_ask
 from compaction_pipeline.core.queue.open_work import InUse
 from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
@@ -25,6 +25,7 @@ from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.live_files import TableFiles
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.properties import TableProperties
+from compaction_pipeline.core.windows import Window
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
 from compaction_pipeline.core.work.work import Work
@@ -118,7 +119,7 @@ def test_the_newest_of_several_commits_to_a_partition_counts() -> None:
 @pytest.mark.parametrize("code", PlanReasonCode)
 def test_only_a_node_without_other_work_or_hindrance_is_told_to_wait(code: PlanReasonCode) -> None:
     verdict = NodeVerdict(node(1), MINOR, PlanReason(code, "why"), NodeMetrics())
-    judged: Judged[Work] = Judged({node(1): verdict}, (), {}, {}, waits={node(1): "it waits"})
+    judged: Judged[Work] = Judged({node(1): verdict}, (), {}, {}, waits={node(1): PlanReason(PlanReasonCode.NOT_READY, "it waits")})
     (told,) = _not_ready(judged, Circumstances(COLD_RULES, PlanRequest(), NodeHistory(), NOW)).values()
     if code in (PlanReasonCode.NOT_FRAGMENTED, PlanReasonCode.NO_GAIN):
         assert (told.type, told.reason) == (MAJOR, PlanReason(PlanReasonCode.NOT_READY, "it waits"))
@@ -367,3 +368,28 @@ def test_a_partition_with_a_full_and_a_major_that_wait_tells_of_the_full_whichev
     rules = {"full_interval": DAY, "major_cold_after": HOUR}
     found = of_keyed(table, Waits({place: MISSING}, {5: NOW}), hot, history, **rules)
     assert {(verdict.reason.code, verdict.type) for verdict in found.verdicts} == {(PlanReasonCode.NOT_READY, FULL)}
+
+
+NIGHT = {"full_window": Window.parse("00:00-00:01 UTC"), "major_window": Window.parse("00:00-00:01 UTC")}
+
+
+def test_a_full_and_a_major_wait_for_their_windows_and_a_minor_does_not() -> None:
+    rules = replace(FULL_RULES, full_when_ready=False, **NIGHT)
+    waits = Waits(outside=closed_windows(rules, NOW))
+    held = plan(table_files(data("a"), data("b")), waits, rules, due_for_full(1))
+    assert held.tasks == ()
+    (verdict,) = held.verdicts
+    assert (verdict.type, verdict.reason.code) == (FULL, PlanReasonCode.OUTSIDE_WINDOW)
+    assert "waits for its window 00:00-00:01 UTC, which opens at " in verdict.reason.text
+    open_now = replace(rules, full_window=Window.parse("00:00-00:00 UTC"))
+    assert closed_windows(open_now, NOW).keys() == {MAJOR}
+    assert types(plan(table_files(data("a"), data("b")), Waits(outside=closed_windows(open_now, NOW)), open_now, due_for_full(1))) == [FULL]
+
+
+def test_a_wait_for_a_window_counts_as_waiting_for_writers() -> None:
+    """Else a MAJOR that waits for both would never be planned at the latest."""
+    verdict = NodeVerdict(node(1), MAJOR, PlanReason(PlanReasonCode.OUTSIDE_WINDOW, "it waits"), NodeMetrics())
+    before = since_first_due(verdict, NodeState(TABLE, node(1), "k", NodeMetrics()), NOW)
+    assert before.held_since == NOW
+    waits = replace(verdict, reason=PlanReason(PlanReasonCode.NOT_READY, "it waits"))
+    assert since_first_due(waits, NodeState(TABLE, node(1), "k", NodeMetrics(), before), NOW + DAY).held_since == NOW

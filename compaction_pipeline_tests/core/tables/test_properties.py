@@ -42,12 +42,15 @@ SWITCH = (st.sampled_from(["true", "False", " TRUE "]), NEITHER_TRUE_NOR_FALSE)
 BYTES, COUNT, TIME = whole(1, 2**60), whole(2, 2**31 - 1), whole(0, 2**63 - 1)
 LARGEST = sys.float_info.max
 
+WINDOW = (st.sampled_from(["22:00-06:00 UTC", "01:00–02:00 Europe/Berlin mon-fri"]), st.sampled_from(["22-06", "25:00-06:00 UTC"]))
 DURATION = (st.sampled_from(["0", "5", "90min", "2 h", "1d", "10000ms"]), st.sampled_from(["-1", "1.5h", "soon", "", "h", "1w"]))
 
 BOUNDS = {
     "compaction.full.when-ready": SWITCH,
     "compaction.major.cold-after": DURATION,
     "compaction.major.cold-at-most": DURATION,
+    "compaction.full.window": WINDOW,
+    "compaction.major.window": WINDOW,
     "self-optimizing.enabled": SWITCH,
     "compaction.enabled": SWITCH,
     "compaction.delta-rewrite.enabled": SWITCH,
@@ -85,6 +88,8 @@ MISTAKES = {
     "compaction.full.when-ready": ["yes", ""],
     "compaction.major.cold-after": ["-1", "soon"],
     "compaction.major.cold-at-most": ["-1", "never"],
+    "compaction.full.window": ["", "22:00-06:00", "22:00-24:00 UTC", "22:00-06:00 Mars/Base"],
+    "compaction.major.window": ["night", "22:00-06:00 UTC someday"],
     "self-optimizing.enabled": ["yes", ""],
     "compaction.enabled": ["yes", ""],
     "compaction.delta-rewrite.enabled": ["yes", ""],

@@ -26,8 +26,8 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from compaction_pipeline.core.dependencies.local_time import first_instant
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.local_time import first_instant
 
 FIRST_YEAR, LAST_YEAR = 1900, 2999
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

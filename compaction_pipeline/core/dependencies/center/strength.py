@@ -18,8 +18,8 @@ from datetime import datetime, time, timedelta, timezone
 from enum import Enum
 
 from compaction_pipeline.core.dependencies.center.periods import Period, zone_of
-from compaction_pipeline.core.dependencies.local_time import first_instant
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.local_time import first_instant
 from compaction_pipeline.core.tables.property_rules import duration
 from compaction_pipeline.core.words import duration_text, time_text
 

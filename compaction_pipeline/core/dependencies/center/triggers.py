@@ -18,8 +18,8 @@ from datetime import date, datetime, time, timedelta, timezone
 from functools import lru_cache
 
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar, Period, first_day, zone_of
-from compaction_pipeline.core.dependencies.local_time import first_instant
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.local_time import first_instant
 
 _FIRST = {Period.HOUR: "0", Period.DAY: "00:00", Period.WEEK: "MON 00:00", Period.MONTH: "1 00:00"}
 LAST_DAY = 0

@@ -17,7 +17,7 @@ from compaction_pipeline.core.words import duration_text
 LEAST_LIMIT = timedelta(minutes=10)
 """Work may wait this long on every table. One merge alone may take minutes."""
 
-_NEVER_DUE = NOTHING_TO_DO | {PlanReasonCode.LIVE_TWICE, PlanReasonCode.DISABLED, PlanReasonCode.NOT_READY}
+_NEVER_DUE = NOTHING_TO_DO | {PlanReasonCode.LIVE_TWICE, PlanReasonCode.DISABLED, PlanReasonCode.NOT_READY, PlanReasonCode.OUTSIDE_WINDOW}
 
 
 def due_work_on_time(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:

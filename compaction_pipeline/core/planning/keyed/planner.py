@@ -94,7 +94,7 @@ class _Planner:
         # With delta-rewrite, only a MAJOR moves changes into the base store.
         self._moving = (_MAJOR,) if of.properties.delta_rewrite else (_MINOR, _MAJOR)
         self._majors = major_triggers(content.files, self._mask, of.properties) if of.properties.delta_rewrite else {}
-        self._waits: dict[TableNode, str] = {}
+        self._waits: dict[TableNode, PlanReason] = {}
         self._files = _by_place(content.files) if of.properties.delta_rewrite and of.waits.commits else {}
         self._partitions = self._due_partitions()
         self._rewrites: dict[TableNode, NodeAnswer] = {}
@@ -147,8 +147,8 @@ class _Planner:
             return _FULL, full.text
         if self._properties.delta_rewrite:
             major = self._majors.get(node, Trigger(False, "no change waits to be merged into the base store"))
-            if major.due and (allowed := self._of.major(node, major.text, self._files.get(node.place, ()))).waits:
-                self._waits[node] = allowed.text
+            if major.due and (allowed := self._of.major(node, major.text, self._files.get(node.place, ()))).waits is not None:
+                self._waits[node] = PlanReason(allowed.waits, allowed.text)
                 return None, major.text
             return (merges if major.due else None), major.text
         inserts, deletes = (figures.small_data_files, figures.small_data_bytes), (figures.small_delete_files, figures.small_delete_bytes)

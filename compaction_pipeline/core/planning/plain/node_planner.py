@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from compaction_pipeline.core.fragmentation.triggers import Trigger, minor_trigger
-from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.plain.full import full_bins, keeps_old_spec
 from compaction_pipeline.core.planning.plain.major import high_delete_ratios, joins_undersized, major_bins, minor_grows_into_major
 from compaction_pipeline.core.planning.plain.minor import minor_bins
@@ -39,7 +39,7 @@ class NodeDecision:
     bins: list[MergeBin] = field(default_factory=list)
     minor_due: bool = False
     output_spec_id: int | None = None
-    waits: str | None = None
+    waits: PlanReason | None = None
 
 
 class NodePlanner:
@@ -123,8 +123,8 @@ class NodePlanner:
         else:
             return
         major = self._of.major(view.node, text, (*view.files.data, *view.files.deletes))
-        if not major.due:
-            decision.waits = major.text
+        if major.waits is not None:
+            decision.waits = PlanReason(major.waits, major.text)
             return
         decision.bins = major_bins(view, forced, alone_too=not (minor.due and self._properties.conversions_enabled))
         if decision.bins or forced:

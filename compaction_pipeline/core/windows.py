@@ -1,0 +1,82 @@
+"""Windows of time that come again each day: `22:00-06:00 Europe/Berlin`, `20:00-04:00 UTC mon-fri`, `00:00-00:00 UTC sat,sun`.
+
+A window belongs to the day on which it begins, and ends on the next one when its end is not after its beginning. A local time that clocks
+leave out is the first instant behind the gap, and a repeated one the first of its two, so no window opens twice a day.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from functools import cache
+from zoneinfo import ZoneInfo
+
+from compaction_pipeline.core.local_time import first_instant
+
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_FORM = re.compile(r"([01]\d|2[0-3]):([0-5]\d) ?[-–] ?([01]\d|2[0-3]):([0-5]\d) (\S+)(?: ([a-z,\-–]+))?", re.ASCII | re.IGNORECASE)
+WINDOW_RULE = "HH:MM-HH:MM, a time zone, and days where not every day counts, e.g. 22:00-06:00 Europe/Berlin mon-fri"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window of each of its days (0 is Monday), from `opens` to `closes` by the clocks of `zone`."""
+
+    opens: time
+    closes: time
+    zone: str
+    days: frozenset[int]
+
+    @staticmethod
+    def parse(text: str) -> Window:
+        """The window that somebody writes. Raises ValueError."""
+        found = _FORM.fullmatch(" ".join(text.split()))
+        if found is None:
+            raise ValueError(text)
+        opens, closes = (time(int(found[at]), int(found[at + 1])) for at in (1, 3))
+        _zone(found[5])
+        return Window(opens, closes, found[5], _days(found[6]) if found[6] else frozenset(range(7)))
+
+    def is_open(self, at: datetime) -> bool:
+        return any(start <= at < end for start, end in self._spans(at))
+
+    def next_opening(self, at: datetime) -> datetime:
+        """The first instant after `at` at which the window opens, in UTC."""
+        return next(start for start, end in self._spans(at) if start > at and end > start)
+
+    def __str__(self) -> str:
+        days = "" if len(self.days) == len(_DAYS) else " " + ",".join(_DAYS[day] for day in sorted(self.days))
+        return f"{self.opens:%H:%M}-{self.closes:%H:%M} {self.zone}{days}"
+
+    def _spans(self, at: datetime) -> Iterator[tuple[datetime, datetime]]:
+        """The windows from the day before on, in UTC. A year has one of each weekday that clocks do not leave out."""
+        zone = _zone(self.zone)
+        first = at.astimezone(zone).date() - timedelta(days=1)
+        for day in (first + timedelta(days=number) for number in range(366)):
+            if day.weekday() in self.days:
+                last = day if self.closes > self.opens else day + timedelta(days=1)
+                yield _instant(day, self.opens, zone), _instant(last, self.closes, zone)
+
+
+def _instant(day: date, at: time, zone: tzinfo) -> datetime:
+    return first_instant(datetime.combine(day, at), zone).astimezone(timezone.utc)
+
+
+@cache
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, OSError, ValueError) as error:
+        raise ValueError(name) from error
+
+
+def _days(text: str) -> frozenset[int]:
+    """The days of a list like mon-fri or sat,sun. Raises ValueError."""
+    found: set[int] = set()
+    for part in text.lower().replace("–", "-").split(","):
+        first, dash, last = part.partition("-")
+        low, high = _DAYS.index(first), _DAYS.index(last if dash else first)
+        found |= {number % 7 for number in range(low, high + 1 if high >= low else high + 8)}
+    return frozenset(found)
