@@ -82,9 +82,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
     app.include_router(dependency_routes(services.read_readiness, tell, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(center_routes(services.center, services.facts_set_aside, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(conversion_routes(services.convert_project, guard, bodies), prefix=VERSION_PREFIX)
-    app.include_router(
-        outlook_routes(services.forecast_jobs, services.read_lineage, services.repair_jobs, guard, bodies), prefix=VERSION_PREFIX
-    )
+    app.include_router(outlook_routes(services, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(file_routes(services.read_tables, services.read_files, guard), prefix=VERSION_PREFIX)
     app.include_router(
         insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),

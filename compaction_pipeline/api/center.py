@@ -25,7 +25,6 @@ from compaction_pipeline.core.words import printable
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, RunReport
 from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
 from compaction_pipeline.services.dependencies.save_project import ProjectChange
-from compaction_pipeline.services.dependencies.why import Why
 
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]
 _Name = Annotated[str, Query(max_length=MOST_BYTES)]
@@ -135,11 +134,6 @@ def _questions(center: DependencyCenter, guard: Guard) -> APIRouter:
     ) -> list[Any]:
         """Instances, the newest first. `origin` is the name of a backfill, or empty for scheduled ones."""
         return [_with_key(one) for one in center.instances(InstanceQuery(job, biz, origin, state, most))]
-
-    @routes.get("/why", dependencies=reader, response_model=None, responses=plain_answer(Why))
-    def why(job: _Name, biz: _Name, origin: _Name = SCHEDULED) -> Any:
-        """What an instance waits for, since when it has what it found, which jobs make it, and what it starts without."""
-        return plain(center.why(job, biz, origin))
 
     @routes.get("/ready", dependencies=reader)
     def ready(subject: _Name) -> Mapping[str, bool | None]:

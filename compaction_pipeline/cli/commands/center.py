@@ -139,9 +139,12 @@ def why(context: typer.Context, job: str = _JOB, biz: str = _BIZ, origin: str = 
       compaction-pipeline dependencies why sales.load 2026-01-01
     """
     with Session(context) as session:
-        answer = session.services.center.why(job, biz, origin)
+        answer = session.services.why(job, biz, origin)
         lines = [_instance_line(answer.instance)]
-        lines += [f"  waits for {one.subject}{_makers(one.produced_by)}{_rule(one.rule)}{_problem(one)}" for one in answer.waits_for]
+        lines += [
+            f"  waits for {one.subject}{_makers(one.produced_by)}{_expected(one)}{_rule(one.rule)}{_problem(one)}"
+            for one in answer.waits_for
+        ]
         lines += [f"  found {one.subject}, {time_text(one.at)} UTC" if one.at else f"  found {one.subject}" for one in answer.found]
         lines += [f"  without {one.subject}{_came(one)}{_rule(one.rule)}{_problem(one)}" for one in answer.without]
         if answer.busy is not None:
@@ -399,6 +402,10 @@ def _problem(one: Missing) -> str:
 
 def _came(one: Missing) -> str:
     return f", which came {time_text(one.at)} UTC" if one.there else _makers(one.produced_by)
+
+
+def _expected(one: Missing) -> str:
+    return f", expected {time_text(one.expected.usual)} UTC" if one.expected is not None else ""
 
 
 def _makers(jobs: tuple[str, ...]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -27,6 +27,7 @@ from compaction_pipeline.core.dependencies.center.subjects import BIZ, JOB, name
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
+from compaction_pipeline.services.dependencies.why import Why
 
 MOST_POINTS = 500_000
 LONGEST_HOURS = 24 * 7
@@ -74,7 +75,7 @@ class Forecast:
 
 
 class ForecastJobs:
-    """One verb: forecast."""
+    """The verbs are forecast and explain."""
 
     def __init__(self, history: RunHistory, definitions: Definitions, clock: Clock) -> None:
         self._history = history
@@ -98,6 +99,23 @@ class ForecastJobs:
         last = [kept(_durations(of)) for of in self._history.last_runs(names, 2 * RUNS).values()]
         forecasts.sort(key=lambda one: (one.done is None, one.done.usual if one.done else now, one.job, one.biz))
         return Forecast(tuple(forecasts), sum(right for right, _ in last), sum(judged for _, judged in last))
+
+    def explain(self, why: Why) -> Why:
+        """Return the same with when the things that the instance waits for are expected. Nothing is for a
+        backfill, nor for a job that is only reported."""
+        one = why.instance
+        jobs, now = self._definitions.jobs(), self._clock()
+        if one.origin != SCHEDULED or not why.waits_for or not jobs.get(one.job).has_instances:
+            return why
+        draft = _Draft(self._history, jobs, now)
+        try:
+            draft.take_in([(one.job, one.biz)])
+        except ConfigError:
+            return why
+        found = expected(draft.points, now)
+        # What was never seen may come at any time, so nothing is said of it.
+        known = {key: one.there for key, one in found.items() if not one.is_at_least}
+        return replace(why, waits_for=tuple(replace(each, expected=known.get(each.subject)) for each in why.waits_for))
 
     @staticmethod
     def _wanted(jobs: Jobs, job: str | None, project: str | None) -> Sequence[DataJob]:

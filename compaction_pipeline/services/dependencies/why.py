@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from compaction_pipeline.core.dependencies.center.forecast import Moment
 from compaction_pipeline.core.dependencies.center.inbox import FAILED
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import DataJob, run_subject
@@ -20,7 +21,8 @@ from compaction_pipeline.services.dependencies.definitions import Jobs
 class Missing:
     """One thing that an instance waits for. `produced_by` has the jobs that say so; for the run of a job it is this job. `rule` says how
     much of a weak edge must be there, and until when; it is "" for what must be there in any case. `problem` says what keeps it from
-    coming: its run has failed, or its table cannot be read; it is "" when nothing is known to."""
+    coming: its run has failed, or its table cannot be read; it is "" when nothing is known to. `expected` is when it will be there by a
+    forecast (`ForecastJobs.explain`); None when nobody can say."""
 
     subject: str
     there: bool
@@ -28,6 +30,7 @@ class Missing:
     produced_by: tuple[str, ...]
     rule: str = ""
     problem: str = ""
+    expected: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)

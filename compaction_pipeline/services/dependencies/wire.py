@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.dependencies.repair import RepairJobs
     from compaction_pipeline.services.dependencies.start_jobs import StartJobs
     from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
+    from compaction_pipeline.services.dependencies.why import Why
 
 
 class DependencyServices(Wiring):
@@ -73,6 +74,10 @@ class DependencyServices(Wiring):
         from compaction_pipeline.services.dependencies.convert_project import ConvertProject
 
         return ConvertProject(self._stores.center, self._definitions, self.clock)
+
+    def why(self, job: str, biz: str, origin: str) -> Why:
+        """What an instance waits for, and when that is expected. Raises as `DependencyCenter.why`."""
+        return self.forecast_jobs.explain(self.center.why(job, biz, origin))
 
     def center_figures(self) -> CenterFigures:
         """How the dependency center does now."""

@@ -85,6 +85,22 @@ def test_a_chain_takes_as_long_as_it_usually_takes_and_as_long_as_late_runs_take
     assert times(late)[1:] == (at(13, 2), at(13, 2, 30))
 
 
+def test_why_says_when_what_is_waited_for_is_expected_where_it_was_seen_before(house: CenterHouse) -> None:
+    house.save(RAW, LOAD, REPORT)
+    jobs = ForecastJobs(house.stores.center_runs, Definitions(house.store), lambda: house.now)
+    house.now = at(2, 1)
+    house.settle()
+    assert [one.expected for one in jobs.explain(house.center.why("load", "2026-01-02")).waits_for] == [None]
+    for day in range(3, 8):
+        live_a_day(house, day)
+    house.now = at(8, 1)
+    house.settle()
+    (raw,) = jobs.explain(house.center.why("load", "2026-01-08")).waits_for
+    assert raw.expected is not None
+    # Half an hour after midnight is over.
+    assert raw.expected.usual == at(8, 1)
+
+
 def test_a_run_that_takes_longer_than_usual_is_done_now_at_the_earliest(house: CenterHouse) -> None:
     house.save(RAW, LOAD, REPORT)
     for day in range(2, 8):
