@@ -14,17 +14,8 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from compaction_pipeline_tests.scenarios.naive_calendar import (
-    Kind,
-    Span,
-    is_special,
-    places,
-    span_of,
-    spans,
-    trigger_at,
-    upstream_spans,
-)
-from compaction_pipeline_tests.scenarios.naive_jobs import Job, data_subject, job_of, to_others
+from compaction_pipeline_tests.scenarios.naive_calendar import Kind, Span, is_special, places, span_of, spans, trigger_at, upstream_spans
+from compaction_pipeline_tests.scenarios.naive_jobs import Job, data_subject, job_of, needs_by_rule, to_others
 from compaction_pipeline_tests.scenarios.naive_weak import Need, Weak, is_held, is_satisfied, is_weak, weak_of
 
 __all__ = ["MAYBE", "YES", "Need", "Oracle", "Run", "RunName", "Told"]
@@ -96,6 +87,7 @@ class Oracle:
     def __init__(self, now: datetime) -> None:
         self.now = now
         self.jobs: dict[str, Job] = {}
+        self.after: dict[str, list[str]] = {}
         self.runs: dict[RunName, Run] = {}
         self.reached: dict[str, int] = {}
         self.numbers: dict[tuple[str, str], int] = {}
@@ -117,9 +109,12 @@ class Oracle:
                     del self.runs[run.name]
                 else:
                     run.state, run.needs, run.claimed, run.delivered = "FAILED", (), True, True
+        by_rule = {name: self._by_rule(job) for name, job in self.jobs.items() if name not in before}
         self.jobs = {name: job for name, job in self.jobs.items() if name not in before} | after
+        self.after[file["project"]] = file.get("after", [])
         affected = {name for name in after if name in before and to_others(before[name]) != to_others(after[name])}
-        touched = set(after) | {job.name for job in self.jobs.values() if any(need.get("job") in affected for need in job.needs)}
+        touched = set(after) | {job.name for job in self.jobs.values() if any(need.get("job") in affected for need in self._needs(job))}
+        touched |= {name for name, needs in by_rule.items() if needs != self._by_rule(self.jobs[name])}
         for run in self.runs.values():
             if run.name.job in touched and not run.claimed and run.state in ("WAITING", "READY"):
                 job = self.jobs[run.name.job]
@@ -407,6 +402,12 @@ class Oracle:
             self.runs[name] = Run(name, self._order, self.now, receiver=job.receiver)
             self._need(self.runs[name], together)
 
+    def _needs(self, job: Job) -> Sequence[Mapping[str, Any]]:
+        return [*job.needs, *(need for need, _ in self._by_rule(job))]
+
+    def _by_rule(self, job: Job) -> Sequence[tuple[Mapping[str, Any], Kind]]:
+        return needs_by_rule(job, self.after.get(job.project, ()), self.jobs.values())
+
     def _together(self, origin: str) -> set[tuple[str, str]]:
         return {(name.job, name.biz) for name in self.runs if origin and name.origin == origin}
 
@@ -415,7 +416,8 @@ class Oracle:
         job, label, origin = self.jobs[run.name.job], run.name.biz, run.name.origin
         found: dict[Need, None] = {}
         run.weak = {}
-        for edge, need in enumerate(job.needs):
+        self.counts["waits by a project rule"] += bool(self._by_rule(job))
+        for edge, need in enumerate(self._needs(job)):
             upstream = self.jobs[need["job"]] if "job" in need else None
             kind = upstream.kind if upstream else Kind(need.get("period", job.kind.period), need.get("zone", job.kind.zone))
             times = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
 from compaction_pipeline_tests.scenarios.naive_calendar import Kind, Span, span_at, span_of, trigger_at
@@ -49,6 +49,39 @@ def data_subject(need: Mapping[str, Any], kind: Kind, span: Span) -> tuple[str, 
     local = span.start.astimezone(ZoneInfo(kind.zone))
     named = local.strftime(str(need["partition"]).replace("{", "").replace("}", ""))
     return " && ".join([table, *sorted(named.split("/"))]), 1
+
+
+LENGTH = {"hour": 1, "day": 24, "week": 168, "month": 720}
+_J = TypeVar("_J", bound="HasKind")
+
+
+class HasKind(Protocol):
+    """A job of any kind of test."""
+
+    kind: Kind
+
+
+def covering(kind: Kind, jobs: Sequence[_J]) -> Iterator[tuple[_J, str]]:
+    """The jobs of a project before that one of a kind waits for, and at which times: those whose period is not longer, for all of their
+    times in its own; or else those of the shortest longer period, for the time that holds its own."""
+    length = LENGTH[kind.period]
+    wanted = [one for one in jobs if LENGTH[one.kind.period] <= length]
+    if not wanted:
+        shortest = min((LENGTH[one.kind.period] for one in jobs), default=0)
+        wanted = [one for one in jobs if LENGTH[one.kind.period] == shortest]
+    for one in wanted:
+        yield one, "whole" if LENGTH[one.kind.period] < length else "0"
+
+
+def needs_by_rule(job: Job, after: Sequence[str], jobs: Iterable[Job]) -> Sequence[tuple[Mapping[str, Any], Kind]]:
+    """What a job waits for because its project comes after others, with the calendars of that."""
+    if job.receiver is None:
+        return []
+    return [
+        ({"job": one.name, "times": times}, one.kind)
+        for project in after
+        for one, times in covering(job.kind, [one for one in jobs if one.project == project])
+    ]
 
 
 def job_of(file: Mapping[str, Any], given: Mapping[str, Any], before: Job | None, now: datetime) -> Job:

@@ -14,10 +14,10 @@ from random import Random
 from typing import Any
 
 from compaction_pipeline_tests.scenarios.naive_calendar import Kind, Span, span_at, span_of, spans, trigger_at, upstream_spans
+from compaction_pipeline_tests.scenarios.naive_jobs import LENGTH, covering
 from compaction_pipeline_tests.scenarios.random_projects import CHANGES
 
 STEP = timedelta(minutes=30)
-_LENGTH = {"hour": 1, "day": 24, "week": 168, "month": 720}
 _TRIGGERS = {"hour": ("0", "30"), "day": ("00:00", "01:30", "07:00"), "week": ("MON 00:00", "WED 02:30"), "month": ("1 00:00", "28 03:00")}
 
 
@@ -96,20 +96,13 @@ class Plan:
             jobs = [one for one, _ in self.covering(work, project)]
             if jobs and self.random.random() < 0.4:
                 for one in self.random.sample(jobs, min(len(jobs), self.random.randint(1, 2))):
-                    times = "whole" if _LENGTH[one.kind.period] < _LENGTH[work.kind.period] else "0"
+                    times = "whole" if LENGTH[one.kind.period] < LENGTH[work.kind.period] else "0"
                     work.needs.append({"job": one.name, "times": times})
                 work.tight.add(project)
 
     def covering(self, work: Work, project: str) -> Iterator[tuple[Work, str]]:
         """The jobs of a project before that a job waits for, and at which times."""
-        jobs = [one for one in self.works.values() if one.project == project]
-        length = _LENGTH[work.kind.period]
-        short = [one for one in jobs if _LENGTH[one.kind.period] <= length]
-        if not short and jobs:
-            shortest = min(_LENGTH[one.kind.period] for one in jobs)
-            short = [one for one in jobs if _LENGTH[one.kind.period] == shortest]
-        for one in short:
-            yield one, "whole" if _LENGTH[one.kind.period] < length else "0"
+        return covering(work.kind, [one for one in self.works.values() if one.project == project])
 
     def files(self, **more: Any) -> list[dict[str, Any]]:
         """The files of the projects, the first first."""

@@ -50,6 +50,8 @@ class Projects:
         self.files: list[dict[str, Any]] = [
             {"project": name, "zone": random.choice(ZONES), "receiver": "airflow", "jobs": []} for name in ("first", "second")
         ]
+        if random.random() < 0.4:
+            self.files[1]["after"] = ["first"]
         for file in self.files:
             for _ in range(random.randint(2, 4)):
                 file["jobs"].append(self.new_job(file, now))

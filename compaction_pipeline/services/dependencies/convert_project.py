@@ -12,6 +12,8 @@ from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.moments import Comparison, OtherMoment, Started, compared, earlier
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery
 from compaction_pipeline.core.dependencies.center.project_rules import SHADOW, Form, ProjectRule, Shadow, named_edges, rule_keys
+from compaction_pipeline.core.dependencies.center.subjects import JOB
+from compaction_pipeline.core.dependencies.center.upstreams import JobRun, data_name
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
@@ -147,15 +149,14 @@ class ConvertProject:
 
     def _earlier(self, jobs: Jobs, name: str, rule: ProjectRule) -> timedelta | None:
         """How much earlier a job would start; None where nothing is known, or it would wait for all of what it waits for now."""
-        current, named = jobs.by_name[name].needs, set(named_edges(jobs.own, name, rule))
-        if not named < set(current):
+        current, named = jobs.by_name[name].needs, named_edges(jobs.own, name, rule)
+        if not set(named) < set(current):
             return None
-        newest = self._store.instances(InstanceQuery(job=name, origin=SCHEDULED, most=_LOOKED_AT))
-        started = [
-            Started(one.ready_at, max([one.made_at, *(wait.at for wait in waits if wait.at is not None and current[wait.edge] in named)]))
-            for one in newest
-            if one.ready_at is not None and one.generation == 1 and one.changed_at is None
-            for waits in [[wait for wait in self._store.waits(one.id) if wait.edge < len(current)]]
-            if waits
-        ]
+        # An instance may have waited by an earlier definition, so things are told apart by their names.
+        things = {f"{JOB}={one.job}" if isinstance(one, JobRun) else data_name(one) for one in (edge.upstream for edge in named)}
+        started = []
+        for one in self._store.instances(InstanceQuery(job=name, origin=SCHEDULED, most=_LOOKED_AT)):
+            if one.ready_at is not None and one.generation == 1 and one.changed_at is None:
+                own = [wait.at for wait in self._store.waits(one.id) if wait.at is not None and wait.key.split(" && ")[0] in things]
+                started.append(Started(one.ready_at, max([one.made_at, *own])))
         return earlier(started) if started else None

@@ -10,6 +10,8 @@ import pytest
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.services.dependencies.definitions import Definitions
+from compaction_pipeline.services.dependencies.repair import RepairJobs
 from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
 
 DAY = "2026-01-02"
@@ -198,3 +200,25 @@ def test_why_looks_through_nodes(house: CenterHouse, form: str) -> None:
     for hour in HOURS[:-2]:
         house.succeed(hour)
     assert [one.subject for one in house.center.why("load", DAY).waits_for] == HOURS[-2:]
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_a_repair_leads_through_nodes_and_its_backfill_waits_by_them(house: CenterHouse, form: str) -> None:
+    with_rule(house, form)
+    for hour in HOURS:
+        house.succeed(hour)
+    house.pass_time(hours=4)
+    repairs = RepairJobs(house.center, Definitions(house.store), lambda: house.now)
+    found = repairs.repair("days", DAY, DAY, launch="fix")
+    assert [[(one.job, one.times) for one in layer] for layer in found.layers] == [[("days", (DAY,))], [("load", (DAY,))]]
+    assert found.launched == 2
+    house.settle()
+    assert house.state("load", DAY, "fix") == "WAITING"
+    finish_days(house)
+    house.settle()
+    house.claimed()
+    house.succeed(f"job=days && biz={DAY} && backfill=fix", 1)
+    assert house.state("load", DAY) == "READY"
+    house.claimed()
+    house.succeed(f"job=load && biz={DAY}", 1)
+    assert house.state("load", DAY, "fix") == "READY"
