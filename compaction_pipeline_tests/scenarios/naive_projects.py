@@ -7,10 +7,12 @@ the shortest of these whose time holds its own.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 from compaction_pipeline_tests.scenarios.naive_calendar import Kind, Span, span_at, span_of, spans, trigger_at, upstream_spans
@@ -150,3 +152,14 @@ class Plan:
         for name, times in dict.fromkeys(wanted):
             up = self.works[name]
             yield from ((name, span) for span in upstream_spans(times, work.kind, up.kind, label) if span >= up.since)
+
+
+def new_plan(projects: int = 14) -> Plan:
+    """A plan of so many projects for two days, where PROJECTS, DAYS and COMPACTION_SEED do not say otherwise. It is printed."""
+    seed = int(os.environ.get("COMPACTION_SEED", SystemRandom().randrange(2**32)))
+    projects, days = int(os.environ.get("PROJECTS", projects)), int(os.environ.get("DAYS", "2"))
+    sys.stdout.write(f"\nlaw of projects: COMPACTION_SEED={seed} PROJECTS={projects} DAYS={days}\n")
+    plan = Plan(Random(seed), days)
+    for _ in range(projects):
+        plan.add_project()
+    return plan

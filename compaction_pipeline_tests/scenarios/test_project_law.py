@@ -1,43 +1,33 @@
 """The law of whole projects: by each job and by root and end nodes, jobs start at the same moments, those that a naive evaluator finds.
 
 Random projects live on a real state database, first by each job with the nodes in shadow beside, and from the middle on by nodes alone.
-PROJECTS and DAYS in all (default 7 and 2; the law asks for 200 and 7). The seed is COMPACTION_SEED, or else random, and is always printed.
+PROJECTS and DAYS in all (default 14 and 2; the law asks for 200 and 7). The seed is COMPACTION_SEED, or else random, and is always printed.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime
-from random import Random, SystemRandom
+from pathlib import Path
+from random import Random
 
 import pytest
 
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
-from compaction_pipeline.core.dependencies.center.jobs import requirements
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
-from compaction_pipeline.core.dependencies.center.project_rules import expanded, rule_of_project
-from compaction_pipeline.core.dependencies.center.projects import saved_jobs
-from compaction_pipeline.core.dependencies.center.subjects import named_in
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.dependencies.center import RunReport
 from compaction_pipeline.services.dependencies.convert_project import ConvertProject
 from compaction_pipeline.services.dependencies.definitions import Definitions
-from compaction_pipeline_tests.scenarios.naive_projects import STEP, Plan
+from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline_tests.postgres import postgres_server, postgres_url
+from compaction_pipeline_tests.scenarios.naive_projects import STEP, Plan, new_plan
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
+from compaction_pipeline_tests.state import sqlite_stores
 
-
-def new_plan() -> Plan:
-    seed = int(os.environ.get("COMPACTION_SEED", SystemRandom().randrange(2**32)))
-    projects, days = int(os.environ.get("PROJECTS", "7")), int(os.environ.get("DAYS", "2"))
-    sys.stdout.write(f"\nlaw of projects: COMPACTION_SEED={seed} PROJECTS={projects} DAYS={days}\n")
-    plan = Plan(Random(seed), days)
-    for _ in range(projects):
-        plan.add_project()
-    return plan
+__all__ = ["postgres_server", "postgres_url"]
 
 
 class World:
@@ -87,8 +77,25 @@ class World:
         )
 
 
+@pytest.mark.scenario
 @pytest.mark.timeout(0)
-def test_by_each_job_and_by_nodes_jobs_start_when_the_rule_says(stores: Stores) -> None:
+def test_by_each_job_and_by_nodes_jobs_start_when_the_rule_says(tmp_path: Path) -> None:
+    stores = sqlite_stores(tmp_path)
+    live_and_compare(stores)
+    stores.close()
+
+
+@pytest.mark.scenario
+@pytest.mark.postgres
+@pytest.mark.timeout(0)
+def test_they_start_when_the_rule_says_on_postgresql(postgres_url: str) -> None:
+    stores = open_stores(postgres_url)
+    live_and_compare(stores)
+    stores.close()
+
+
+def live_and_compare(stores: Stores) -> None:
+    """Let projects live, and look at each start."""
     plan = new_plan()
     world = World(plan, stores)
     middle = plan.begin + (plan.end - plan.begin) / 2
@@ -119,55 +126,3 @@ def test_by_each_job_and_by_nodes_jobs_start_when_the_rule_says(stores: Stores) 
             counts["in shadow" if is_shadow else "by the rule" if start < middle else "by nodes"] += 1
     sys.stdout.write(f"law of projects: {counts}, {sum(look.same for look in looks.values())} compared by the shadow\n")
     assert world.house.store.recount() == 0
-
-
-class Moments:
-    """When jobs start by their edges, as a form of rules has them: found out run by run, without a state database."""
-
-    def __init__(self, plan: Plan, form: str) -> None:
-        self.plan = plan
-        files = plan.files(form=form)
-        self.own = saved_jobs(files, {})
-        self.jobs = expanded(self.own, {file["project"]: rule_of_project(file) for file in files})
-        self.starts: dict[tuple[str, str], datetime] = {}
-
-    def start(self, name: str, biz: str) -> datetime:
-        if (name, biz) not in self.starts:
-            job = self.jobs[name]
-            time = job.calendar.parse(biz)
-            moments = [self.plan.begin] if job.node else [self.plan.begin, job.trigger.instant(job.calendar, time)]
-            for need in requirements(job, time, self.jobs, "", lambda name, biz: False):
-                named = named_in(need.subject.key)
-                moments.append(self._ended(named["job"], named["biz"]))
-            self.starts[name, biz] = max(moments)
-        return self.starts[name, biz]
-
-    def _ended(self, name: str, biz: str) -> datetime:
-        if self.jobs[name].node:
-            return self.start(name, biz)
-        work = self.plan.works[name]
-        # As long after its start as the plan lets it run.
-        return (
-            self.plan.ended(work, biz)
-            if work.virtual
-            else self.start(name, biz) + (self.plan.ended(work, biz) - self.plan.start(work, biz))
-        )
-
-
-def test_each_form_starts_jobs_at_its_moments_and_the_tightened_one_nothing_later() -> None:
-    plan = new_plan()
-    while len(plan.after) < 40:
-        plan.add_project()
-    by_jobs, by_nodes, by_own = (Moments(plan, form) for form in ("jobs", "nodes", "own"))
-    tight = replace(plan, starts={}, ends={}, tight=True)
-    tight.begin = plan.begin
-    earlier = 0
-    for work, span in plan.runs():
-        if work.virtual:
-            continue
-        run = (work.name, span.label)
-        start = plan.start(work, span.label)
-        assert by_jobs.start(*run) == by_nodes.start(*run) == start, run
-        assert by_own.start(*run) == tight.start(work, span.label) <= start, run
-        earlier += by_own.start(*run) < start
-    sys.stdout.write(f"law of projects: {earlier} runs start earlier by the tightened form\n")
