@@ -234,6 +234,7 @@ class CenterDoors(SqlStore):
             key = run_subject(before.job, before.biz, before.origin).key
             reached = connection.execute(select(SUBJECT.reached).where(SUBJECT.key == key)).scalar()
             put_reached(connection, {key: min(reached or NOTHING, NOTHING)}, {key: NOTHING}, now)
+            take_back_by(connection, [key], now)
             return True
 
     def expire(self, before: datetime) -> int:
@@ -336,6 +337,22 @@ def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mappin
         insert_rows(connection, fresh.on_conflict_do_update(index_elements=["key"], set_=changed, where=is_news), some)
 
 
+def take_back_by(connection: Connection, fallen: Collection[str], now: datetime) -> None:
+    """What had succeeded by itself with these is not there any more either, before anybody is told: nothing starts through it."""
+    left, seen = sorted(fallen), set(fallen)
+    while left:
+        rows: list[StoredRow] = []
+        for some in batches(left):
+            lowest = func.coalesce(SUBJECT.fell, SUBJECT.reached)
+            of_it = (REQUIREMENT.subject_id == SUBJECT.id, SUBJECT.key.in_(some), REQUIREMENT.met, lowest < REQUIREMENT.bound)
+            lost = select(REQUIREMENT.instance_id).where(*of_it, REQUIREMENT.opens_at.is_(None))
+            by_itself = (INSTANCE.state == InstanceState.SUCCEEDED, INSTANCE.claimed_at.is_(None), INSTANCE.id.in_(lost))
+            rows += connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*by_itself)).all()
+        left = sorted({run_subject(row.job, row.biz, row.origin).key for row in rows} - seen)
+        seen.update(left)
+        put_reached(connection, dict.fromkeys(left, NOTHING), dict.fromkeys(left, NOTHING), now)
+
+
 def set_missing(connection: Connection, missing: Mapping[int, int]) -> None:
     """Set what is missing of instances."""
     for count in set(missing.values()):
@@ -385,6 +402,7 @@ def _wait_anew(connection: Connection, made: Sequence[Made], now: datetime) -> N
     found = {row.id: runs[row.job, row.biz, row.origin] for row in rows}
     ended = [run_subject(row.job, row.biz, row.origin).key for row in rows if row.state is InstanceState.SUCCEEDED]
     put_reached(connection, dict.fromkeys(ended, NOTHING), {}, now)
+    take_back_by(connection, ended, now)
     put_requirements(connection, found, now)
     for number, one in found.items():
         # What was ready is looked at anew by what it needs now.

@@ -48,6 +48,7 @@ from compaction_pipeline.storage.center import (
     miscounted,
     put_reached,
     put_turns,
+    take_back_by,
 )
 from compaction_pipeline.storage.center_facts import FACT, TEXT
 from compaction_pipeline.storage.center_groups import GROUP, each, has_all, stored_groups
@@ -246,6 +247,7 @@ def _known(connection: Connection, facts: Sequence[Fact]) -> Known:
 
 def _put_known(connection: Connection, known: Known, leader: Leader) -> None:
     put_reached(connection, known.reached, known.fell, leader.now)
+    take_back_by(connection, known.fell, leader.now)
     numbers = [{"key": key, "source": source, "number": number} for (key, source), number in known.numbers.items()]
     for some in batches(numbers):
         fresh = upsert(connection, schema.center_number)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
+from compaction_pipeline.core.dependencies.center.ports import LEADER, InstanceQuery, Leader
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.dependencies.definitions import Definitions
 from compaction_pipeline.services.dependencies.repair import RepairJobs
@@ -222,3 +223,56 @@ def test_a_repair_leads_through_nodes_and_its_backfill_waits_by_them(house: Cent
     house.claimed()
     house.succeed(f"job=load && biz={DAY}", 1)
     assert house.state("load", DAY, "fix") == "READY"
+
+
+def ready_by_all(house: CenterHouse, form: str, *jobs: Mapping[str, Any]) -> None:
+    with_rule(house, form, *jobs)
+    house.pass_time(hours=4)
+    finish_days(house)
+    for hour in HOURS:
+        house.succeed(hour)
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_what_was_taken_back_is_not_claimed_before_anybody_is_told(house: CenterHouse, form: str) -> None:
+    """Also when it was there through two nodes."""
+    ready_by_all(house, form)
+    assert house.state("load", DAY) == "READY"
+    house.center.report(HOURS[3], house.one("load", DAY).state.RUNNING, "test")
+    # A leader dies when it has applied that, and told nobody.
+    owner = house.leases.new_owner()
+    house.leader.resign()
+    assert house.leases.lead(LEADER, owner, LEASE)
+    assert house.store.take_in(Leader(owner, house.now), 10) == 1
+    assert house.claimed() == []
+    house.leases.release(LEADER, owner)
+    house.settle()
+    assert house.state("load", DAY) == "WAITING"
+    house.succeed(HOURS[3])
+    assert house.claimed() == [f"load/{DAY}/scheduled/1"]
+    assert house.store.recount() == 0
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_what_comes_while_something_is_taken_back_starts_nothing(house: CenterHouse, form: str) -> None:
+    ready_by_all(house, form, {**LOAD, "needs": [{"asset": "a"}]})
+    assert house.state("load", DAY) == "WAITING"
+    running = house.one("load", DAY).state.RUNNING
+    house.center.report(HOURS[3], running, "test")
+    house.center.report(f"asset=a && window={DAY}T00:00Z/2026-01-03T00:00Z", running.SUCCEEDED, "test")
+    house.leader.once()
+    assert house.state("load", DAY) == "WAITING"
+    house.succeed(HOURS[3])
+    assert house.state("load", DAY) == "READY"
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_what_fell_and_came_back_lets_a_job_go_on(house: CenterHouse, form: str) -> None:
+    ready_by_all(house, form)
+    running = house.one("load", DAY).state.RUNNING
+    house.center.report(HOURS[3], running, "test")
+    house.center.report(HOURS[3], running.SUCCEEDED, "test")
+    house.settle()
+    assert house.state("load", DAY) == "READY"
+    assert house.claimed() == [f"load/{DAY}/scheduled/1"]
+    assert house.store.recount() == 0
