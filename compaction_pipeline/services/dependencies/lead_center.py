@@ -142,8 +142,8 @@ def made_of(job: DataJob, biz: str, origin: str, jobs: Jobs, made_at: datetime, 
     time = job.calendar.parse(biz)
     needs = requirements(job, time, jobs.by_name, origin, lambda name, time: (name, time) in backfill)
     # In a backfill, what its triggers had made long ago counts from now on.
-    trigger = job.trigger.instant(job.calendar, time) if origin == SCHEDULED else made_at
-    return Made(job.name, biz, origin, job.receiver, needs, groups(job, needs, trigger))
+    weak = groups(job, needs, lambda: job.trigger.instant(job.calendar, time) if origin == SCHEDULED else made_at)
+    return Made(job.name, biz, origin, job.receiver, needs, weak)
 
 
 def nodes_of(made: Sequence[Made], jobs: Jobs, made_at: datetime, backfill: frozenset[tuple[str, str]] = frozenset()) -> list[Made]:

@@ -99,9 +99,12 @@ def requirements(
     return tuple(found.values())
 
 
-def groups(job: DataJob, needs: Sequence[Requirement], trigger: datetime) -> tuple[Group, ...]:
-    """The groups of what an instance with this trigger needs: one for each weak edge."""
+def groups(job: DataJob, needs: Sequence[Requirement], trigger_of: Callable[[], datetime]) -> tuple[Group, ...]:
+    """The groups of what an instance needs: one for each weak edge. `trigger_of` finds out its trigger, which most do not need."""
     edges = sorted({need.edge for need in needs if need.opens_at is not None})
+    if not edges:
+        return ()
+    trigger = trigger_of()
     rules = [(edge, job.needs[edge].rule) for edge in edges]
     zone = job.calendar.zone
     return tuple(
@@ -132,7 +135,8 @@ def _subjects(edge: Dependency, upstream: DataJob | None, time: BusinessTime, bi
         yield run_subject(edge.upstream.job, biz, origin, part)
 
 
+@lru_cache(maxsize=2**14)
 def run_subject(job: str, biz: str, origin: str = SCHEDULED, part: str = "") -> Subject:
-    """The run of a job, by the text of its business time."""
+    """The run of a job, by the text of its business time. Many jobs wait for the same."""
     more = {name: value for name, value in ((BACKFILL, origin), (PART, part)) if value}
     return Subject(key_of(JOB, job, biz=biz, **more))
