@@ -82,7 +82,17 @@ def asking(engine: Engine) -> Iterator[Connection]:
             yield connection
         return
     with reachable(engine), engine.connect() as connection:
-        yield connection.execution_options(isolation_level="AUTOCOMMIT")
+        driver: Any = connection.connection.dbapi_connection
+        # With any other level, and by way of SQLAlchemy, a message is sent to set it, and one to set it back.
+        driver.isolation_level, driver.autocommit = None, True
+        try:
+            yield connection
+        except BaseException:
+            # It may be broken, and then it could not be set back.
+            connection.invalidate()
+            raise
+        connection.rollback()
+        driver.autocommit = False
 
 
 @contextmanager
