@@ -70,7 +70,7 @@ def _dependencies() -> typer.Typer:
 
 
 def _center() -> typer.Typer:
-    from compaction_pipeline.cli.commands.center import commands
+    from compaction_pipeline.cli.commands.outlook import commands
 
     return commands
 
