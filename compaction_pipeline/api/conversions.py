@@ -43,7 +43,7 @@ def conversion_routes(convert: ConvertProject, guard: Guard, bodies: Bodies) -> 
     """The routes `/api/v1/dependencies/conversion` and `conversions`."""
     routes = APIRouter(prefix="/dependencies", tags=["dependencies"], responses=ANSWERS)
     reader, needs_admin = Depends(guard.needs(Role.READER)), guard.needs(Role.ADMIN)
-    conversion_from = bodies.of(ConversionBody, needs_admin, body_bounds.OTHER)
+    conversion_from = bodies.of(ConversionBody, needs_admin, body_bounds.OTHER, secret=False)
     answer = {"response_model": None, "responses": plain_answer(Conversion)}
 
     @routes.get("/conversion", dependencies=[reader], **answer)  # type: ignore[arg-type]

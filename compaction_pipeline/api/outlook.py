@@ -58,7 +58,7 @@ def outlook_routes(asked: Outlook, guard: Guard, bodies: Bodies) -> APIRouter:
     routes = APIRouter(prefix="/dependencies", tags=["dependencies"], responses=ANSWERS)
     routes.include_router(_questions(asked, guard))
     needs_admin = guard.needs(Role.ADMIN)
-    repair_from = bodies.of(RepairBody, needs_admin, body_bounds.OTHER)
+    repair_from = bodies.of(RepairBody, needs_admin, body_bounds.OTHER, secret=False)
 
     @routes.post(
         "/repairs",
