@@ -208,6 +208,8 @@ def test_a_repair_shows_its_layers_and_launches_them(desk: Desk, file: Path) -> 
     assert launched[1].startswith("  load: 2026-01-02..2026-")
     assert launched[2].endswith(" made in backfill fix")
     assert "load/2026-01-02/fix/1: WAITING" in desk.type("dependencies", "instances", "--backfill", "fix", "--most", "9999").stdout
+    later = desk.type("dependencies", "repair", "load", "2999-01-01").stdout
+    assert later.startswith("nothing of load has run or is due from 2999-01-01 to 2999-01-01")
     refused = desk.type("dependencies", "repair", "load", "2026-01-03", "2026-01-01")
     assert refused.exit_code != 0
     assert "the range from '2026-01-03' to '2026-01-01' is empty" in refused.stderr

@@ -74,6 +74,8 @@ def repair(
     with Session(context) as session:
         found = session.services.repair_jobs.repair(job, first, last or first, only_downstream=only_downstream, launch=launch)
         lines = [line for number, layer in enumerate(found.layers, start=1) for line in _layer_lines(number, layer)]
+        if not lines:
+            lines = [f"nothing of {job} has run or is due from {first} to {last or first}, so nothing follows from it"]
         end = f"{count_text(found.count, 'instance')} to start" + (
             "" if launch is None else f"; {found.launched} made in backfill {launch}"
         )
