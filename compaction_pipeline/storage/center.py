@@ -67,7 +67,7 @@ class CenterDoors(SqlStore):
         return found
 
     def save_project(
-        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made], now: datetime
+        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Mapping[str, Sequence[Made]], now: datetime
     ) -> bool:
         with writing(self._engine) as connection:
             if not is_version(connection, version) or _has_others(connection, turns, waiting):
@@ -85,7 +85,7 @@ class CenterDoors(SqlStore):
                 connection.execute(delete(schema.center_instance).where(unclaimed))
                 connection.execute(delete(schema.center_job).where(JOB.name.in_(some)))
             put_turns(connection, turns, name)
-            for made in batches(waiting):
+            for made in batches([one for some in waiting.values() for one in some]):
                 _wait_anew(connection, made, now)
                 make_instances(connection, made, now)
             return True
@@ -379,10 +379,10 @@ def _named(key: str) -> Mapping[str, Any]:
     return {"kind": kind, "name": name, "reported": False}
 
 
-def _has_others(connection: Connection, turns: Sequence[Turn], waiting: Sequence[Made]) -> bool:
+def _has_others(connection: Connection, turns: Sequence[Turn], waiting: Mapping[str, Sequence[Made]]) -> bool:
     """Whether an unclaimed instance was made, or began to wait, since what these wait for was found out."""
-    runs = {(one.job, one.biz, one.origin) for one in waiting}
-    for some in batches(sorted({turn.job for turn in turns} | {one.job for one in waiting})):
+    runs = {(one.job, one.biz, one.origin) for some in waiting.values() for one in some}
+    for some in batches(sorted({turn.job for turn in turns} | set(waiting))):
         unclaimed = (INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), INSTANCE.state.in_(_UNCLAIMED))
         found = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*unclaimed))
         if any((row.job, row.biz, row.origin) not in runs for row in found):

@@ -88,9 +88,9 @@ class SaveProject:
         self._definitions.note_saved(replace(after, version=jobs.version + 1))
         return change
 
-    def _waiting_anew(self, names: Sequence[str], before: Jobs, after: Jobs) -> list[Made]:
-        """What instances need after a change: those of these jobs that nobody has claimed, those of other jobs that need something else,
-        and those of nodes, also when they have succeeded. Nodes that are needed and are not there yet are made."""
+    def _waiting_anew(self, names: Sequence[str], before: Jobs, after: Jobs) -> Mapping[str, Sequence[Made]]:
+        """What instances need after a change, by job: those of these jobs that nobody has claimed, those of other jobs that need something
+        else, and those of nodes, also when they have succeeded. Nodes that are needed and are not there yet are made."""
         changed = _changed(before, after)
         unclaimed = self._store.unclaimed(list(dict.fromkeys([*names, *changed])))
         _refuse_other_calendars(unclaimed, before.by_name, after.by_name)
@@ -110,7 +110,10 @@ class SaveProject:
         fresh = [one for one in self.nodes_for(waiting, after) if not self._is_there(one)]
         # The store wants all that nobody has claimed of a job, or none.
         others = self._store.unclaimed(sorted({one.job for one in fresh} - {*names, *changed}))
-        return [*waiting, *fresh, *(made(one) for one in others)]
+        found: dict[str, list[Made]] = {name: [] for name in changed}
+        for each in (*waiting, *fresh, *(made(one) for one in others)):
+            found.setdefault(each.job, []).append(each)
+        return found
 
     def _is_there(self, one: Made) -> bool:
         return bool(self._store.instances(InstanceQuery(job=one.job, biz=one.biz, origin=one.origin, most=1)))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.dependencies.center.ports import LEADER, InstanceQuery, Leader
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.dependencies.center.ports import LEADER, CenterStore, InstanceQuery, Leader
+from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.services.dependencies.center import DependencyCenter
 from compaction_pipeline.services.dependencies.definitions import Definitions
 from compaction_pipeline.services.dependencies.repair import RepairJobs
 from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
@@ -276,3 +277,29 @@ def test_what_fell_and_came_back_lets_a_job_go_on(house: CenterHouse, form: str)
     assert house.state("load", DAY) == "READY"
     assert house.claimed() == [f"load/{DAY}/scheduled/1"]
     assert house.store.recount() == 0
+
+
+class Passing:
+    """A store, on which a leader does a pass just before a project is saved."""
+
+    def __init__(self, house: CenterHouse) -> None:
+        self.house = house
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "save_project":
+            self.house.pass_time(minutes=2)
+        return getattr(self.house.store, name)
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes"])
+def test_an_instance_that_is_made_while_a_project_before_is_saved_waits_by_what_was_saved(house: CenterHouse, form: str) -> None:
+    with_rule(house, form)
+    house.pass_time(hours=2, minutes=29)
+    passing: CenterStore = Passing(house)  # type: ignore[assignment]
+    center = DependencyCenter(passing, Definitions(house.store), lambda: house.now)
+    more = {"name": "more", "period": "day", "since": DAY}
+    with pytest.raises(ChangedMeanwhile, match="save it again"):
+        center.save_project({"project": "raw", "receiver": "x", "jobs": [*RAW, more]})
+    assert house.state("load", DAY) == "WAITING"
+    center.save_project({"project": "raw", "receiver": "x", "jobs": [*RAW, more]})
+    assert "job=more && biz=2026-01-02" in [one.subject for one in house.center.why("load", DAY).waits_for]

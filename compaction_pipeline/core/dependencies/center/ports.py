@@ -159,13 +159,14 @@ class CenterStore(Protocol):
         """Return the instances of these jobs that are waiting, or ready and not claimed."""
 
     def save_project(
-        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Sequence[Made], now: datetime
+        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Mapping[str, Sequence[Made]], now: datetime
     ) -> bool:
         """Replace a project. Jobs that `turns` has no more are removed with the instances that nobody has claimed. One that was to run
         again has failed instead: its earlier keys were started, and must not come again if the job comes back.
 
-        `waiting` has what the unclaimed instances of its jobs, and of others, wait for from now on. Return False, and change nothing, when
-        projects have changed since `version`, or one of these jobs has an unclaimed instance that `waiting` has not.
+        `waiting` has by job what the unclaimed instances of its jobs, and of others, wait for from now on; an instance that does not exist
+        is made. Return False, and change nothing, when projects have changed since `version`, or one of these jobs has an unclaimed
+        instance that `waiting` has not.
         """
 
     def post(self, facts: Sequence[Fact], version: int | None = None, *, missed_by: str | None = None) -> bool:
