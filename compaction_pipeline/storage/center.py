@@ -18,6 +18,7 @@ from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, Se
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait
+from compaction_pipeline.core.dependencies.center.project_rules import MARK
 from compaction_pipeline.core.dependencies.center.strength import Group
 from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, named_in
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
@@ -338,7 +339,7 @@ def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mappin
 
 
 def take_back_by(connection: Connection, fallen: Collection[str], now: datetime) -> None:
-    """What had succeeded by itself with these is not there any more either, before anybody is told: nothing starts through it."""
+    """Nodes of projects that had succeeded with these are not there any more either, before anybody is told: nothing starts by them."""
     left, seen = sorted(fallen), set(fallen)
     while left:
         rows: list[StoredRow] = []
@@ -346,8 +347,8 @@ def take_back_by(connection: Connection, fallen: Collection[str], now: datetime)
             lowest = func.coalesce(SUBJECT.fell, SUBJECT.reached)
             of_it = (REQUIREMENT.subject_id == SUBJECT.id, SUBJECT.key.in_(some), REQUIREMENT.met, lowest < REQUIREMENT.bound)
             lost = select(REQUIREMENT.instance_id).where(*of_it, REQUIREMENT.opens_at.is_(None))
-            by_itself = (INSTANCE.state == InstanceState.SUCCEEDED, INSTANCE.claimed_at.is_(None), INSTANCE.id.in_(lost))
-            rows += connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*by_itself)).all()
+            by_itself = (INSTANCE.state == InstanceState.SUCCEEDED, INSTANCE.claimed_at.is_(None), INSTANCE.job.contains(MARK))
+            rows += connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*by_itself, INSTANCE.id.in_(lost))).all()
         left = sorted({run_subject(row.job, row.biz, row.origin).key for row in rows} - seen)
         seen.update(left)
         put_reached(connection, dict.fromkeys(left, NOTHING), dict.fromkeys(left, NOTHING), now)

@@ -432,5 +432,6 @@ def _take_back(connection: Connection, numbers: list[int], leader: Leader) -> No
         runs = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*ended)).all()
         keys = {run_subject(row.job, row.biz, row.origin).key: NOTHING for row in runs}
         put_reached(connection, keys, keys, leader.now)
+        take_back_by(connection, keys, leader.now)
         values = {"state": InstanceState.WAITING, "ready_at": None, "ended_at": None, "note": None}
         connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(values))

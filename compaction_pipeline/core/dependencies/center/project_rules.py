@@ -32,8 +32,10 @@ from compaction_pipeline.core.dependencies.center.upstreams import JobRun, data_
 from compaction_pipeline.core.errors import ConfigError
 
 RULE_KEYS = ("after", "form", "shadow")
-SHADOW = ":shadow"
-"""How the name of a job's shadow ends. No file can name a job like this."""
+MARK = ":"
+"""What is in the names of roots, ends and shadows alone: no file can name a job like this."""
+SHADOW = f"{MARK}shadow"
+"""How the name of a job's shadow ends."""
 _COARSER = {Period.HOUR: (Period.DAY, Period.WEEK, Period.MONTH), Period.DAY: (Period.WEEK, Period.MONTH)}
 
 
@@ -223,7 +225,7 @@ def _offsets(down: Period, up: Period) -> Offsets:
 
 
 def _node_name(project: str, kind: str, calendar: Calendar) -> str:
-    return f"{project}:{kind}:{calendar.period.value.lower()}:{calendar.zone}"
+    return MARK.join((project, kind, calendar.period.value.lower(), calendar.zone))
 
 
 def _node(name: str, one: DataJob, edges: Sequence[Dependency]) -> DataJob:
