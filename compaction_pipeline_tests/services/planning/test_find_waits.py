@@ -15,7 +15,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, TimestampType
 
 from compaction_pipeline.core.errors import StorageUnavailable
-from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReasonCode
+from compaction_pipeline.core.fragmentation.verdict import NodeHistory, PlanReason, PlanReasonCode
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.tables.node import Place
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -56,8 +56,38 @@ def test_what_cannot_be_told_waits_and_says_why() -> None:
     rules = properties(full_interval=timedelta(days=1), full_when_ready=True, major_cold_after=timedelta(hours=1))
     history = NodeHistory(first_seen={node(1): NOW - timedelta(days=2)})
     found = FindWaits(Scan(), not_ready).find(TABLE, rules, [node(1)], history, NOW)  # type: ignore[arg-type]
-    assert found.full(node(1)) == "it waits until its partition is ready: whether it is ready cannot be told: the catalog is silent"
+    text = "it waits until its partition is ready: whether it is ready cannot be told: the catalog is silent"
+    assert found.full(node(1)) == PlanReason(PlanReasonCode.NOT_READY, text)
     assert found.commits == {7: NOW - timedelta(hours=1)}
+
+
+def test_a_full_waits_for_its_window(house: House) -> None:
+    opens, closes = (house.now + timedelta(days=2, hours=hours) for hours in (1, 2))
+    rules = {"self-optimizing.full.trigger.interval": "86400000", "self-optimizing.minor.trigger.interval": "9000000000"}
+    table = house.lake.table("t", SCHEMA, BY_DAY, properties={**rules, "compaction.full.window": f"{opens:%H:%M}-{closes:%H:%M} UTC"})
+    services = house.services
+    for number in (1, 2):
+        table.insert({"id": number, "ts": None}, partition=Record(20_454))
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(table.identifier)
+    house.pass_time(2 * DAYS)
+    held = services.plan_tables.plan(table.identifier)
+    assert (held.tasks, held.plan.reason.code) == ((), PlanReasonCode.OUTSIDE_WINDOW)
+    assert f"it waits for its window {opens:%H:%M}-{closes:%H:%M} UTC, which opens at " in held.plan.reason.text
+    house.pass_time(3_700)
+    assert [task.work.type for task in services.plan_tables.plan(table.identifier).tasks] == [CompactionType.FULL]
+
+
+def test_a_person_waits_for_no_window(house: House) -> None:
+    rules = {"self-optimizing.full.trigger.interval": "86400000", "self-optimizing.minor.trigger.interval": "9000000000"}
+    table = house.lake.table("t", SCHEMA, BY_DAY, properties={**rules, "compaction.full.window": "00:00-00:01 UTC"})
+    services = house.services
+    for number in (1, 2):
+        table.insert({"id": number, "ts": None}, partition=Record(20_454))
+    services.explore_catalogs.explore()
+    services.refresh_files.refresh(table.identifier)
+    house.pass_time(2 * DAYS)
+    assert [task.work.type for task in services.plan_tables.plan(table.identifier, unlimited=True).tasks] == [CompactionType.FULL]
 
 
 @pytest.mark.parametrize(("asks", "by_person"), [(False, False), (True, False), (True, True)])
