@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Select, and_, case, delete, exists, func, ins
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, SetAside
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
-from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait
+from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait, WaitingAnew
 from compaction_pipeline.core.dependencies.center.project_rules import MARK
 from compaction_pipeline.core.dependencies.center.strength import Group
 from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, named_in
@@ -68,7 +68,7 @@ class CenterDoors(SqlStore):
         return found
 
     def save_project(
-        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Mapping[str, Sequence[Made]], now: datetime
+        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: WaitingAnew, now: datetime
     ) -> bool:
         with writing(self._engine) as connection:
             if not is_version(connection, version) or _has_others(connection, turns, waiting):
@@ -86,7 +86,7 @@ class CenterDoors(SqlStore):
                 connection.execute(delete(schema.center_instance).where(unclaimed))
                 connection.execute(delete(schema.center_job).where(JOB.name.in_(some)))
             put_turns(connection, turns, name)
-            for made in batches([one for some in waiting.values() for one in some]):
+            for made in batches([one for some in waiting.by_job.values() for one in some]):
                 _wait_anew(connection, made, now)
                 make_instances(connection, made, now)
             return True
@@ -380,11 +380,13 @@ def _named(key: str) -> Mapping[str, Any]:
     return {"kind": kind, "name": name, "reported": False}
 
 
-def _has_others(connection: Connection, turns: Sequence[Turn], waiting: Mapping[str, Sequence[Made]]) -> bool:
+def _has_others(connection: Connection, turns: Sequence[Turn], waiting: WaitingAnew) -> bool:
     """Whether an unclaimed instance was made, or began to wait, since what these wait for was found out."""
-    runs = {(one.job, one.biz, one.origin) for some in waiting.values() for one in some}
-    for some in batches(sorted({turn.job for turn in turns} | set(waiting))):
-        unclaimed = (INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), INSTANCE.state.in_(_UNCLAIMED))
+    runs = {(one.job, one.biz, one.origin) for some in waiting.by_job.values() for one in some}
+    for some in batches(sorted({turn.job for turn in turns} | set(waiting.by_job))):
+        # A node that was made meanwhile may have succeeded already, by what it needed before.
+        is_open = or_(INSTANCE.state.in_(_UNCLAIMED), INSTANCE.id > waiting.newest)
+        unclaimed = (INSTANCE.job.in_(some), INSTANCE.claimed_at.is_(None), is_open)
         found = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*unclaimed))
         if any((row.job, row.biz, row.origin) not in runs for row in found):
             return True

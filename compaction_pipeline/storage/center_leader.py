@@ -282,7 +282,7 @@ def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: 
     _regroup(connection, {*taken_back, *weak_back, *weak_there}, leader, weak_back)
     # A claim that came between may have taken what was counted, so what is left is looked for.
     back = [one for some in batches(subjects) for one in connection.execute(_without(some, _GONE)).scalars()]
-    ran, remade = _used(connection, back)
+    ran, made = _used(connection, back)
     ended = [one for some in batches(back) for one in connection.execute(_without(some, _CAME)).scalars()]
     for some in batches(back):
         connection.execute(update(schema.center_subject).where(SUBJECT.id.in_(some)).values(fell=None))
@@ -292,7 +292,8 @@ def _spread(connection: Connection, subjects: Sequence[int], most: int, leader: 
     for some in batches(ran):
         # Something had fallen. What was started on it ran on what it was before.
         connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(changed_at=leader.now))
-    # What succeeded by it was taken back, and came back.
+    # What succeeded by it was taken back, and came back: where nothing else is missing that nobody was told of yet.
+    remade = _whole(connection, made, leader.now)
     put_reached(connection, dict.fromkeys(remade, THERE), dict.fromkeys(remade, NOTHING), leader.now)
     return Told(told + sum(there.values()) + sum(weak_there.values()) + len(ended), released)
 
@@ -308,10 +309,10 @@ def _without(subjects: Sequence[int], which: ColumnElement[bool]) -> Select[tupl
     return select(SUBJECT.id).where(SUBJECT.id.in_(subjects), ~left)
 
 
-def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], list[str]]:
-    """Of those of these subjects that had fallen: the instances that were started on them, and the keys of runs that succeeded by them."""
+def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Of those of these subjects that had fallen: the instances that were started on them, and those that succeeded by them."""
     ran: list[int] = []
-    remade: list[str] = []
+    made: list[int] = []
     for some in batches(subjects):
         of_subject = (REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.met.is_(True), REQUIREMENT.bound > SUBJECT.fell)
         used = select(REQUIREMENT.instance_id).where(SUBJECT.id.in_(some), SUBJECT.fell.is_not(None), *of_subject)
@@ -319,8 +320,17 @@ def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], l
             if row.claimed_at is not None and row.changed_at is None:
                 ran.append(row.id)
             elif row.claimed_at is None and row.state is InstanceState.SUCCEEDED:
-                remade.append(run_subject(row.job, row.biz, row.origin).key)
-    return ran, remade
+                made.append(row.id)
+    return ran, made
+
+
+def _whole(connection: Connection, instances: Sequence[int], now: datetime) -> list[str]:
+    """The keys of the runs of those of these instances of which all is there now."""
+    found: list[str] = []
+    for some in batches(instances):
+        rows = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(INSTANCE.id.in_(some), has_all(now)))
+        found += [run_subject(row.job, row.biz, row.origin).key for row in rows]
+    return found
 
 
 def _flip(connection: Connection, subjects: Sequence[int], most: int, *, to: bool) -> tuple[Counter[int], Counter[int]]:

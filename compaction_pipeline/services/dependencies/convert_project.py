@@ -52,7 +52,7 @@ class Conversion:
 
 
 class ConvertProject:
-    """The verbs look, shadow, switch, tighten and back."""
+    """The verbs look, shadow, switch, tighten and back. All but look raise ChangedMeanwhile when somebody changed a project meanwhile."""
 
     def __init__(self, store: CenterStore, definitions: Definitions, clock: Clock) -> None:
         self._store = store
@@ -90,34 +90,35 @@ class ConvertProject:
 
         Raises as `look`, and ConfigError for a project that waits by nodes already.
         """
-        rule = self._rule(project)[1]
+        jobs, rule = self._rule(project)
         if rule.form is not Form.JOBS:
             raise ConfigError(f"the project {project!r} has the form {rule.form.value!r} already: a shadow runs beside the form 'jobs'")
         if not 1 <= days <= MOST_DAYS:
             raise ConfigError(f"the shadow would run for {days} days but must run for 1 to {MOST_DAYS}: choose another number")
         now = self._clock()
-        return self._save(project, ProjectRule(rule.after, rule.form, Shadow(now, now + timedelta(days=days))))
+        return self._save(project, jobs, ProjectRule(rule.after, rule.form, Shadow(now, now + timedelta(days=days))))
 
     def switch(self, project: str, *, anyway: bool = False) -> Conversion:
         """Let the jobs wait by nodes. Raises as `look`, and ConfigError when no shadow has shown that moments are the same; not with
         `anyway`, except for a project that waits by nodes already."""
-        rule = self._rule(project)[1]
+        jobs, rule = self._rule(project)
         if rule.form is not Form.JOBS:
             raise ConfigError(f"the project {project!r} has the form {rule.form.value!r} already: there is nothing to switch")
         if not anyway:
             self._refuse_early(self.look(project))
-        return self._save(project, ProjectRule(rule.after, Form.NODES))
+        return self._save(project, jobs, ProjectRule(rule.after, Form.NODES))
 
     def tighten(self, project: str) -> Conversion:
         """Let jobs that name what they need of a project wait for that alone. Raises as `look`, and ConfigError before the switch."""
-        rule = self._rule(project)[1]
+        jobs, rule = self._rule(project)
         if rule.form is not Form.NODES:
             raise ConfigError(f"the project {project!r} has the form {rule.form.value!r}: switch it to nodes first, and tighten it then")
-        return self._save(project, ProjectRule(rule.after, Form.OWN))
+        return self._save(project, jobs, ProjectRule(rule.after, Form.OWN))
 
     def back(self, project: str) -> Conversion:
         """Let each job wait for each job again, and end a shadow. Raises as `look`."""
-        return self._save(project, ProjectRule(self._rule(project)[1].after))
+        jobs, rule = self._rule(project)
+        return self._save(project, jobs, ProjectRule(rule.after))
 
     def _refuse_early(self, found: Conversion) -> None:
         if found.shadow_until is None:
@@ -139,9 +140,9 @@ class ConvertProject:
             raise ConfigError(f"the project {project!r} comes after no other, so there is nothing to convert: its file has no 'after'")
         return jobs, rule
 
-    def _save(self, project: str, rule: ProjectRule) -> Conversion:
+    def _save(self, project: str, jobs: Jobs, rule: ProjectRule) -> Conversion:
         file: dict[str, Any] = next(dict(one.file) for one in self._store.projects() if one.name == project)
-        self._saver.save({**file, "shadow": None, **rule_keys(rule)})
+        self._saver.save({**file, "shadow": None, **rule_keys(rule)}, version=jobs.version)
         return self.look(project)
 
     def _instances(self, job: str) -> list[Instance]:

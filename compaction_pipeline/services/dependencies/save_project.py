@@ -12,7 +12,7 @@ from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob
 from compaction_pipeline.core.dependencies.center.lineage import Alert, Suggestion
-from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, Made, Turn
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, Made, Turn, WaitingAnew
 from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule, rule_keys, rule_problems
 from compaction_pipeline.core.dependencies.center.projects import project_of, with_since
 from compaction_pipeline.core.dependencies.center.subjects import Subject
@@ -52,9 +52,20 @@ class SaveProject:
         self._definitions = definitions
         self._clock = clock
 
-    def save(self, file: Mapping[str, Any], lineage: Lineage = NO_LINEAGE, *, dry_run: bool = False, many: bool = False) -> ProjectChange:
-        """See `DependencyCenter.save_project`. `lineage` is what was found out of the jobs of the file."""
+    def save(
+        self,
+        file: Mapping[str, Any],
+        lineage: Lineage = NO_LINEAGE,
+        *,
+        dry_run: bool = False,
+        many: bool = False,
+        version: int | None = None,
+    ) -> ProjectChange:
+        """See `DependencyCenter.save_project`. `lineage` is what was found out of the jobs of the file. With `version`, no project may have
+        changed since then: the file is made of the one that there was."""
         jobs = self._definitions.jobs()
+        if version not in (None, jobs.version):
+            raise ChangedMeanwhile("a project changed at the same time, so nothing was saved: do it again")
         name = file.get("project") if isinstance(file, Mapping) else None
         rule = jobs.rules.get(name) if isinstance(name, str) else None
         if rule is not None and file.get("after"):
@@ -88,9 +99,10 @@ class SaveProject:
         self._definitions.note_saved(replace(after, version=jobs.version + 1))
         return change
 
-    def _waiting_anew(self, names: Sequence[str], before: Jobs, after: Jobs) -> Mapping[str, Sequence[Made]]:
+    def _waiting_anew(self, names: Sequence[str], before: Jobs, after: Jobs) -> WaitingAnew:
         """What instances need after a change, by job: those of these jobs that nobody has claimed, those of other jobs that need something
         else, and those of nodes, also when they have succeeded. Nodes that are needed and are not there yet are made."""
+        newest = max((one.id for one in self._store.instances(InstanceQuery(most=1))), default=0)
         changed = _changed(before, after)
         unclaimed = self._store.unclaimed(list(dict.fromkeys([*names, *changed])))
         _refuse_other_calendars(unclaimed, before.by_name, after.by_name)
@@ -113,7 +125,7 @@ class SaveProject:
         found: dict[str, list[Made]] = {name: [] for name in changed}
         for each in (*waiting, *fresh, *(made(one) for one in others)):
             found.setdefault(each.job, []).append(each)
-        return found
+        return WaitingAnew(found, newest)
 
     def _is_there(self, one: Made) -> bool:
         return bool(self._store.instances(InstanceQuery(job=one.job, biz=one.biz, origin=one.origin, most=1)))

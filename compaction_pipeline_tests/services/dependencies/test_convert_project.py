@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
-from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject
+from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFoundError
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.dependencies.convert_project import ConvertProject
 from compaction_pipeline.services.dependencies.definitions import Definitions
@@ -127,3 +127,31 @@ def test_what_cannot_be_converted_is_said(convert: ConvertProject) -> None:
         convert.look("raw")
     with pytest.raises(ConfigError, match="must run for 1 to 100"):
         convert.shadow("sales", 0)
+
+
+class Between:
+    """A store, on which somebody saves the project when its file was just read."""
+
+    def __init__(self, house: CenterHouse) -> None:
+        self.house = house
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.house.store, name)
+
+    def projects(self, after: int = 0) -> Sequence[SavedProject]:
+        found = self.house.store.projects(after)
+        self.house.save({**LOAD, "needs": [{"asset": "new"}]}, after=["raw"])
+        return found
+
+
+@pytest.mark.parametrize("verb", ["shadow", "switch", "back"])
+def test_what_somebody_saved_meanwhile_is_not_lost(house: CenterHouse, verb: str) -> None:
+    between: CenterStore = Between(house)  # type: ignore[assignment]
+    convert = ConvertProject(between, Definitions(house.store), lambda: house.now)
+    with pytest.raises(ChangedMeanwhile, match="do it again"):
+        {
+            "shadow": lambda: convert.shadow("sales", 1),
+            "switch": lambda: convert.switch("sales", anyway=True),
+            "back": lambda: convert.back("sales"),
+        }[verb]()
+    assert "asset=new 0" in house.needs("load")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -303,3 +304,48 @@ def test_an_instance_that_is_made_while_a_project_before_is_saved_waits_by_what_
     assert house.state("load", DAY) == "WAITING"
     center.save_project({"project": "raw", "receiver": "x", "jobs": [*RAW, more]})
     assert "job=more && biz=2026-01-02" in [one.subject for one in house.center.why("load", DAY).waits_for]
+
+
+@pytest.mark.parametrize("form", ["nodes", "own"])
+def test_a_node_that_is_made_and_succeeds_while_a_project_before_is_saved_does_not_stay_so(house: CenterHouse, form: str) -> None:
+    with_rule(house, form)
+    house.pass_time(hours=1)
+    finish_days(house)
+    for hour in HOURS:
+        house.succeed(hour)
+    # All that the node needs is there before anything needs the node.
+    house.pass_time(hours=1, minutes=29)
+    passing: CenterStore = Passing(house)  # type: ignore[assignment]
+    center = DependencyCenter(passing, Definitions(house.store), lambda: house.now)
+    more = {"name": "more", "period": "day", "since": DAY}
+    with pytest.raises(ChangedMeanwhile, match="save it again"):
+        center.save_project({"project": "raw", "receiver": "x", "jobs": [*RAW, more]})
+    assert house.state("load", DAY) == "READY"
+    center.save_project({"project": "raw", "receiver": "x", "jobs": [*RAW, more]})
+    house.settle()
+    assert house.state("load", DAY) == "WAITING"
+    assert house.store.recount() == 0
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes", "own"])
+def test_what_came_back_starts_nothing_before_all_that_fell_is_told(house: CenterHouse, form: str) -> None:
+    """More changes than one transaction tells: of two hours that a node stands on, the newer one fell and came back."""
+    ready_by_all(house, form)
+    running = house.one("load", DAY).state.RUNNING
+    owner = house.leases.new_owner()
+    house.leader.resign()
+    assert house.leases.lead(LEADER, owner, LEASE)
+    house.center.report(HOURS[3], running, "test")
+    assert house.store.take_in(Leader(owner, house.now), 10) == 1
+    house.now += timedelta(seconds=1)
+    house.center.report(HOURS[4], running, "test")
+    house.center.report(HOURS[4], running.SUCCEEDED, "test")
+    assert house.store.take_in(Leader(owner, house.now), 10) == 2
+    while house.store.spread(Leader(owner, house.now), 1).changes:
+        assert house.claimed() == []
+    house.leases.release(LEADER, owner)
+    house.settle()
+    assert house.state("load", DAY) == "WAITING"
+    house.succeed(HOURS[3])
+    assert house.claimed() == [f"load/{DAY}/scheduled/1"]
+    assert house.store.recount() == 0

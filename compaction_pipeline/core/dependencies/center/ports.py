@@ -55,6 +55,14 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingAnew:
+    """What instances wait for from now on, by job, and the number of the newest instance that there was when this was found out."""
+
+    by_job: Mapping[str, Sequence[Made]]
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """One thing that an instance waits for, or waited for: its subject as a text, the edge, whether it was told that it is there, and how
     far it is. `opens_at` is that of its requirement."""
@@ -159,14 +167,14 @@ class CenterStore(Protocol):
         """Return the instances of these jobs that are waiting, or ready and not claimed."""
 
     def save_project(
-        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: Mapping[str, Sequence[Made]], now: datetime
+        self, name: str, file: Mapping[str, Any], version: int, turns: Sequence[Turn], waiting: WaitingAnew, now: datetime
     ) -> bool:
         """Replace a project. Jobs that `turns` has no more are removed with the instances that nobody has claimed. One that was to run
         again has failed instead: its earlier keys were started, and must not come again if the job comes back.
 
         `waiting` has by job what the unclaimed instances of its jobs, and of others, wait for from now on; an instance that does not exist
         is made. Return False, and change nothing, when projects have changed since `version`, or one of these jobs has an unclaimed
-        instance that `waiting` has not.
+        instance that `waiting` has not: one that waits or is ready, or one that was made and has succeeded by itself meanwhile.
         """
 
     def post(self, facts: Sequence[Fact], version: int | None = None, *, missed_by: str | None = None) -> bool:
