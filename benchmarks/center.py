@@ -47,6 +47,7 @@ REPORTERS = 4
 HOURS = 6
 PROJECT = 50_000
 PATIENCE_SECONDS = 60
+PART_SECONDS = 5
 MB = 1_000_000
 
 
@@ -212,12 +213,16 @@ def facts(state_url: str, home: Path, processes: Processes, a_second: int, secon
         while time.monotonic() < deadline and not began_at.keys() <= receiver.arrived.keys():
             time.sleep(0.1)
         delays = sorted(receiver.arrived[key] - at for key, at in began_at.items() if key in receiver.arrived)
+        parts: dict[int, list[float]] = {}
+        for key, at in began_at.items():
+            parts.setdefault(int((at - began) // PART_SECONDS), []).append(receiver.arrived.get(key, at + PATIENCE_SECONDS) - at)
         processes.stop()
     times = ", ".join(f"p{share} {delays[min(len(delays) * share // 100, len(delays) - 1)]:.2f}" for share in (50, 90, 99))
     print(
         f"  facts      {len(began_at) / took:.0f} reports a second ({a_second} asked) in {requests_made / took:.0f} requests: mean "
         f"{statistics.mean(delays):.2f} s, {times}, most {delays[-1]:.2f}; {len(began_at) - len(delays)} of {len(began_at):,} lost, "
-        f"{receiver.twice} came twice; the server took {cpu:.2f} CPU-s a second; {load_average()}",
+        f"{receiver.twice} came twice; the server took {cpu:.2f} CPU-s a second; {load_average()}\n"
+        f"             p50 of each {PART_SECONDS} s: {', '.join(f'{statistics.median(parts[at]):.2f}' for at in sorted(parts))}",
         flush=True,
     )
     return delays[min(len(delays) * 99 // 100, len(delays) - 1)]
@@ -225,7 +230,9 @@ def facts(state_url: str, home: Path, processes: Processes, a_second: int, secon
 
 def _save(server: Server, file: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {server.token('admin')}"}
-    requests.put(f"{server.url}/api/v1/dependencies/project", json={"file": file}, headers=headers, timeout=120).raise_for_status()
+    requests.put(
+        f"{server.url}/api/v1/dependencies/project", json={"file": file, "many": True}, headers=headers, timeout=120
+    ).raise_for_status()
 
 
 def _wait_for_instances(server: Server, pairs: int) -> None:
