@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from compaction_pipeline.core.dependencies.center.jobs import DataJob
+from compaction_pipeline.core.dependencies.center.makers import Makers, makers_of
 from compaction_pipeline.core.dependencies.center.ports import CenterStore
 from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule, expanded, rule_of_project
 from compaction_pipeline.core.dependencies.center.projects import saved_jobs
@@ -26,6 +28,11 @@ class Jobs:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", expanded(self.own, self.rules))
+
+    @cached_property
+    def makers(self) -> Makers:
+        """Who makes the data that jobs need."""
+        return makers_of(self.by_name)
 
     def get(self, name: str) -> DataJob:
         """Raises NotFoundError."""

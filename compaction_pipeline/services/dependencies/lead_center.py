@@ -141,6 +141,8 @@ def made_of(job: DataJob, biz: str, origin: str, jobs: Jobs, made_at: datetime, 
     times of it."""
     time = job.calendar.parse(biz)
     needs = requirements(job, time, jobs.by_name, origin, lambda name, time: (name, time) in backfill)
+    if backfill:
+        needs = tuple(dict.fromkeys([*needs, *jobs.makers.runs(job, time, origin, lambda name, time: (name, time) in backfill)]))
     # In a backfill, what its triggers had made long ago counts from now on.
     weak = groups(job, needs, lambda: job.trigger.instant(job.calendar, time) if origin == SCHEDULED else made_at)
     return Made(job.name, biz, origin, job.receiver, needs, weak)

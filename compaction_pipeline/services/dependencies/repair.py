@@ -18,7 +18,7 @@ MOST_REPAIRED = 500_000
 class RepairedJob:
     """The business times of a job that must run again, as texts like `2026-01-01` or `2026-01-01..2026-01-07`, and how many they are.
 
-    Nobody starts a `virtual` job: it succeeds by itself, and what waits for it runs again.
+    Nobody starts a `virtual` job: it succeeds by itself, also that of the backfill, and what waits for it runs again.
     """
 
     job: str
@@ -62,15 +62,17 @@ class RepairJobs:
             found = [[one.without(start.number, end.number) if one.job == job else one for one in layer] for layer in found]
         # Roots, ends and shadows of projects are nobody's to run.
         own = [[one for one in layer if one.job in jobs.own and one.spans] for layer in found]
-        runs = [run for layer in own for one in layer if not jobs.own[one.job].virtual for run in _runs(jobs, one)]
+        made_here = [one for layer in own for one in layer if jobs.own[one.job].has_instances]
+        runs = [run for one in made_here for run in _runs(jobs, one)]
+        count = sum(not jobs.own[name].virtual for name, _ in runs)
         if len(runs) > MOST_REPAIRED:
             raise ConfigError(f"{len(runs)} instances would run again, more than {MOST_REPAIRED}: repair a shorter range")
         made = 0
         if launch is not None:
-            if not runs:
+            if not count:
                 raise ConfigError(f"nothing of {job!r} from {first!r} to {last!r} has run or is due, so there is nothing to launch")
             made = self._center.backfill_runs(launch, runs)
-        return Repair(tuple(tuple(_shown(jobs, one) for one in layer) for layer in own if layer), len(runs), made)
+        return Repair(tuple(tuple(_shown(jobs, one) for one in layer) for layer in own if layer), count, made)
 
 
 def _runs(jobs: Jobs, one: JobRepair) -> Sequence[tuple[str, str]]:

@@ -12,11 +12,12 @@ from compaction_pipeline.core.dependencies.center.cycles import Edge, cycles
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob
 from compaction_pipeline.core.dependencies.center.lineage import Alert, Suggestion
+from compaction_pipeline.core.dependencies.center.periods import Calendar
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, Made, Turn, WaitingAnew
 from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule, rule_keys, rule_problems
 from compaction_pipeline.core.dependencies.center.projects import project_of, with_since
 from compaction_pipeline.core.dependencies.center.subjects import Subject
-from compaction_pipeline.core.dependencies.center.upstreams import JobRun
+from compaction_pipeline.core.dependencies.center.upstreams import JobRun, data_name
 from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
@@ -194,16 +195,23 @@ def _change(project: str, before: Jobs, after: Jobs, now: datetime) -> ProjectCh
 
 
 def _changed(before: Jobs, after: Jobs) -> list[str]:
-    """The jobs that need something else from now on, and nodes that are gone: by another definition, or because an upstream begins at
-    another time, or has another trigger or other parts."""
+    """The jobs that need something else from now on, and nodes that are gone: by another definition, because an upstream begins at another
+    time, or has another trigger or other parts, or because others make the data that they need: in a backfill they wait for these, too."""
     were = before.by_name
+    remade = {data for data, *_ in _made(before) ^ _made(after)}
     upstreams = {name for name, job in after.by_name.items() if name in were and _to_others(job) != _to_others(were[name])}
     found = [name for name, job in were.items() if job.node and name not in after.by_name]
     for name, job in after.by_name.items():
         needed = [edge.upstream.job for edge in job.needs if isinstance(edge.upstream, JobRun)]
-        if were.get(name) != job or not upstreams.isdisjoint(needed):
+        data = {data_name(edge.upstream) for edge in job.needs if remade and not isinstance(edge.upstream, JobRun)}
+        if were.get(name) != job or not upstreams.isdisjoint(needed) or not remade.isdisjoint(data):
             found.append(name)
     return found
+
+
+def _made(jobs: Jobs) -> set[tuple[str, str, Calendar]]:
+    """Who makes which data, by which calendar."""
+    return {(data, job.name, job.calendar) for job in jobs.own.values() for data in job.produces}
 
 
 def _needs(one: Instance, jobs: Jobs) -> frozenset[tuple[int, Subject]]:

@@ -112,3 +112,66 @@ def test_wrong_questions_are_refused(house: CenterHouse) -> None:
         repair(house, "load", "2026-02-03", "2026-02-04", launch="fix")
     with pytest.raises(ConfigError, match="the backfill 'a b' must have a name"):
         repair(house, "load", "2026-01-03", "2026-01-03", launch="a b")
+
+
+def rounds(house: CenterHouse) -> list[list[str]]:
+    """What starts together, and ends, until nothing starts any more."""
+    found = []
+    house.settle()
+    while claimed := house.claimed():
+        found.append(sorted(claimed))
+        for key in claimed:
+            name, biz, origin, generation = key.split("/")
+            backfill = "" if origin == "scheduled" else f" && backfill={origin}"
+            house.succeed(f"job={name} && biz={biz}{backfill}", int(generation))
+    return found
+
+
+def test_a_launched_repair_waits_through_virtual_jobs(house: CenterHouse) -> None:
+    mirror = {"name": "mirror", "period": "day", "since": "2026-01-01", "made-by": {"job": "made"}}
+    house.save(job("made"), mirror, job("after", "mirror"), project="more")
+    rounds(house)
+    assert house.state("after", "2026-01-05") == "SUCCEEDED"
+    found = repair(house, "made", "2026-01-05", "2026-01-05", launch="fix")
+    assert (found.count, found.launched) == (2, 2)
+    assert rounds(house) == [["made/2026-01-05/fix/1"], ["after/2026-01-05/fix/1"]]
+
+
+TABLE = "table=lake.a.t"
+
+
+@pytest.mark.parametrize("more", [{}, {"strength": "any"}, {"strength": "all", "until": "1h"}])
+def test_a_launched_repair_waits_for_data_until_it_is_made_anew(house: CenterHouse, more: Mapping[str, Any]) -> None:
+    hourly = {"name": "hourly", "period": "hour", "since": "2026-01-04T00", "produces": [TABLE]}
+    house.save(job("made", produces=[TABLE]), hourly, job("after", {"table": "lake.a.t", **more}), project="more")
+    for day in range(1, 6):
+        house.tell(f"{TABLE} && window=2026-01-0{day}T00:00Z/2026-01-0{day + 1}T00:00Z")
+    rounds(house)
+    assert house.state("after", "2026-01-04") == "SUCCEEDED"
+    assert repair(house, "hourly", "2026-01-04T23", "2026-01-04T23", launch="fix").launched == 2
+    assert rounds(house) == [["hourly/2026-01-04T23/fix/1"], ["after/2026-01-04/fix/1"]]
+    assert repair(house, "made", "2026-01-04", "2026-01-04", launch="more").launched == 2
+    assert rounds(house) == [["made/2026-01-04/more/1"], ["after/2026-01-04/more/1"]]
+    assert house.store.recount() == 0
+
+
+def test_jobs_that_change_one_table_do_not_wait_for_each_other_in_a_repair(house: CenterHouse) -> None:
+    changes = {"produces": [TABLE]}
+    house.save(job("one", {"table": "lake.a.t"}, **changes), job("two", {"table": "lake.a.t"}, **changes), project="more")
+    house.tell(f"{TABLE} && window=2026-01-04T00:00Z/2026-01-05T00:00Z")
+    rounds(house)
+    assert repair(house, "one", "2026-01-04", "2026-01-04", launch="fix").launched == 2
+    assert rounds(house) == [["one/2026-01-04/fix/1", "two/2026-01-04/fix/1"]]
+
+
+def test_who_makes_data_in_a_repair_may_be_removed(house: CenterHouse) -> None:
+    house.save(job("made", produces=[TABLE]), project="makers")
+    house.save(job("after", {"table": "lake.a.t"}), project="more")
+    house.tell(f"{TABLE} && window=2026-01-04T00:00Z/2026-01-05T00:00Z")
+    rounds(house)
+    repair(house, "made", "2026-01-04", "2026-01-04", launch="fix")
+    house.settle()
+    assert house.state("after", "2026-01-04", "fix") == "WAITING"
+    house.save(project="makers")
+    house.settle()
+    assert house.claimed() == ["after/2026-01-04/fix/1"]

@@ -95,7 +95,7 @@ def requirements(
                 continue
             for subject in _subjects(edge, upstream, one, biz, origin if is_made_here else SCHEDULED):
                 # Two hours may be one partition, which opens with the first of them.
-                found.setdefault((number, subject), Requirement(number, subject, _opens_at(edge, upstream, one)))
+                found.setdefault((number, subject), Requirement(number, subject, opens_at(edge, upstream, one)))
     return tuple(found.values())
 
 
@@ -113,7 +113,13 @@ def groups(job: DataJob, needs: Sequence[Requirement], trigger_of: Callable[[], 
     )
 
 
-def _opens_at(edge: Dependency, upstream: DataJob | None, time: BusinessTime) -> datetime | None:
+def times_of(job: DataJob, edge: Dependency, time: BusinessTime) -> list[BusinessTime]:
+    """The times of an upstream that an edge of a job needs for one of its business times."""
+    return [one for one, _ in _times(edge.offsets, job.calendar, edge.calendar, time)]
+
+
+def opens_at(edge: Dependency, upstream: DataJob | None, time: BusinessTime) -> datetime | None:
+    """The `Requirement.opens_at` of a time of an edge. `upstream` is None for data."""
     if edge.rule.is_strong:
         return None
     return edge.calendar.end(time) if upstream is None else upstream.trigger.instant(edge.calendar, time)
