@@ -83,16 +83,16 @@ def asking(engine: Engine) -> Iterator[Connection]:
         return
     with reachable(engine), engine.connect() as connection:
         driver: Any = connection.connection.dbapi_connection
-        # With any other level, and by way of SQLAlchemy, a message is sent to set it, and one to set it back.
-        driver.isolation_level, driver.autocommit = None, True
         try:
+            # With any other level, and by way of SQLAlchemy, a message is sent to set it, and one to set it back.
+            driver.isolation_level, driver.autocommit = None, True
             yield connection
+            connection.rollback()
+            driver.autocommit = False
         except BaseException:
-            # It may be broken, and then it could not be set back.
+            # It may be broken, or nobody set it back: a transaction on it would be none.
             connection.invalidate()
             raise
-        connection.rollback()
-        driver.autocommit = False
 
 
 @contextmanager

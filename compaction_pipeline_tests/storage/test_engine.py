@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.planning.table_planning import TablePlanning
@@ -176,4 +176,25 @@ def test_a_write_after_a_question_is_still_applied_whole_or_not_at_all(state_url
             assert connection.execute(text("SELECT count(*) FROM numbers")).scalar() == 0
         with pytest.raises(ZeroDivisionError):
             write_and_fail()
+    engine.dispose()
+
+
+def test_a_question_that_is_interrupted_at_its_end_leaves_no_connection_without_transactions(
+    state_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_state(state_url)
+    with writing(engine) as connection:
+        connection.execute(text("CREATE TABLE numbers (number INTEGER)"))
+
+    def interrupted(connection: Connection) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt), asking(engine) as connection:
+        connection.execute(text("SELECT 1"))
+        patch.setattr(Connection, "rollback", interrupted)
+    with suppress(ZeroDivisionError), writing(engine) as connection:
+        connection.execute(text("INSERT INTO numbers VALUES (1)"))
+        raise ZeroDivisionError
+    with reading(engine) as connection:
+        assert connection.execute(text("SELECT count(*) FROM numbers")).scalar() == 0
     engine.dispose()
