@@ -18,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     insert,
     or_,
     select,
@@ -69,15 +70,21 @@ class SqlCenterStore(CenterDoors):
     """The dependency center in the state database."""
 
     def is_idle(self, now: datetime) -> bool:
+        # PostgreSQL reads a minimum from its index. Asked whether some row is due, it may read the whole table, as long as it has no
+        # statistics: 12,000 jobs took 30 ms.
+        firsts = (select(func.min(JOB.at)), select(func.min(GROUP.look_at)))
+        changes = select(func.min(SUBJECT.at)).where(SUBJECT.spread.is_(False))
         work = (
-            select(FACT.id).where(FACT.problem.is_(None)),
-            select(JOB.name).where(JOB.at <= now),
-            select(SUBJECT.id).where(SUBJECT.spread.is_(False)),
-            select(GROUP.edge).where(GROUP.look_at <= now),
-            select(INSTANCE.id).where(*_may_start(now)),
+            select(FACT.id).where(FACT.problem.is_(None)).exists(),
+            *(first.scalar_subquery() <= now for first in firsts),
+            changes.scalar_subquery().is_not(None),
         )
-        # Five times a second, so one statement.
-        return not self._values(select(or_(*(query.exists() for query in work))))[0]
+        misses_nothing = select(INSTANCE.id).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0).exists()
+        # Five times a second, so one statement, without the question that is long to plan.
+        (asked,) = self._rows(select(func.coalesce(or_(*work), False).label("has_work"), misses_nothing.label("misses_nothing")))
+        if asked.has_work:
+            return False
+        return not asked.misses_nothing or self._first(select(INSTANCE.id).where(*_may_start(now)).limit(1)) is None
 
     def due(self, leader: Leader, most: int) -> Sequence[Turn]:
         rows = self._rows(select(schema.center_job).where(JOB.at <= leader.now).order_by(JOB.at, JOB.name).limit(most))
