@@ -73,7 +73,7 @@ class Guard:
                 self._wrong.tire(given.credentials, ceil(wait), answer)
                 raise refusal
             if token.role is not Role.ADMIN and token.role not in roles:
-                needed = " or ".join(role.value for role in (*roles, Role.ADMIN))
+                needed = " or ".join(dict.fromkeys(role.value for role in (*roles, Role.ADMIN)))
                 raise HTTPException(403, f"this needs a token of the role {needed}, but the given one has the role {token.role.value}")
             refuse_wrong_query_keys(request)
             bounds = ((token.token_id, MOST_AT_ONCE), (token.issued_id, MOST_AT_ONCE_TOGETHER))

@@ -53,4 +53,6 @@ def _problem(error: Exception) -> str:
     """What is wrong and where, without the text of the line, which may hold a secret."""
     mark = getattr(error, "problem_mark", None)
     what = getattr(error, "problem", None) or type(error).__name__
+    if mark is None and what == "ValueError":
+        return "a value looks like a date and is none, such as 2026-13-24, or like a number that is too long"
     return f"{what} in line {mark.line + 1}" if mark is not None else str(what)

@@ -96,8 +96,10 @@ def test_a_reader_asks_what_must_run_again_and_an_admin_launches_it(served: Serv
     assert [[(one["job"], one["count"]) for one in layer] for layer in found["layers"]] == [[("raw", 2)], [("load", 2)]]
     assert (found["count"], found["launched"]) == (2, 0)
     assert served.ask("POST", f"{PATH}/repairs", reader, json={**asked, "name": "fix"}).status_code == 403
-    assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "name": "fix"}).json()["launched"] == 2
-    assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "name": "scheduled"}).status_code == 400
+    assert "is only reported" in served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "name": "fix"}).json()["detail"]
+    asked["only_downstream"] = "true"
+    assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "only_downstream": True, "name": "fix"}).json()["launched"] == 2
+    assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "only_downstream": True, "name": "scheduled"}).status_code == 400
     assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "job": "loud"}).status_code == 404
     assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "to": "tomorrow"}).status_code == 400
 

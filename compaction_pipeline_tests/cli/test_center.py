@@ -255,3 +255,10 @@ jobs:
         refused = desk.type("dependencies", "save", str(path), "--dagster", module)
         assert refused.exit_code == 2
         assert says in refused.stderr
+
+
+def test_a_date_that_is_none_is_said(desk: Desk, file: Path) -> None:
+    file.write_text(file.read_text().replace("since: 2026-01-01", "since: 2026-13-24"))
+    refused = desk.type("dependencies", "save", str(file))
+    assert refused.exit_code == 2
+    assert "which is no YAML: a value looks like a date and is none" in refused.stderr

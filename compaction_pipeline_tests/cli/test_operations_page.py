@@ -92,7 +92,7 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
     PlanReasonCode.PAUSED: ("A person paused the table, or all tables.", "Run `compaction-pipeline resume`."),
     PlanReasonCode.OBSERVED: (
         "The table's catalog was added with `--observe`.",
-        "Remove the catalog, and add it again without `--observe`.",
+        "Run `catalog change CATALOG --no-observe`.",
     ),
     PlanReasonCode.REFUSED: (
         "The kind of table or of its files is not supported, or the files break a rule of the format.",

@@ -235,7 +235,8 @@ class Doors(Scene):
         if job.receiver is None or not run.claimed:
             _refused(lambda: self.center.run_again(run.name.job, run.name.biz, run.name.origin))
             return
-        if run.state == "RUNNING":
+        # Whoever claimed it may run it.
+        if run.state in ("READY", "RUNNING"):
             _refused(lambda: self.center.run_again(run.name.job, run.name.biz, run.name.origin))
             return
         try:

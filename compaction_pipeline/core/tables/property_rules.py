@@ -248,7 +248,8 @@ PROPERTIES: tuple[Property, ...] = (
         "full_window",
         _WINDOW,
         "none",
-        "a FULL is planned only within this window; what was planned goes on, and what a person launches does not wait",
+        "a FULL is planned only within this window, which is a whole day when both times are equal; what was planned goes on, and what a "
+        "person launches does not wait",
     ),
     Property(
         "compaction.major.window",

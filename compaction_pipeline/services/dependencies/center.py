@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
-from compaction_pipeline.core.dependencies.center.instances import REPORTED, Instance, InstanceState, Report
+from compaction_pipeline.core.dependencies.center.instances import ENDED, REPORTED, Instance, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
 from compaction_pipeline.core.dependencies.center.periods import check_written
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Wait
@@ -32,6 +32,7 @@ from compaction_pipeline.core.dependencies.center.subjects import (
 from compaction_pipeline.core.dependencies.ready_time import Window
 from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.words import time_text
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.lead_center import made_of, nodes_of
 from compaction_pipeline.services.dependencies.lineage import Drafted, as_written
@@ -260,15 +261,17 @@ class DependencyCenter:
     def run_again(self, job: str, biz: str, origin: str = SCHEDULED) -> Instance:
         """Let an instance run again, as the next generation, when its data is there. What waits for it waits until it has succeeded.
 
-        Raises ConfigError for one that nobody has started yet or that runs, NotFoundError, and ChangedMeanwhile when it changed meanwhile.
+        Raises ConfigError for one that nobody has started yet or that may run, NotFoundError, and ChangedMeanwhile when it changed
+        meanwhile.
         """
         one = self._instance(job, biz, origin)
         jobs = self._definitions.jobs()
         definition = jobs.get(job)
         if definition.virtual or one.claimed_at is None:
             raise ConfigError(f"{one.key} was not started here, so it cannot run again: it starts when its data is there")
-        if one.state is InstanceState.RUNNING:
-            raise ConfigError(f"{one.key} is running: report how it ended first (FAILED when the run is gone), and let it run again then")
+        if one.state not in ENDED:
+            what = "is running" if one.state is InstanceState.RUNNING else f"was claimed at {time_text(one.claimed_at)} UTC, so it may run"
+            raise ConfigError(f"{one.key} {what}: report how it ended first (FAILED when the run is gone), and let it run again then")
         made = made_of(definition, one.biz, one.origin, jobs, one.made_at, self._saver.backfill_of(one.origin))
         nodes = self._saver.nodes_for([made], jobs)
         if nodes and self._store.backfill(jobs.version, nodes, self._clock()) is None:

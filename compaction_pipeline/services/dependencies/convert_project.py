@@ -16,6 +16,7 @@ from compaction_pipeline.core.dependencies.center.subjects import JOB
 from compaction_pipeline.core.dependencies.center.upstreams import JobRun, data_name
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.words import time_text
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.save_project import SaveProject
 
@@ -86,15 +87,20 @@ class ConvertProject:
         )
 
     def shadow(self, project: str, days: int) -> Conversion:
-        """Let the form by nodes run beside the rule, for so many days at least; what an earlier shadow found does not count any more.
+        """Let the form by nodes run beside the rule, for so many days at least.
 
-        Raises as `look`, and ConfigError for a project that waits by nodes already.
+        Raises as `look`, and ConfigError for a project that waits by nodes already, or has a shadow.
         """
         jobs, rule = self._rule(project)
         if rule.form is not Form.JOBS:
             raise ConfigError(f"the project {project!r} has the form {rule.form.value!r} already: a shadow runs beside the form 'jobs'")
         if not 1 <= days <= MOST_DAYS:
             raise ConfigError(f"the shadow would run for {days} days but must run for 1 to {MOST_DAYS}: choose another number")
+        if rule.shadow is not None:
+            raise ConfigError(
+                f"a shadow of {project!r} runs since {time_text(rule.shadow.since)} UTC, and a new one would forget what it found: end it "
+                "first, by 'dependencies convert-project --back'"
+            )
         now = self._clock()
         return self._save(project, jobs, ProjectRule(rule.after, rule.form, Shadow(now, now + timedelta(days=days))))
 

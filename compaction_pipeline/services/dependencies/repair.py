@@ -53,6 +53,11 @@ class RepairJobs:
         What was not made yet is left out. Raises NotFoundError, ConfigError, and ChangedMeanwhile when a project changed meanwhile.
         """
         jobs = self._definitions.jobs()
+        if launch is not None and not only_downstream and not jobs.get(job).has_instances:
+            raise ConfigError(
+                f"the job {job!r} is only reported, so nobody runs it again here: report its runs anew, and then launch what follows from "
+                "them (only downstream)"
+            )
         calendar = jobs.get(job).calendar
         start, end = calendar.parse(first), calendar.parse(last)
         if end < start:

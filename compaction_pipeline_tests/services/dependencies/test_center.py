@@ -158,6 +158,9 @@ def test_run_again_is_a_generation_and_what_an_older_run_reports_changes_nothing
     with pytest.raises(ConfigError, match="was not started here"):
         house.center.run_again("report", "2026-01-01")
     assert house.claimed() == ["load/2026-01-01/scheduled/1"]
+    # Whoever claimed it may run it, although nobody has reported so.
+    with pytest.raises(ConfigError, match="load/2026-01-01/scheduled/1 was claimed at 2026-01-01 23:30:00 UTC, so it may run: report how"):
+        house.center.run_again("load", "2026-01-01")
     house.succeed("job=load && biz=2026-01-01", generation=1)
     assert house.state("report", "2026-01-01") == "READY"
     assert house.center.run_again("load", "2026-01-01").generation == 2

@@ -49,6 +49,8 @@ def test_a_shadow_is_compared_before_the_switch_and_one_command_leads_back(house
         convert.switch("sales")
     started = convert.shadow("sales", 2)
     assert (started.form, started.shadow_until) == ("jobs", house.now + timedelta(days=2))
+    with pytest.raises(ConfigError, match="a shadow of 'sales' runs since"):
+        convert.shadow("sales", 2)
     a_day(house, "2026-01-02")
     found = convert.look("sales")
     assert (found.same, found.different, found.open, found.left_out) == (1, 0, 0, 0)

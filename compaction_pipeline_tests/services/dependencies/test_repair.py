@@ -103,6 +103,13 @@ def test_projects_that_come_after_others_are_followed_and_their_nodes_are_not_sh
     assert [name for layer in shown(repair(house, "other", "2026-01-05", "2026-01-05")) for name, _ in layer] == ["other", "behind"]
 
 
+def test_what_is_only_reported_is_reported_anew_before_its_repair_is_launched(house: CenterHouse) -> None:
+    house.save({"name": "raw", "period": "day", "since": "2026-01-01", "virtual": True}, job("on_raw", "raw"), project="more")
+    with pytest.raises(ConfigError, match="the job 'raw' is only reported, so nobody runs it again here: report its runs anew"):
+        repair(house, "raw", "2026-01-04", "2026-01-04", launch="fix")
+    assert repair(house, "raw", "2026-01-04", "2026-01-04", launch="fix", only_downstream=True).launched == 1
+
+
 def test_wrong_questions_are_refused(house: CenterHouse) -> None:
     with pytest.raises(ConfigError, match="the range from '2026-01-03' to '2026-01-02' is empty"):
         repair(house, "load", "2026-01-03", "2026-01-02")
