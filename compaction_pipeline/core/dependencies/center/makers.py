@@ -1,5 +1,7 @@
-"""Who makes the data that jobs need. In a backfill, what needs data waits for the runs of this backfill that make it anew, because the data
-is there already, as it was before them.
+"""Finds who makes the data that jobs need.
+
+In a backfill, what needs data waits for the runs of this backfill that make it anew, because the data is there already, as it was before
+them.
 
 Jobs that lead to each other, by what they need or by what they make, do not wait for each other like this: two may change one table.
 """
