@@ -121,6 +121,8 @@ class ForecastJobs:
     def _wanted(jobs: Jobs, job: str | None, project: str | None) -> Sequence[DataJob]:
         if job is not None:
             found = [jobs.get(job)]
+            if project not in (None, found[0].project):
+                raise NotFoundError(f"the job {job!r} is of project {found[0].project!r}, not of {project!r}: leave one of them out")
         else:
             found = [one for _, one in sorted(jobs.own.items()) if project is None or one.project == project]
             if project is not None and not found:

@@ -198,3 +198,5 @@ def test_wrong_questions_are_refused(house: CenterHouse) -> None:
         forecast(house, job="loud")
     with pytest.raises(NotFoundError, match="no project 'sails'"):
         forecast(house, project="sails")
+    with pytest.raises(NotFoundError, match="the job 'load' is of project 'sales', not of 'sails'"):
+        forecast(house, job="load", project="sails")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -64,6 +64,15 @@ class DataJob:
     def has_instances(self) -> bool:
         """Whether triggers make instances. A virtual job that waits for nothing has reports alone."""
         return not self.virtual or bool(self.needs)
+
+
+def producers(jobs: Iterable[DataJob]) -> Mapping[str, Sequence[DataJob]]:
+    """Who produces each table and asset, as `data_name` names it."""
+    found: dict[str, list[DataJob]] = {}
+    for job in jobs:
+        for data in job.produces:
+            found.setdefault(data, []).append(job)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from compaction_pipeline.core.dependencies.center.jobs import DataJob
+from compaction_pipeline.core.dependencies.center.jobs import DataJob, producers
 from compaction_pipeline.core.dependencies.center.nesting import is_finer
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
 from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB
-from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, Upstream
+from compaction_pipeline.core.dependencies.center.upstreams import JobRun, data_name
 from compaction_pipeline.core.errors import ConfigError
 
 FROM_LINEAGE = "from-lineage"
@@ -64,7 +64,7 @@ class Alert:
 
 def suggestions(jobs: Iterable[DataJob], known: Mapping[str, DataJob], now: datetime) -> list[Suggestion]:
     """What these jobs read and do not wait for, by job. `known` are all jobs."""
-    makers = _makers(known.values())
+    makers = producers(known.values())
     return [one for job in jobs if not job.virtual for one in _of_job(job, makers, now)]
 
 
@@ -116,17 +116,9 @@ def _hand_written(job: Any) -> Any:
     return {**job, "needs": [need for need in job["needs"] if not (isinstance(need, Mapping) and need.get(FROM_LINEAGE) is True)]}
 
 
-def _makers(known: Iterable[DataJob]) -> Mapping[str, list[DataJob]]:
-    makers: dict[str, list[DataJob]] = {}
-    for job in known:
-        for data in job.produces:
-            makers.setdefault(data, []).append(job)
-    return makers
-
-
-def _of_job(job: DataJob, makers: Mapping[str, list[DataJob]], now: datetime) -> Iterator[Suggestion]:
+def _of_job(job: DataJob, makers: Mapping[str, Sequence[DataJob]], now: datetime) -> Iterator[Suggestion]:
     awaited = {edge.upstream.job for edge in job.needs if isinstance(edge.upstream, JobRun)}
-    data_of = {_data_text(edge.upstream) for edge in job.needs}
+    data_of = {data_name(edge.upstream) for edge in job.needs if not isinstance(edge.upstream, JobRun)}
     missing: dict[str, list[str]] = {}
     for data in job.reads:
         for maker in makers.get(data, ()):
@@ -158,10 +150,3 @@ def _unfounded(job: DataJob, known: Mapping[str, DataJob]) -> Iterator[Alert]:
         if upstream is not None and upstream.produces and not set(upstream.produces) & set(job.reads):
             made = ", ".join(upstream.produces)
             yield Alert(job.name, job.owner, f"it waits for job={upstream.name} but reads nothing of what that makes ({made})")
-
-
-def _data_text(upstream: Upstream) -> str:
-    """The data that an edge is about, as `reads` and `produces` name it; the job for an edge of another kind."""
-    if isinstance(upstream, DataWindow):
-        return f"{upstream.kind}={upstream.name}"
-    return f"table={upstream.table}" if not isinstance(upstream, JobRun) else str(upstream)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from compaction_pipeline.core.dependencies.center.graph import components
-from compaction_pipeline.core.dependencies.center.jobs import DataJob, Requirement, opens_at, run_subject, times_of
+from compaction_pipeline.core.dependencies.center.jobs import DataJob, Requirement, opens_at, producers, run_subject, times_of
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime
 from compaction_pipeline.core.dependencies.center.upstreams import JobRun, data_name
 
@@ -43,10 +43,7 @@ class Makers:
 
 def makers_of(jobs: Mapping[str, DataJob]) -> Makers:
     """The makers of all data of these jobs."""
-    of_data: dict[str, list[DataJob]] = {}
-    for job in jobs.values():
-        for data in job.produces:
-            of_data.setdefault(data, []).append(job)
+    of_data = producers(jobs.values())
     if not of_data:
         return Makers({}, {})
     numbers = {name: number for number, name in enumerate(jobs)}

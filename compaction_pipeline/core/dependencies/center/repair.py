@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 
 from compaction_pipeline.core.dependencies.center.graph import components
-from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependency
+from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependency, producers
 from compaction_pipeline.core.dependencies.center.offsets import downstream_runs
 from compaction_pipeline.core.dependencies.center.periods import Calendar
-from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun
+from compaction_pipeline.core.dependencies.center.upstreams import JobRun, data_name
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Spans = list[tuple[int, int]]
 """Numbers of business times as runs from a first to a last, in order, none of which touches the next."""
 
@@ -64,15 +63,14 @@ class _Flow:
 
     def __post_init__(self) -> None:
         """Find who needs each job. A table is needed of all jobs that make it."""
-        makers: dict[str, list[str]] = {}
-        for job in self.jobs.values():
-            for data in job.produces:
-                makers.setdefault(data, []).append(job.name)
+        makers = producers(self.jobs.values())
         self._behind = {}
         for job in self.jobs.values():
             for edge in job.needs:
-                for upstream in _upstreams(edge, makers):
-                    self._behind.setdefault(upstream, []).append((job.name, edge))
+                upstream = edge.upstream
+                names = (upstream.job,) if isinstance(upstream, JobRun) else [one.name for one in makers.get(data_name(upstream), ())]
+                for name in names:
+                    self._behind.setdefault(name, []).append((job.name, edge))
 
     def add(self, job: str, first: int, last: int) -> None:
         """Mark numbers of a job that exist, as far as they are not marked."""
@@ -123,19 +121,9 @@ class _Flow:
         return bounds
 
 
-def _upstreams(edge: Dependency, makers: Mapping[str, Sequence[str]]) -> Sequence[str]:
-    if isinstance(edge.upstream, JobRun):
-        return (edge.upstream.job,)
-    if isinstance(edge.upstream, DataWindow):
-        return makers.get(f"{edge.upstream.kind}={edge.upstream.name}", ())
-    return makers.get(f"table={edge.upstream.table}", ())
-
-
 def _windows(maker: Calendar, edge: Calendar, first: int, last: int) -> tuple[int, int]:
     """The windows of an edge that overlap what a job made."""
-    start = _EPOCH + timedelta(seconds=maker.opens(first))
-    behind = _EPOCH + timedelta(seconds=maker.opens(last + 1) - 1)
-    return edge.at(start).number, edge.at(behind).number
+    return edge.number_at(maker.opens(first)), edge.number_at(maker.opens(last + 1) - 1)
 
 
 def _added(spans: Spans, first: int, last: int) -> Iterator[tuple[int, int]]:
