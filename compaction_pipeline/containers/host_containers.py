@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
+from compaction_pipeline.containers.host_processes import External, Local, Submitted
+from compaction_pipeline.containers.kind import Kind, Start
 from compaction_pipeline.containers.processes import OptimizerProcesses
-from compaction_pipeline.containers.spark_submit import submit_command
-from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.container import (
     BY_HAND,
     TOKEN_FILE,
@@ -21,8 +21,8 @@ from compaction_pipeline.core.queue.container import (
     check_group_keys,
     containers_of,
     optimizer_arguments,
-    spark_properties,
 )
+from compaction_pipeline.core.queue.container_answers import Room, Running, Unknown
 from compaction_pipeline.core.queue.group import ResourceGroup
 
 _SETTING = "COMPACTION_CONTAINERS_FILE"
@@ -47,8 +47,13 @@ class HostContainers:
         self._file = file
         self._home = home
         self._server = server
-        self._java_home = java_home
-        self._processes = OptimizerProcesses(home / "optimizers")
+        processes = OptimizerProcesses(home / "optimizers")
+        self._kinds: Mapping[ContainerKind, Kind] = {
+            ContainerKind.LOCAL: Local(processes, _inherited),
+            ContainerKind.SPARK: Submitted(processes, _inherited, java_home),
+            ContainerKind.YARN: Submitted(processes, _inherited, java_home),
+            ContainerKind.EXTERNAL: External(processes),
+        }
 
     def containers(self) -> Mapping[str, Container]:
         if self._file is None:
@@ -74,38 +79,19 @@ class HostContainers:
     def start(self, container: Container, group: ResourceGroup, resource_id: str) -> None:
         check_group_keys(container, group)
         self._check_token(container)
-        arguments = self.arguments(container, group, resource_id)
-        environment = {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
-        if container.kind is ContainerKind.LOCAL:
-            command = [sys.executable, "-c", "from compaction_pipeline.cli.main import run; run()", *arguments]
-        elif container.kind is ContainerKind.SPARK:
-            environment.pop("COMPACTION_SPARK_REMOTE", None)
-            environment |= {
-                "COMPACTION_MERGE_ENGINE": "spark",
-                "JAVA_HOME": self._java_home(),
-                "PYSPARK_PYTHON": environment.get("PYSPARK_PYTHON", sys.executable),
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-            }
-            command = self._submit(container, group, resource_id, arguments)
-        else:
-            raise ConfigError(f"container {container.name} starts nothing: people start its optimizers")
-        self._processes.start(resource_id, command, {**environment, **container.environment})
+        self._kinds[container.kind].start(Start(container, group, resource_id, self.arguments(container, group, resource_id)))
 
-    def running(self) -> Collection[str]:
-        return self._processes.running()
+    def running(self, container: Container) -> Running | Unknown:
+        return self._kinds[container.kind].running(container)
 
-    def last_words(self, resource_id: str) -> str:
-        return self._processes.last_words(resource_id)
+    def last_words(self, container: Container, resource_id: str) -> str:
+        return self._kinds[container.kind].last_words(container, resource_id)
 
-    def stop(self, resource_id: str) -> None:
-        self._processes.stop(resource_id)
+    def stop(self, container: Container, resource_id: str) -> Unknown | None:
+        return self._kinds[container.kind].stop(container, resource_id)
 
-    def _submit(self, container: Container, group: ResourceGroup, resource_id: str, arguments: Sequence[str]) -> list[str]:
-        try:
-            self._processes.make_folder()
-            return submit_command(container, resource_id, arguments, spark_properties(container, group), self._processes.folder)
-        except OSError as error:
-            raise StorageUnavailable(f"optimizer {resource_id} cannot be submitted: {error}") from error
+    def free(self, container: Container) -> Room | Unknown:
+        return self._kinds[container.kind].free(container)
 
     @property
     def _token_file(self) -> Path:
@@ -121,6 +107,10 @@ class HostContainers:
                 f"the token file {path} of container {container.name} cannot be read: write a token there that "
                 "`compaction-pipeline token add --role optimizer` issues, or name another file in 'token-file'"
             )
+
+
+def _inherited() -> Mapping[str, str]:
+    return {key: value for key, value in os.environ.items() if key not in _NOT_INHERITED}
 
 
 def _yaml_problem(error: Exception) -> str:

@@ -14,7 +14,7 @@ from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.optimizers import WatcherStore
-from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases
+from compaction_pipeline.core.queue.watchers import LONGEST_GAP, WatcherKind, lost_leases, servers_of
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.commit.commit_tables import CommitTables
 from compaction_pipeline.services.planning.plan_tables import PlanTables
@@ -98,7 +98,9 @@ class KeepWatch:
 
     def lose_silent(self) -> Sequence[str]:
         """Mark silent optimizers as LOST. Those that no server could have heard get more time, as `core.queue.watchers` decides."""
-        return self._serve_optimizers.lose_silent(lost_leases(self._watchers.watchers(), self._clock()).ended_by_of_optimizers)
+        watchers, now = self._watchers.watchers(), self._clock()
+        ended_by = lost_leases(watchers, now).ended_by_of_optimizers
+        return self._serve_optimizers.lose_silent(ended_by, late_too=not servers_of(watchers, now))
 
     def note_server(self, name: str) -> None:
         """Note that this server is there to hear of its optimizers. `name` is one life of one process. Raises StorageUnavailable."""

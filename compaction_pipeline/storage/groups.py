@@ -52,6 +52,9 @@ class SqlGroupStore(SqlStore):
             columns = self._columns(connection, group)
             return connection.execute(update(schema.group).where(_group.name == group.name).values(columns)).rowcount == 1
 
+    def hold(self, name: str, why: str) -> None:
+        self._write(update(schema.group).where(_group.name == name).values(held=why))
+
     def remove(self, name: str) -> GroupHolders:
         tasks, optimizers = schema.task.c, schema.optimizer.c
         with writing(self._engine) as connection:
@@ -69,7 +72,9 @@ class SqlGroupStore(SqlStore):
     def _of(self, row: Row[tuple[object, ...]]) -> ResourceGroup:
         values = row._mapping
         properties = self._sealer.properties(values["properties"], values["sealed"])
-        return ResourceGroup(values["name"], values["container"], properties, CompactionQueue(values["capacity"], values["task_order"]))
+        return ResourceGroup(
+            values["name"], values["container"], properties, CompactionQueue(values["capacity"], values["task_order"]), values["held"]
+        )
 
 
 def insert_group_without_properties(connection: Connection, group: ResourceGroup) -> None:

@@ -424,6 +424,7 @@ group = _table(
     Column("capacity", Integer, nullable=False),
     Column("task_order", Member(QueueOrder), nullable=False),
     Column("sealed", Text),
+    Column("held", Text, nullable=False, server_default=""),
 )
 
 optimizer = _table(

@@ -34,6 +34,18 @@ def test_the_default_group_is_there_and_others_are_made_changed_and_removed(stor
     assert stores.groups.groups() == (default,)
 
 
+def test_why_a_group_gets_no_optimizers_is_noted_beside_what_people_set(stores: Stores) -> None:
+    heavy = ResourceGroup("heavy", "workers", {"instances": "2"})
+    stores.groups.add(heavy)
+    stores.groups.hold("heavy", "no room")
+    assert stores.groups.group("heavy") == replace(heavy, held="no room")
+    stores.groups.change(replace(heavy, properties={"instances": "3"}))
+    assert [(each.name, each.held) for each in stores.groups.groups()] == [("default", ""), ("heavy", "no room")]
+    stores.groups.hold("heavy", "")
+    stores.groups.hold("missing", "no room")
+    assert stores.groups.group("heavy") == replace(heavy, properties={"instances": "3"})
+
+
 def test_a_group_with_open_tasks_or_live_optimizers_stays(stores: Stores) -> None:
     stores.groups.add(HEAVY)
     task = replace(example("t1"), queue="heavy")

@@ -17,6 +17,7 @@ from compaction_pipeline.containers.processes import MOST_LOGS, OptimizerProcess
 from compaction_pipeline.containers.spark_submit import submit_command
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.container import BY_HAND, Container, ContainerKind
+from compaction_pipeline.core.queue.container_answers import Running
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.ending.process_table import command_of, family, process_table
 
@@ -173,8 +174,8 @@ def test_a_local_optimizer_gets_the_servers_environment_without_its_database(
     found = containers(tmp_path)
     own = Container("workers", ContainerKind.LOCAL, {"env.COMPACTION_MERGE_ENGINE": "in-process", "env.COMPACTION_HOME": str(tmp_path)})
     found.start(own, ResourceGroup("heavy", "workers"), resource_id)
-    wait_until(lambda: resource_id not in found.running(), "the process ends")
-    assert "http://127.0.0.1:1/api/v1 did not answer" in found.last_words(resource_id)
+    wait_until(lambda: found.running(own) == Running(OptimizerProcesses(tmp_path).running() - {resource_id}), "the process ends")
+    assert "http://127.0.0.1:1/api/v1 did not answer" in found.last_words(own, resource_id)
     assert "hunter2" not in (tmp_path / "home" / "optimizers" / f"{resource_id}.log").read_text()
     assert not (tmp_path / "state.db").exists()
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import sha256
 
@@ -18,31 +18,51 @@ from compaction_pipeline.core.queue.group import EXTERNAL, INSTANCES, MEMORY, MI
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
 
 KIND, SERVER, TOKEN_FILE, CA_FILE, MASTER, DEPLOY_MODE = "kind", "server", "token-file", "ca-file", "master", "deploy-mode"
+MAX_MEMORY, MAX_CORES = "max-memory", "max-cores"
 ENVIRONMENT, SPARK_PROPERTY = "env.", "spark."
+YARN_MASTER = "yarn"
 _SIZES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DRIVER_MEMORY, _EXECUTOR_MEMORY = "spark.driver.memory", "spark.executor.memory"
 _MODES = ("client", "cluster")
 
 
 class ContainerKind(str, Enum):
-    """LOCAL starts processes on the server's host. SPARK submits applications to a cluster. EXTERNAL starts nothing."""
+    """LOCAL starts processes on the server's host. SPARK submits applications to a cluster of which only the submitting host knows, YARN to
+    one that can be asked. EXTERNAL starts nothing."""
 
     LOCAL = "local"
     SPARK = "spark"
+    YARN = "yarn"
     EXTERNAL = "external"
 
 
-_KEYS: Mapping[ContainerKind, tuple[str, ...]] = {
-    ContainerKind.LOCAL: (SERVER, TOKEN_FILE, CA_FILE),
-    ContainerKind.SPARK: (SERVER, TOKEN_FILE, CA_FILE, MASTER, DEPLOY_MODE),
-    ContainerKind.EXTERNAL: (SERVER, TOKEN_FILE, CA_FILE),
-}
-_PREFIXES: Mapping[ContainerKind, tuple[str, ...]] = {
-    ContainerKind.LOCAL: (ENVIRONMENT,),
-    ContainerKind.SPARK: (ENVIRONMENT, SPARK_PROPERTY),
-    ContainerKind.EXTERNAL: (),
-}
+_COMMON = (SERVER, TOKEN_FILE, CA_FILE)
 _OF_GROUPS = (INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY, VERIFY_OUTPUTS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What a container of a kind, and a group of such a container, may say.
+
+    `keys` and `prefixes` are those of the container, `group_keys` and `group_prefixes` those of the group. A key of `defaults` has this
+    value where the file says nothing. `required` maps keys that must be there to what they are.
+    """
+
+    keys: tuple[str, ...] = _COMMON
+    prefixes: tuple[str, ...] = ()
+    group_keys: tuple[str, ...] = _OF_GROUPS
+    group_prefixes: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    required: Mapping[str, str] = field(default_factory=dict)
+
+
+_SUBMITTED = _Rules(keys=(*_COMMON, MASTER, DEPLOY_MODE), prefixes=(ENVIRONMENT, SPARK_PROPERTY), group_prefixes=(SPARK_PROPERTY,))
+_RULES: Mapping[ContainerKind, _Rules] = {
+    ContainerKind.LOCAL: _Rules(keys=(*_COMMON, MAX_MEMORY, MAX_CORES), prefixes=(ENVIRONMENT,)),
+    ContainerKind.SPARK: replace(_SUBMITTED, required={MASTER: "the Spark master, e.g. spark://host:7077 or k8s://…"}),
+    ContainerKind.YARN: replace(_SUBMITTED, defaults={MASTER: YARN_MASTER}),
+    ContainerKind.EXTERNAL: _Rules(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +77,11 @@ class Container:
     def environment(self) -> Mapping[str, str]:
         """The variables that its optimizers get beside those of the server."""
         return {key.removeprefix(ENVIRONMENT): value for key, value in self.properties.items() if key.startswith(ENVIRONMENT)}
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether its optimizers are Spark applications, which spark-submit starts on a cluster."""
+        return MASTER in _RULES[self.kind].keys
 
     @property
     def runs_driver_elsewhere(self) -> bool:
@@ -95,25 +120,48 @@ def _container(name: str, keys: Mapping[str, str], source: str) -> Container:
     if keys.get(KIND) not in kinds:
         raise ConfigError(f"'{KIND}' of container {name!r} in {source} is {keys.get(KIND)!r} but must be one of {', '.join(kinds)}")
     kind = ContainerKind(keys[KIND])
+    if kind is ContainerKind.SPARK and keys.get(MASTER) == YARN_MASTER:
+        # Files that are older than the kind `yarn` say it so.
+        kind = ContainerKind.YARN
     if name == EXTERNAL and kind is not ContainerKind.EXTERNAL:
         raise ConfigError(f"container {name!r} of {source} must have the kind {EXTERNAL}: groups of this container start nothing")
-    properties = {key: value for key, value in keys.items() if key != KIND}
-    for key in properties:
-        if key not in _KEYS[kind] and not key.startswith(_PREFIXES[kind]):
-            known = ", ".join((*_KEYS[kind], *(f"{prefix}*" for prefix in _PREFIXES[kind])))
-            raise ConfigError(f"container {name!r} of {source} has the key {key!r}, but a container of kind {kind.value} has only {known}")
-    if kind is ContainerKind.SPARK:
-        if MASTER not in properties:
-            raise ConfigError(f"container {name!r} of {source} lacks '{MASTER}': the Spark master, e.g. spark://host:7077, yarn or k8s://…")
-        if properties.get(DEPLOY_MODE, _MODES[0]) not in _MODES:
-            raise ConfigError(
-                f"'{DEPLOY_MODE}' of container {name!r} in {source} is {properties[DEPLOY_MODE]!r} but must be one of {', '.join(_MODES)}"
-            )
-        if properties.get(DEPLOY_MODE) == "cluster" and TOKEN_FILE not in properties:
-            raise ConfigError(
-                f"container {name!r} of {source} lacks '{TOKEN_FILE}': in cluster mode it is the path of the token on the driver's host"
-            )
+    properties = {**_RULES[kind].defaults, **{key: value for key, value in keys.items() if key != KIND}}
+    _check_keys(f"container {name!r} of {source}", kind, properties)
+    for key, rule in _VALUES.items():
+        if key in properties and not rule.fits(properties[key]):
+            raise ConfigError(f"'{key}' of container {name!r} in {source} is {properties[key]!r} but must be {rule.in_words}")
     return Container(name, kind, properties)
+
+
+def _check_keys(container: str, kind: ContainerKind, properties: Mapping[str, str]) -> None:
+    """Raise ConfigError for a key that a container of this kind cannot have, and for one that it lacks."""
+    rules = _RULES[kind]
+    for key in properties:
+        if key not in rules.keys and not key.startswith(rules.prefixes):
+            known = ", ".join((*rules.keys, *(f"{prefix}*" for prefix in rules.prefixes)))
+            raise ConfigError(f"{container} has the key {key!r}, but a container of kind {kind.value} has only {known}")
+    for key, meaning in rules.required.items():
+        if key not in properties:
+            raise ConfigError(f"{container} lacks '{key}': {meaning}")
+    if kind is ContainerKind.YARN and properties[MASTER] != YARN_MASTER:
+        raise ConfigError(f"{container} has the '{MASTER}' {properties[MASTER]!r}, but its kind has the master yarn; leave '{MASTER}' out")
+    if properties.get(DEPLOY_MODE) == "cluster" and TOKEN_FILE not in properties:
+        raise ConfigError(f"{container} lacks '{TOKEN_FILE}': in cluster mode it is the path of the token on the driver's host")
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A rule for a value, and the rule in words."""
+
+    fits: Callable[[str], bool]
+    in_words: str
+
+
+_VALUES: Mapping[str, _Value] = {
+    DEPLOY_MODE: _Value(lambda text: text in _MODES, f"one of {', '.join(_MODES)}"),
+    MAX_MEMORY: _Value(lambda text: _bound(text) > 0, "a size such as 8g or 512m, or a number of bytes"),
+    MAX_CORES: _Value(lambda text: text.isascii() and text.isdigit() and int(text) > 0, "a whole number from 1"),
+}
 
 
 def _text(value: object) -> str:
@@ -127,7 +175,7 @@ def spark_properties(container: Container, group: ResourceGroup) -> Mapping[str,
     Unless they say otherwise, an optimizer gets one core for each task that it merges at a time, and so leaves the other cores of the
     cluster to other optimizers.
     """
-    if container.kind is not ContainerKind.SPARK:
+    if not container.is_submitted:
         return {}
     slots = str(group.number(PARALLELISM) or 1)
     defaults = {"spark.executor.cores": "1", "spark.cores.max": slots, "spark.executor.instances": slots}
@@ -137,14 +185,16 @@ def spark_properties(container: Container, group: ResourceGroup) -> Mapping[str,
 
 def check_group_keys(container: Container, group: ResourceGroup) -> None:
     """Raise ConfigError when the group has a property that means nothing to its container, for example a misspelled one."""
+    rules = _RULES[container.kind]
     for key in group.properties:
-        if key not in _OF_GROUPS and not (container.kind is ContainerKind.SPARK and key.startswith(SPARK_PROPERTY)):
-            more = f", and properties that begin with '{SPARK_PROPERTY}'" if container.kind is ContainerKind.SPARK else ""
-            near = difflib.get_close_matches(key, _OF_GROUPS, n=1)
+        if key not in rules.group_keys and not key.startswith(rules.group_prefixes):
+            more = "".join(f", and properties that begin with '{prefix}'" for prefix in rules.group_prefixes)
+            near = difflib.get_close_matches(key, rules.group_keys, n=1)
             meant = f": did you mean '{near[0]}'?" if near else ";"
             raise ConfigError(
                 f"group {group.name} has the property {key!r}, but a group whose container is of kind {container.kind.value} may have only "
-                f"{', '.join(_OF_GROUPS)}{more}{meant} leave it out, and `group change {group.name} -p {key}=` removes one that is set"
+                f"{', '.join(rules.group_keys)}{more}{meant} leave it out, and "
+                f"`group change {group.name} -p {key}=` removes one that is set"
             )
 
 
@@ -153,19 +203,21 @@ def without_effect(container: Container, group: ResourceGroup) -> str | None:
     numbers = [key for key in (INSTANCES, MIN_INSTANCES) if group.number(key)]
     if container.kind is not ContainerKind.EXTERNAL or not numbers:
         return None
+    others = [kind.value for kind in ContainerKind if kind is not ContainerKind.EXTERNAL]
     return (
         f"{' and '.join(numbers)} of group {group.name} {'has' if len(numbers) == 1 else 'have'} no effect, because people start the "
-        f"optimizers of container {container.name}; name a container of kind local or spark"
+        f"optimizers of container {container.name}; name a container of kind {' or '.join(others)}"
     )
 
 
 def settings_digest(container: Container, group: ResourceGroup) -> str:
     """Return 16 hexadecimal digits that change when an optimizer of this group would be started in another way.
 
-    It is a digest, because properties may be secrets. How many optimizers a group wants does not count.
+    It is a digest, because properties may be secrets. How many optimizers a group wants, and how much a container may hold, does not count.
     """
     own = {key: value for key, value in group.properties.items() if key not in (INSTANCES, MIN_INSTANCES, VERIFY_OUTPUTS)}
-    parts = [container.name, container.kind.value, dict(container.properties), own]
+    its = {key: value for key, value in container.properties.items() if key not in (MAX_MEMORY, MAX_CORES)}
+    parts = [container.name, container.kind.value, its, own]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -175,11 +227,22 @@ def memory_of(container: Container, group: ResourceGroup) -> int:
     On a cluster they are those of the driver and of one executor for each task, unless the group says otherwise.
     """
     given = group.number(MEMORY)
-    if given is not None or container.kind is not ContainerKind.SPARK:
+    if given is not None or not container.is_submitted:
         return given or 0
     properties = spark_properties(container, group)
     driver, executor = _bytes(properties.get(_DRIVER_MEMORY, "1g")), _bytes(properties.get(_EXECUTOR_MEMORY, "1g"))
     return driver + executor * (group.number(PARALLELISM) or 1)
+
+
+def bounds_of(container: Container) -> tuple[int | None, int | None]:
+    """Return how many bytes of memory and how many cores a container may hold on a host. None stands for no bound."""
+    memory, cores = container.properties.get(MAX_MEMORY), container.properties.get(MAX_CORES)
+    return None if memory is None else _bound(memory), None if cores is None else int(cores)
+
+
+def _bound(text: str) -> int:
+    """The bytes of a size; a bare number is bytes, as it is in the `memory` of a group."""
+    return int(text) if text.isascii() and text.isdigit() else _bytes(text)
 
 
 def _bytes(text: str) -> int:

@@ -106,12 +106,15 @@ class ResourceGroup:
     `container` names what starts the group's optimizers. `properties` tell it how: `instances` and `min-instances` are numbers of
     optimizers, `parallelism` is the number of tasks that each merges at a time, `memory` is in bytes. `verify-outputs` says what the server
     looks at before it believes a report. All others are the container's own.
+
+    `held` says why the container was not asked for optimizers that the group wants, at the last look; "" when nothing held them.
     """
 
     name: str
     container: str = EXTERNAL
     properties: Mapping[str, str] = field(default_factory=dict)
     queue: CompactionQueue = CompactionQueue()
+    held: str = ""
 
     @property
     def verifies_rows(self) -> bool:

@@ -5,7 +5,7 @@ Rows are counted, not processes: a row exists before the process that it stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -49,18 +49,26 @@ def is_late(optimizer: Optimizer, now: datetime) -> bool:
 
 
 def round_of(
-    group: ResourceGroup, optimizers: Iterable[Optimizer], wanted: int, settings: str | None, dead: Mapping[str, str], now: datetime
+    group: ResourceGroup,
+    optimizers: Iterable[Optimizer],
+    wanted: int,
+    settings: str | None,
+    dead: Mapping[str, str],
+    now: datetime,
+    unseen: Collection[str] = (),
 ) -> Round:
     """Return what is to be done so that a group has `wanted` optimizers.
 
     `settings` is the digest of the present settings; None when the container is not known, and then no optimizer counts as outdated.
-    `dead` maps ids of STARTING optimizers whose process has ended to the reason.
+    `dead` maps ids of STARTING optimizers whose process has ended to the reason. `unseen` are containers that did not answer: none of their
+    optimizers is given up, however late it is.
 
     An optimizer that drains keeps its place until it ends, so a host never holds more of them than the group may have.
     """
     mine = [each for each in optimizers if each.group == group.name and each.is_managed]
     starting = [each for each in mine if each.state is OptimizerState.STARTING]
-    lost = {each.optimizer_id: dead.get(each.optimizer_id, LATE) for each in starting if each.optimizer_id in dead or is_late(each, now)}
+    over = [each for each in starting if each.optimizer_id in dead or (is_late(each, now) and each.container not in unseen)]
+    lost = {each.optimizer_id: dead.get(each.optimizer_id, LATE) for each in over}
     coming = [each for each in starting if each.optimizer_id not in lost]
     running = [each for each in mine if each.state is OptimizerState.RUNNING]
     outdated = [each for each in running if settings is not None and each.settings != settings]
@@ -121,10 +129,11 @@ def next_start(failed: Sequence[Optimizer]) -> datetime:
 
 
 def start_problem(group: ResourceGroup, optimizers: Iterable[Optimizer]) -> str | None:
-    """Say why a group gets no optimizers, when its container failed several times in a row. None when all is well."""
+    """Say why a group gets no more optimizers: its container failed several times in a row, has no room or does not answer. None when all
+    is well."""
     failed = failed_starts(group, optimizers)
     if len(failed) < SHOWN_FAILURES:
-        return None
+        return group.held or None
     return (
         f"container {group.container} failed to start {count_text(len(failed), 'optimizer')} in a row; the last time: {failed[0].why}; "
         f"the next start is at {next_start(failed):%H:%M:%S} UTC, or as soon as the settings of the group or the container change"

@@ -63,6 +63,11 @@ def lost_leases(watchers: Iterable[Watcher], now: datetime) -> LostLeases:
     patient = now - MOST_PATIENCE
     if any(each.kind is WatcherKind.KEEPER and now - each.since < LEASE for each in every):
         return LostLeases(patient, patient)
-    servers = [each for each in every if each.kind is WatcherKind.SERVER and now - each.renewed_at < MOST_PATIENCE]
+    servers = servers_of(every, now)
     hear = any(now - each.renewed_at <= LONGEST_GAP and now - each.since >= LEASE for each in servers)
     return LostLeases(now, now if hear or not servers else patient)
+
+
+def servers_of(watchers: Iterable[Watcher], now: datetime) -> tuple[Watcher, ...]:
+    """Return the servers that were there within `MOST_PATIENCE`."""
+    return tuple(each for each in watchers if each.kind is WatcherKind.SERVER and now - each.renewed_at < MOST_PATIENCE)

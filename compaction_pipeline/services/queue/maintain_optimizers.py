@@ -7,14 +7,15 @@ row that a later round finds. Several servers may do this at once by mistake: no
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.container import Container, ContainerKind, memory_of, settings_digest
+from compaction_pipeline.core.queue.container_answers import Running, Unknown, dead_of, no_room_text, room_of, size_of, unknown_text
 from compaction_pipeline.core.queue.group import EXTERNAL, PARALLELISM, ResourceGroup
 from compaction_pipeline.core.queue.instances import RESTS_AFTER, orphans, round_of, wanted_instances
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Optimizer, OptimizerState
@@ -28,6 +29,10 @@ log = logging.getLogger(__name__)
 
 SETTLES_WITHIN = HEARTBEAT + timedelta(seconds=5)
 """A server that comes back starts nothing before this time has passed. The optimizers that outlived it are heard of again meanwhile."""
+
+Answers = Mapping[str, Running | Unknown]
+"""What each container answered, by its name."""
+_SAYS = "; its container says: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +95,51 @@ class MaintainOptimizers:
     def _rounds(self, now: datetime) -> None:
         targets = self._targets(now)
         optimizers = self._optimizers.optimizers()
-        running = self._containers.running() if any(each.is_managed for each in optimizers) else ()
-        for resource_id in sorted(orphans(optimizers, now).intersection(running)):
-            log.warning("resource=%s its optimizer is no longer registered: its process is ended", resource_id)
-            self._containers.stop(resource_id)
+        answers = self._ask(targets, optimizers)
+        self._end_orphans(optimizers, answers, now)
+        self._note_last_words(optimizers, answers)
         for target in targets:
             try:
-                self._round(target, optimizers, running, now)
+                self._round(target, optimizers, answers, now)
             except NotFoundError as error:
                 # The group was deleted just now.
                 log.info("group=%s its optimizers are not maintained: %s", target.group.name, error)
         self._seen = _seen(targets)
+
+    def _ask(self, targets: Sequence[_Target], optimizers: Sequence[Optimizer]) -> Answers:
+        """Ask each container that has optimizers, or is to get some, what runs in it."""
+        names = {each.container for each in optimizers if each.is_managed} | {each.group.container for each in targets if each.wanted}
+        answers = {name: self._containers.running(self._known(name)) for name in sorted(names)}
+        for name, answer in answers.items():
+            if isinstance(answer, Unknown):
+                log.warning("container=%s did not answer: %s", name, answer.why)
+        return answers
+
+    def _known(self, name: str) -> Container:
+        try:
+            return self._containers.container(name)
+        except ConfigError:
+            # What the file no longer describes may have left processes on this host.
+            return Container(name, ContainerKind.LOCAL)
+
+    def _end_orphans(self, optimizers: Sequence[Optimizer], answers: Answers, now: datetime) -> None:
+        container_of = {each.resource_id: each.container for each in optimizers if each.is_managed}
+        for resource_id in sorted(orphans(optimizers, now)):
+            answer = answers[container_of[resource_id]]
+            if isinstance(answer, Running) and resource_id in answer.alive:
+                log.warning("resource=%s its optimizer is no longer registered: its process is ended", resource_id)
+                self._containers.stop(self._known(container_of[resource_id]), resource_id)
+
+    def _note_last_words(self, optimizers: Sequence[Optimizer], answers: Answers) -> None:
+        """Add the word of its container to the reason of an optimizer that had registered, and was lost because it was silent."""
+        for each in optimizers:
+            answer = answers.get(each.container) if each.is_managed else None
+            is_silent = each.state is OptimizerState.LOST and bool(each.process) and _SAYS not in each.why
+            if is_silent and isinstance(answer, Running) and each.resource_id in answer.ended:
+                words = self._containers.last_words(self._known(each.container), each.resource_id)
+                self._optimizers.move(
+                    each.optimizer_id, (OptimizerState.LOST,), OptimizerState.LOST, f"{each.why}{_SAYS}{words or 'nothing'}"
+                )
 
     def watch(self) -> None:
         """Do a round at once when a group or a container has changed since the last one, or when a group has work again.
@@ -124,31 +163,48 @@ class MaintainOptimizers:
             wanted = 0
         return _Target(group, wanted, container, settings_digest(container, group), "")
 
-    def _round(self, target: _Target, optimizers: Sequence[Optimizer], running: Collection[str], now: datetime) -> None:
+    def _round(self, target: _Target, optimizers: Sequence[Optimizer], answers: Answers, now: datetime) -> None:
         group = target.group
         mine = {each.optimizer_id: each for each in optimizers if each.group == group.name}
-        decided = round_of(group, mine.values(), target.wanted, target.settings, self._dead(mine.values(), running), now)
+        unseen = {name: answer for name, answer in answers.items() if isinstance(answer, Unknown)}
+        dead = {each.optimizer_id: self._why_dead(each) for each in dead_of(mine.values(), answers, self._containers.host)}
+        decided = round_of(group, mine.values(), target.wanted, target.settings, dead, now, unseen)
         for optimizer_id, why in decided.lost.items():
             lost = mine[optimizer_id]
             # One that has registered meanwhile stays. After a crash between the two steps the next round finds an orphan.
-            if self._give_up(lost, why) and lost.host == self._containers.host:
-                self._containers.stop(lost.resource_id)
+            if self._give_up(lost, why):
+                answer = self._containers.stop(self._known(lost.container), lost.resource_id)
+                unseen |= {} if answer is None else {lost.container: answer}
         for optimizer_id, why in decided.drain.items():
             if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
                 log.info("optimizer=%s group=%s drains: %s", optimizer_id, group.name, why)
-        for _ in range(decided.start):
+        silent = unseen.get(group.container) if target.wanted else None
+        start, held = self._held(target, decided.start, silent, answers, now)
+        if held != group.held:
+            self._groups.hold(group.name, held)
+        for _ in range(start):
             if not self._start(target, now):
                 break
 
-    def _dead(self, optimizers: Collection[Optimizer], running: Collection[str]) -> Mapping[str, str]:
-        """The STARTING optimizers of this host whose process has ended, and why."""
-        dead = {}
-        for each in optimizers:
-            is_here = each.state is OptimizerState.STARTING and each.host == self._containers.host
-            if is_here and each.resource_id not in running:
-                words = self._containers.last_words(each.resource_id)
-                dead[each.optimizer_id] = f"its process ended before it registered{': ' * bool(words)}{words}"
-        return dead
+    def _held(self, target: _Target, wanted: int, silent: Unknown | None, answers: Answers, now: datetime) -> tuple[int, str]:
+        """Return how many of `wanted` more optimizers may be started, and why not all of them; "" when all may be."""
+        group, container = target.group, target.container
+        if silent is None and (not wanted or container is None):
+            return wanted, ""
+        answer = silent or self._containers.free(self._known(group.container))
+        if isinstance(answer, Unknown) or container is None:
+            return 0, unknown_text(group.container, answer, now) if isinstance(answer, Unknown) else ""
+        running = answers.get(group.container)
+        alive = running.alive if isinstance(running, Running) else frozenset()
+        # The groups before this one may have started optimizers in this round.
+        room = room_of(container, answer, self._optimizers.optimizers(), alive, self._containers.host)
+        size = size_of(container, group)
+        start = room.holds(size, wanted)
+        return start, "" if start == wanted else no_room_text(container, group, room.after(size, start), now)
+
+    def _why_dead(self, optimizer: Optimizer) -> str:
+        words = self._containers.last_words(self._known(optimizer.container), optimizer.resource_id)
+        return f"its process ended before it registered{': ' * bool(words)}{words}"
 
     def _start(self, target: _Target, now: datetime) -> bool:
         """Write the row of an optimizer, and start it. Return whether the next one may be started too."""
@@ -164,7 +220,8 @@ class MaintainOptimizers:
             touched_at=now,
             state=OptimizerState.STARTING,
             memory_bytes=0 if container is None else memory_of(container, group),
-            resource_id=f"{group.name}-{self._new_id()}",
+            # YARN writes its tags in small letters.
+            resource_id=f"{group.name.lower()}-{self._new_id()}",
             container=group.container,
             settings=target.settings or "",
             why=f"container {group.container} has been asked for it, and it has not registered yet",
@@ -190,4 +247,4 @@ class MaintainOptimizers:
 
 
 def _seen(targets: Sequence[_Target]) -> Mapping[str, tuple[ResourceGroup, str, int]]:
-    return {target.group.name: (target.group, target.settings or target.problem, target.wanted) for target in targets}
+    return {target.group.name: (replace(target.group, held=""), target.settings or target.problem, target.wanted) for target in targets}

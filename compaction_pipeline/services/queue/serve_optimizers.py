@@ -351,15 +351,15 @@ class ServeOptimizers:
         if not self.end_all([optimizer_id], _CANCELED):
             raise _gone(optimizer_id)
 
-    def lose_silent(self, ended_by: datetime) -> Sequence[str]:
-        """Mark as LOST the optimizers that were silent for a minute, and those that never registered, and return their ids.
+    def lose_silent(self, ended_by: datetime, *, late_too: bool) -> Sequence[str]:
+        """Mark as LOST the optimizers that were silent for a minute, and with `late_too` those that never registered. Return their ids.
 
-        Their leases end by themselves. The minute ended at `ended_by` at the latest.
+        Their leases end by themselves. The minute ended at `ended_by` at the latest. `late_too` is for a time without servers: these ask
+        the containers first, and without one nothing else would free the place.
         """
         why = f"it was silent for {duration_text(SILENCE)}"
         lost = dict.fromkeys(self._optimizers.lose_silent(ended_by - SILENCE, why), why)
-        # Servers do this too when they maintain the optimizers. Without a server, nothing else would free the place.
-        for each in self._optimizers.optimizers(live=True):
+        for each in self._optimizers.optimizers(live=True) if late_too else ():
             if is_late(each, self._clock()) and self._optimizers.move(
                 each.optimizer_id, (OptimizerState.STARTING,), OptimizerState.LOST, LATE
             ):

@@ -11,6 +11,7 @@ from compaction_pipeline.core.queue.container import (
     BY_HAND,
     Container,
     ContainerKind,
+    bounds_of,
     check_group_keys,
     containers_of,
     memory_of,
@@ -26,7 +27,7 @@ HEAVY = ResourceGroup("heavy", "cluster", {"instances": "2", "parallelism": "4"}
 
 
 def test_a_file_describes_containers() -> None:
-    read = {
+    read: dict[str, dict[str, object]] = {
         "workers": {"kind": "local", "env.COMPACTION_MERGE_ENGINE": "in-process"},
         "cluster": {"kind": "spark", "master": "spark://m:7077", "spark.executor.memory": "2g", "env.A": "b"},
         "ours": {"kind": "spark", "master": "yarn", "deploy-mode": "cluster", "token-file": "/t", "spark.dynamicAllocation.enabled": False},
@@ -37,6 +38,9 @@ def test_a_file_describes_containers() -> None:
     assert found["workers"].environment == {"COMPACTION_MERGE_ENGINE": "in-process"}
     assert found["ours"].properties["spark.dynamicAllocation.enabled"] == "false"
     assert [found["ours"].runs_driver_elsewhere, found["cluster"].runs_driver_elsewhere] == [True, False]
+    # Files of the release before call it a container of Spark.
+    assert found["ours"] == containers_of({"ours": {**read["ours"], "kind": "yarn"}}, "F")["ours"]
+    assert found["ours"].kind is ContainerKind.YARN
     assert found["external"] == BY_HAND
     assert containers_of(None, "an empty file") == {"external": BY_HAND}
 
@@ -48,7 +52,7 @@ def test_a_file_describes_containers() -> None:
         ({"a b": {"kind": "local"}}, "'a b', but a name must have"),
         ({7: {"kind": "local"}}, "'7', but a name must have"),
         ({"a": "local"}, "must have keys below its name"),
-        ({"a": {}}, "'kind' of container 'a' in F is None but must be one of local, spark, external"),
+        ({"a": {}}, "'kind' of container 'a' in F is None but must be one of local, spark, yarn, external"),
         ({"a": {"kind": "flink"}}, "is 'flink' but must be one of"),
         ({"a": {"kind": "local", "master": "yarn"}}, "has the key 'master', but a container of kind local has only"),
         ({"a": {"kind": "local", "spark.x": "1"}}, "has the key 'spark.x'"),
@@ -56,6 +60,10 @@ def test_a_file_describes_containers() -> None:
         ({"a": {"kind": "spark"}}, "lacks 'master'"),
         ({"a": {"kind": "spark", "master": "yarn", "deploy-mode": "far"}}, "'deploy-mode' of container 'a' in F is 'far'"),
         ({"a": {"kind": "spark", "master": "yarn", "deploy-mode": "cluster"}}, "lacks 'token-file'"),
+        ({"a": {"kind": "yarn", "master": "spark://m:7077"}}, "but its kind has the master yarn; leave 'master' out"),
+        ({"a": {"kind": "local", "max-memory": "much"}}, "'max-memory' of container 'a' in F is 'much' but must be a size such as 8g"),
+        ({"a": {"kind": "local", "max-cores": "0"}}, "'max-cores' of container 'a' in F is '0' but must be a whole number from 1"),
+        ({"a": {"kind": "spark", "master": "k8s://x", "max-cores": "1"}}, "has the key 'max-cores'"),
         ({"external": {"kind": "local"}}, "must have the kind external"),
     ],
 )
@@ -98,6 +106,10 @@ def test_the_memory_of_an_optimizer_is_its_drivers_and_that_of_its_executors() -
 def test_only_what_an_optimizer_is_started_with_counts_as_its_settings() -> None:
     digest = settings_digest(CLUSTER, HEAVY)
     assert len(digest) == 16
+    bounded = replace(WORKERS, properties={"max-memory": "8g", "max-cores": "4"})
+    assert settings_digest(bounded, HEAVY) == settings_digest(WORKERS, HEAVY)
+    assert (bounds_of(bounded), bounds_of(WORKERS)) == ((8 * 2**30, 4), (None, None))
+    assert bounds_of(replace(WORKERS, properties={"max-memory": "1000"})) == (1000, None)
     same = replace(HEAVY, properties={"parallelism": "4", "instances": "9", "min-instances": "1"}, queue=CompactionQueue(5))
     assert settings_digest(CLUSTER, same) == digest
     for container, group in (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -13,8 +13,9 @@ import pytest
 
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.container import BY_HAND, Container, ContainerKind
+from compaction_pipeline.core.queue.container_answers import Room, Running, Unknown
 from compaction_pipeline.core.queue.group import ResourceGroup
-from compaction_pipeline.core.queue.instances import ORPHANED_AFTER, REGISTERS_WITHIN
+from compaction_pipeline.core.queue.instances import ORPHANED_AFTER, REGISTERS_WITHIN, start_problem
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.stores import Stores
@@ -35,6 +36,9 @@ class FakeContainers:
     has_file: bool = True
     known: dict[str, Container] = field(default_factory=lambda: {"workers": Container("workers", ContainerKind.LOCAL), "external": BY_HAND})
     alive: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    silent: Unknown | None = None
+    outside: Room = Room()
     problem: Exception | None = None
     killed: bool = False
     before_start: Callable[[], object] = lambda: None
@@ -58,14 +62,19 @@ class FakeContainers:
             raise self.problem
         self.alive.add(resource_id)
 
-    def running(self) -> Collection[str]:
-        return frozenset(self.alive)
+    def running(self, container: Container) -> Running | Unknown:
+        return self.silent or Running(frozenset(self.alive), frozenset(self.ended))
 
-    def last_words(self, resource_id: str) -> str:
+    def last_words(self, container: Container, resource_id: str) -> str:
         return "no such token"
 
-    def stop(self, resource_id: str) -> None:
-        self.alive.discard(resource_id)
+    def stop(self, container: Container, resource_id: str) -> Unknown | None:
+        if self.silent is None:
+            self.alive.discard(resource_id)
+        return self.silent
+
+    def free(self, container: Container) -> Room | Unknown:
+        return self.silent or self.outside
 
 
 class Hall:
@@ -235,6 +244,82 @@ def test_a_process_that_was_given_up_just_before_a_crash_is_ended_by_the_next_ro
     hall.stores.optimizers.move(first.optimizer_id, (STARTING,), LOST, "it did not register within 5 min")
     hall.pass_time(timedelta(seconds=1))
     assert first.resource_id not in hall.containers.alive
+
+
+def test_nothing_is_started_ended_or_given_up_while_its_container_does_not_answer(stores: Stores) -> None:
+    hall = Hall(stores)
+    hall.maintainer.maintain()
+    first, second = hall.rows(STARTING)
+    hall.stores.optimizers.move(first.optimizer_id, (STARTING,), LOST, "a person")
+    alive = set(hall.containers.alive)
+    hall.containers.silent = Unknown("connection refused")
+    for _ in range(8):
+        hall.pass_time()
+    assert (hall.rows(STARTING), hall.containers.alive) == ([second], alive)
+    held = hall.stores.groups.groups()[-1].held
+    assert held.startswith("container workers did not answer at ")
+    assert held.endswith("until it does: connection refused")
+    assert start_problem(hall.stores.groups.groups()[-1], hall.stores.optimizers.optimizers()) == held
+    # A person's change is not lost, and does not touch the note.
+    hall.stores.groups.change(replace(HEAVY, properties={**HEAVY.properties, "instances": "1", "min-instances": "1"}))
+    assert hall.stores.groups.groups()[-1].held == held
+    hall.containers.silent = None
+    hall.pass_time()
+    assert hall.stores.groups.groups()[-1].held == ""
+    assert second.optimizer_id in {each.optimizer_id for each in hall.rows(LOST)}
+    assert not alive & hall.containers.alive
+
+
+def test_nothing_is_started_beside_one_that_could_not_be_ended(stores: Stores) -> None:
+    hall = Hall(stores)
+    hall.maintainer.maintain()
+    before = set(hall.containers.alive)
+    hall.containers.stop = lambda container, resource_id: Unknown("timed out")  # type: ignore[method-assign]
+    hall.pass_time(REGISTERS_WITHIN)
+    assert (len(hall.rows(LOST)), len(hall.rows(STARTING)), hall.containers.alive) == (2, 0, before)
+    del hall.containers.stop
+    hall.pass_time()
+    assert not before & hall.containers.alive
+    assert len(hall.rows(STARTING)) == 1, "after a failed start they are tried one at a time"
+
+
+def test_a_container_of_bounded_room_gets_no_more_than_it_holds(stores: Stores) -> None:
+    hall = Hall(stores, replace(HEAVY, properties={**HEAVY.properties, "instances": "4", "min-instances": "4", "memory": "4000"}))
+    hall.stores.groups.add(replace(HEAVY, name="light", properties={**HEAVY.properties, "memory": "1000"}))
+    hall.containers.known["workers"] = Container("workers", ContainerKind.LOCAL, {"max-memory": "9000", "max-cores": "9"})
+    hall.maintainer.maintain()
+    # Two of 4,000 bytes, and one of 1,000: then the container is full.
+    assert sorted(each.group for each in hall.rows(STARTING)) == ["heavy", "heavy", "light"]
+    held = {group.name: group.held for group in hall.stores.groups.groups()}
+    assert held["default"] == ""
+    assert "no room for another optimizer of group heavy: it needs 4.0 kB of memory and 3 cores" in held["heavy"]
+    assert "0 B of memory and 0 cores were free" in held["light"]
+    hall.register_all()
+    hall.pass_time()
+    assert len(hall.rows(RUNNING, STARTING)) == 3
+    [light] = [each for each in hall.rows(RUNNING) if each.group == "light"]
+    heavy = next(each for each in hall.rows(RUNNING) if each.group == "heavy")
+    hall.end(heavy)
+    hall.stores.groups.change(
+        replace(HEAVY, name="light", properties={**HEAVY.properties, "instances": "1", "min-instances": "1", "memory": "1000"})
+    )
+    hall.pass_time()
+    assert [each.group for each in hall.rows(STARTING)] == ["heavy"]
+    assert light in [replace(each, touched_at=light.touched_at) for each in hall.rows(RUNNING)]
+    assert {group.name: bool(group.held) for group in hall.stores.groups.groups()} == {"default": False, "heavy": True, "light": False}
+
+
+def test_the_words_of_the_container_stand_with_an_optimizer_that_fell_silent(stores: Stores) -> None:
+    hall = Hall(stores)
+    hall.maintainer.maintain()
+    hall.register_all()
+    victim, _ = hall.rows(RUNNING)
+    hall.stores.optimizers.move(victim.optimizer_id, (RUNNING,), LOST, "it was silent for 1 min")
+    hall.containers.alive.discard(victim.resource_id)
+    for ended in ([], [victim.resource_id], [victim.resource_id]):
+        hall.containers.ended = set(ended)
+        hall.pass_time()
+    assert [each.why for each in hall.rows(LOST)] == ["it was silent for 1 min; its container says: no such token"]
 
 
 @pytest.mark.parametrize("problem", [ConfigError("no token"), StorageUnavailable("no memory")])

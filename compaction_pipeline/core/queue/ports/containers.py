@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from compaction_pipeline.core.queue.container import Container
+from compaction_pipeline.core.queue.container_answers import Room, Running, Unknown
 from compaction_pipeline.core.queue.group import ResourceGroup
 
 
@@ -14,6 +15,8 @@ class Containers(Protocol):
 
     `host` is the name of this host. The processes of optimizers outlive the process that started them. `has_file` says that this process
     knows a file. Without one it knows only the container of optimizers that people start.
+
+    A container that does not answer is `Unknown`: nobody may conclude from that that an optimizer has ended, or start or end one.
     """
 
     host: str
@@ -34,11 +37,17 @@ class Containers(Protocol):
         Raises ConfigError or StorageUnavailable when it cannot be started; nothing of it is left then.
         """
 
-    def running(self) -> Collection[str]:
-        """Return the resource ids of the optimizers that have a process on this host."""
+    def running(self, container: Container) -> Running | Unknown:
+        """Return which optimizers run in a container. A container that sees only one host answers for this one."""
 
-    def last_words(self, resource_id: str) -> str:
-        """Return the last line that an optimizer, which was started on this host, wrote into its log; "" when there is none."""
+    def last_words(self, container: Container, resource_id: str) -> str:
+        """Return what the container says about the end of an optimizer, or the last line of its log on this host; "" when there is none."""
 
-    def stop(self, resource_id: str) -> None:
-        """End at once what an optimizer has on this host. Nothing happens when it has nothing there."""
+    def stop(self, container: Container, resource_id: str) -> Unknown | None:
+        """End at once what an optimizer has in a container, as far as this host reaches it. Nothing happens when it has nothing there.
+
+        Return Unknown when the container did not answer: then nothing was ended.
+        """
+
+    def free(self, container: Container) -> Room | Unknown:
+        """Return how much room the world outside leaves a container. Its own bounds do not count."""

@@ -23,5 +23,8 @@ class GroupStore(Protocol):
     def change(self, group: ResourceGroup) -> bool:
         """Replace the stored group of this name. Return False when none has it."""
 
+    def hold(self, name: str, why: str) -> None:
+        """Note why the container of a group is not asked for more optimizers; "" when it is. `change` leaves this as it is."""
+
     def remove(self, name: str) -> GroupHolders:
         """Remove a group, unless it has open tasks or live optimizers, and return these. Nothing happens when none has this name."""
