@@ -138,6 +138,15 @@ def test_a_process_that_stands_still_in_a_transaction_blocks_others_only_for_a_w
 
 
 @pytest.mark.postgres
+def test_postgresql_compiles_no_statement_however_much_it_expects_to_read(postgres_url: str) -> None:
+    with writing(open_state(postgres_url)) as connection:
+        for setting in ("jit_above_cost", "jit_inline_above_cost", "jit_optimize_above_cost"):
+            connection.execute(text(f"SET {setting} = 0"))
+        plan = connection.execute(text("EXPLAIN (ANALYZE, FORMAT JSON) SELECT count(*) FROM generate_series(1, 1000)")).scalar_one()
+    assert "JIT" not in plan[0]
+
+
+@pytest.mark.postgres
 def test_a_text_that_postgresql_cannot_store_is_a_mistake_of_the_caller(postgres_url: str) -> None:
     with pytest.raises(ConfigError, match="NUL"):
         open_stores(postgres_url).tokens.token("a\0b")
