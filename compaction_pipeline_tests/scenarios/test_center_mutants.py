@@ -15,7 +15,7 @@ from compaction_pipeline.core.dependencies.center import inbox, jobs, periods, s
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, Calendar
 from compaction_pipeline.services.dependencies import center as doors
 from compaction_pipeline.services.dependencies import lead_center
-from compaction_pipeline.storage import center, center_groups, center_leader, schema
+from compaction_pipeline.storage import center, center_groups, center_leader, center_spread, schema
 from compaction_pipeline.storage.engine import writing
 from compaction_pipeline_tests.scenarios.center_world import run_on_sqlite
 
@@ -42,7 +42,7 @@ def days_by_instant(patch: Patch) -> None:
 
 
 def no_withdrawal(patch: Patch) -> None:
-    patch.setattr(center_leader, "_take_back", lambda *given: None)
+    patch.setattr(center_spread, "_take_back", lambda *given: None)
 
 
 def counter_off_by_one(patch: Patch) -> None:
@@ -52,8 +52,8 @@ def counter_off_by_one(patch: Patch) -> None:
 
 def counter_counts_instances(patch: Patch) -> None:
     """A subject that an instance needs twice is counted once."""
-    real = center_leader._change_missing
-    patch.setattr(center_leader, "_change_missing", lambda connection, counts, by: real(connection, type(counts)(list(counts)), by))
+    real = center_spread._change_missing
+    patch.setattr(center_spread, "_change_missing", lambda connection, counts, by: real(connection, type(counts)(list(counts)), by))
 
 
 def claim_notes_nothing(patch: Patch) -> None:
@@ -70,11 +70,13 @@ def claim_notes_nothing(patch: Patch) -> None:
 
 
 def release_asks_counters_alone(patch: Patch) -> None:
-    patch.setattr(center_leader, "has_all", lambda now: true())
+    for module in (center_leader, center_spread):
+        patch.setattr(module, "has_all", lambda now: true())
 
 
 def another_origin_is_not_asked(patch: Patch) -> None:
-    patch.setattr(center_leader, "_has_beside", lambda states: false())
+    for module in (center_leader, center_spread):
+        patch.setattr(module, "has_beside", lambda states: false())
 
 
 def claim_asks_nothing(patch: Patch) -> None:
@@ -112,7 +114,7 @@ def since_is_ignored(patch: Patch) -> None:
 def backfills_are_seen(patch: Patch) -> None:
     """What a backfill made counts for scheduled runs."""
     real = jobs.run_subject
-    for module in (inbox, center, center_leader):
+    for module in (inbox, center, center_leader, center_spread):
         patch.setattr(module, "run_subject", lambda job, biz, origin="", part="": real(job, biz, "", part))
 
 
@@ -121,7 +123,7 @@ def backfills_see_scheduled_runs_alone(patch: Patch) -> None:
 
 
 def nothing_is_taken_back_after_claim(patch: Patch) -> None:
-    patch.setattr(center_leader, "_used", lambda *given: ([], []))
+    patch.setattr(center_spread, "_used", lambda *given: ([], []))
 
 
 def made_without_a_look(patch: Patch) -> None:
@@ -161,12 +163,12 @@ def nobody_looks_again(patch: Patch) -> None:
 
 
 def failures_are_not_told(patch: Patch) -> None:
-    patch.setattr(center_leader, "_tell_of_failed", lambda *given: None)
+    patch.setattr(center_spread, "_tell_of_failed", lambda *given: None)
 
 
 def newest_is_chosen_once(patch: Patch) -> None:
     real = strength.next_look
-    for module in (center_groups, center_leader):
+    for module in (center_groups, center_spread):
         patch.setattr(module, "next_look", lambda group, rows, at: real(replace(group, strength=strength.Strength.ALL), rows, at))
 
 
