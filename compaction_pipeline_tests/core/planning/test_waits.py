@@ -23,7 +23,7 @@ from compaction_pipeline.core.tables.data_file import LiveFile
 from compaction_pipeline.core.tables.figures import NodeMetrics
 from compaction_pipeline.core.tables.keyed.keyed_files import KeyedContent
 from compaction_pipeline.core.tables.live_files import TableFiles
-from compaction_pipeline.core.tables.node import Place
+from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.windows import Window
 from compaction_pipeline.core.words import duration_text
@@ -249,9 +249,35 @@ AGES = (timedelta(0), HOUR - INSTANT, HOUR, 5 * HOUR)
 WAITED = (None, timedelta(0), DAY - INSTANT, DAY, 2 * DAY)
 
 
-def of_places(found: CompactionPlan, places: set[Place]) -> list[tuple[object, ...]]:
-    """The work on these partitions."""
-    return contents(replace(found, tasks=tuple(work for work in found.tasks if work.node.place in places)))
+def own_work(found: CompactionPlan, files: TableFiles) -> list[Work]:
+    """The work that concerns its own partition alone.
+
+    A task that drops dangling deletes concerns the whole table, whatever node it names. A global equality delete goes when all partitions
+    that it reaches are merged or converted together, so a conversion of one in one partition is of use only beside the others.
+    """
+    everywhere = {file.path for file in files.files if not file.is_data and file.node.spec_id in files.unpartitioned_spec_ids}
+    return [
+        work
+        for work in found.tasks
+        if work.action is not TaskAction.DROP_DELETES and not (work.action is TaskAction.CONVERT and everywhere.intersection(work.converts))
+    ]
+
+
+def of_places(found: CompactionPlan, files: TableFiles, places: set[Place]) -> list[tuple[object, ...]]:
+    """The work on these partitions that concerns each of them alone."""
+    return contents(replace(found, tasks=tuple(work for work in own_work(found, files) if work.node.place in places)))
+
+
+def codes_of_places(found: CompactionPlan, files: TableFiles, places: set[Place]) -> dict[TableNode, PlanReasonCode]:
+    """Why there is work on the nodes of these partitions, or none. What concerns more than the partition is no gain of its own."""
+    gaining = {work.node for work in own_work(found, files)}
+    return {
+        verdict.node: PlanReasonCode.NO_GAIN
+        if verdict.reason.code is PlanReasonCode.PLANNED and verdict.node not in gaining
+        else verdict.reason.code
+        for verdict in found.verdicts
+        if verdict.node.place in places
+    }
 
 
 @given(strategies.live_files(), strategies.table_properties(), st.data())
@@ -290,9 +316,8 @@ def test_what_waits_holds_up_no_other_partition(files: TableFiles, rules: TableP
         waits = Waits({each.place: MISSING for each in held} if full else {}, {5: NOW} if major else {})
         found = plan(young_files(files, young), waits, rules, history)
         others = places - {each.place for each in held}
-        assert of_places(found, others) == of_places(free, others)
-        of_free = {verdict.node: verdict.reason.code for verdict in free.verdicts if verdict.node.place in others}
-        assert {verdict.node: verdict.reason.code for verdict in found.verdicts if verdict.node.place in others} == of_free
+        assert of_places(found, files, others) == of_places(free, files, others)
+        assert codes_of_places(found, files, others) == codes_of_places(free, files, others)
 
 
 @given(strategies.live_files(), strategies.table_properties(), st.data())
