@@ -230,6 +230,13 @@ class Foundations:
         """Start the Spark session that merges run on, or find it running. Raises ConfigError, StorageUnavailable."""
         return self._spark_sessions.session()
 
+    @property
+    def merges_on_this_host(self) -> bool:
+        """Whether merges run in this process and its children, and not on a cluster."""
+        settings = self.settings
+        is_local = settings.spark_remote is None and settings.spark_master.split("[")[0] == "local"
+        return is_local or settings.merge_engine == "in-process"
+
     def spark_application(self) -> str:
         """The id of the Spark application that merges run in; "" while no session is open."""
         # The property makes the sessions when it is asked, and would import Spark.
@@ -251,7 +258,7 @@ class Foundations:
         settings = self.settings
         if settings.merge_engine == "in-process":
             return InProcessMergeEngine()
-        is_local = settings.spark_remote is None and settings.spark_master.split("[")[0] == "local"
+        is_local = self.merges_on_this_host
         if self.open_spark is None and is_local:
             return SmallFirstEngine(self._spark_engine, runs_in_this_process)
         return self._spark_engine()

@@ -14,6 +14,7 @@ from compaction_pipeline.api.catalogs import catalog_routes
 from compaction_pipeline.api.center import center_routes
 from compaction_pipeline.api.consumers import consumer_routes
 from compaction_pipeline.api.conversions import conversion_routes
+from compaction_pipeline.api.costs import cost_routes
 from compaction_pipeline.api.dependencies import dependency_routes
 from compaction_pipeline.api.docs_pages import add_docs
 from compaction_pipeline.api.events import event_routes
@@ -88,6 +89,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
         insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),
         prefix=VERSION_PREFIX,
     )
+    app.include_router(cost_routes(services.read_costs, guard), prefix=VERSION_PREFIX)
     app.include_router(task_routes(services.read_tasks, services.steer_tasks, guard), prefix=VERSION_PREFIX)
     tables = table_routes(services.read_tables, services.plan_tables, services.one_table, services.explore_catalogs, guard)
     app.include_router(tables, prefix=VERSION_PREFIX)

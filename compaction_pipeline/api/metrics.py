@@ -77,6 +77,7 @@ class _Figures(Collector):
         ended = self._queues.ended()
         attempts = CounterMetricFamily("compaction_attempts", "Attempts that ended, by their end", labels=["queue", "end_reason"])
         merged = CounterMetricFamily("compaction_merged_bytes", "Bytes of the data files that merges read", labels=["queue"])
+        cpu = CounterMetricFamily("compaction_cpu_seconds", "CPU that merges used in Python, as their reports say", labels=["queue"])
         refused = CounterMetricFamily("compaction_refused_reports", "Reports that could not be true", labels=["queue"])
         commits = CounterMetricFamily("compaction_commits", "Commits that ended, by their outcome", labels=["outcome"])
         for (queue, end_reason), count in ended.attempts.items():
@@ -84,9 +85,10 @@ class _Figures(Collector):
         for work in self._queues.queues().all_works:
             merged.add_metric([work.queue], ended.merged_bytes.get(work.queue, 0))
             refused.add_metric([work.queue], ended.attempts.get((work.queue, EndReason.REPORT_REFUSED), 0))
+            cpu.add_metric([work.queue], ended.cpu_seconds.get(work.queue, 0))
         for outcome in (RecordStatus.COMMITTED, RecordStatus.FAILED):
             commits.add_metric([outcome.value], ended.commits.get(outcome.value, 0))
-        yield from (attempts, merged, refused, commits)
+        yield from (attempts, merged, cpu, refused, commits)
 
 
 class _Center(Collector):

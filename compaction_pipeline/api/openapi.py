@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -70,6 +70,8 @@ def _schema_of_class(kind: type) -> dict[str, Any]:
         return {"type": "string", "title": kind.__name__, "enum": [each.value for each in kind]}
     if issubclass(kind, datetime):
         return {"type": "string", "format": "date-time"}
+    if issubclass(kind, date):
+        return {"type": "string", "format": "date"}
     if issubclass(kind, timedelta):
         return {"type": "integer", "description": "milliseconds"}
     if is_dataclass(kind):

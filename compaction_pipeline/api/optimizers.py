@@ -20,6 +20,8 @@ from compaction_pipeline.api.waiting_polls import WaitingPolls
 from compaction_pipeline.api.wire import strictly
 from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.core.capacity.ledger import MOST_CORES
+from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.application import APPLICATION_PATTERN, LONGEST_APPLICATION
@@ -63,6 +65,7 @@ class RegisterBody(_Strict):
     parallelism: int = Field(ge=1, le=MOST_SLOTS)
     memory_bytes: int = Field(default=0, ge=0, lt=2**63)
     resource_id: _Name = ""
+    cores: float | None = Field(default=None, gt=0, le=MOST_CORES, allow_inf_nan=False)
 
 
 class Registered(BaseModel):
@@ -74,10 +77,21 @@ class Registered(BaseModel):
 
 
 class TouchBody(_Strict):
-    """A heartbeat, with the attempts that run now, and with the id of the optimizer's Spark application when it has started one."""
+    """A heartbeat, with the attempts that run now, and with the id of the optimizer's Spark application when it has started one.
+
+    `held_seconds` and `idle_seconds` are how long its slots together have held an attempt, and have waited for one, since it registered.
+    """
 
     running: list[_Name] = Field(max_length=MOST_SLOTS)
     application: str = Field(default="", max_length=LONGEST_APPLICATION, pattern=APPLICATION_PATTERN)
+    held_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    idle_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+    @property
+    def slots(self) -> SlotTotals | None:
+        """The two totals; None when one of them is not told."""
+        told = self.held_seconds is not None and self.idle_seconds is not None
+        return SlotTotals(self.held_seconds or 0.0, self.idle_seconds or 0.0) if told else None
 
 
 class TouchAnswer(BaseModel):
@@ -144,7 +158,7 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     async def touch(optimizer_id: str, body: TouchBody = Depends(touch_body)) -> TouchAnswer:
         """Say that the optimizer is there, and renew the leases of its attempts."""
         running = [AttemptId(attempt) for attempt in body.running]
-        touched = await to_thread.run_sync(optimizers.touch, optimizer_id, running, body.application, limiter=others)
+        touched = await to_thread.run_sync(optimizers.touch, optimizer_id, running, body.application, body.slots, limiter=others)
         return TouchAnswer(**{**asdict(touched), "lost": list(touched.lost)})
 
     @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment], openapi_extra=body_of(PollBody))

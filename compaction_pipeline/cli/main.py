@@ -57,6 +57,12 @@ def _maintain() -> typer.Typer:
     return commands
 
 
+def _cost() -> typer.Typer:
+    from compaction_pipeline.cli.commands.cost import commands
+
+    return commands
+
+
 def _consumer() -> typer.Typer:
     from compaction_pipeline.cli.commands.consumer import commands
 
@@ -120,6 +126,7 @@ COMMANDS.update(
         "compact": _compaction,
         "check": _check,
         "record": _record,
+        "cost": _cost,
         "maintain": _maintain,
         "consumer": _consumer,
         "ready": _dependencies,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.access.ports import TokenStore
+from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.dependencies.center.figures import CenterFiguresReader
@@ -66,6 +67,7 @@ class Stores:
     center: CenterStore
     center_figures: CenterFiguresReader
     center_runs: RunHistory
+    costs: CostStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

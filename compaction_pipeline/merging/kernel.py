@@ -35,6 +35,7 @@ from compaction_pipeline.merging.copying.assemble import Assembler
 from compaction_pipeline.merging.copying.merge import CopyMerge
 from compaction_pipeline.merging.copying.proof import CopyProof
 from compaction_pipeline.merging.copying.source import CopyLimits
+from compaction_pipeline.merging.cpu import CpuTime
 from compaction_pipeline.merging.deletes.deleted_rows import DeletedRows
 from compaction_pipeline.merging.deletes.deletes import TaskDeletes
 from compaction_pipeline.merging.deletes.shared_deletes import SharedDeletes
@@ -73,7 +74,7 @@ def merge_task(
     delete files that earlier tasks of this process have read, and takes those that this task reads. Its bytes count as memory of this task.
     `held` has whole input files by path, which are not read from storage then.
     """
-    started = time.monotonic()
+    started, cpu = time.monotonic(), CpuTime()
     shared = shared if shared is not None else SharedDeletes()
     before = shared.nbytes
     memory = PeakMemory()
@@ -99,7 +100,7 @@ def merge_task(
     # The next task must not count memory that Arrow keeps for this one.
     pa.default_memory_pool().release_unused()
     duration_ms = int((time.monotonic() - started) * 1000)
-    return replace(result, duration_ms=duration_ms, peak_memory_bytes=peak_bytes)
+    return replace(result, duration_ms=duration_ms, peak_memory_bytes=peak_bytes, cpu_ms=cpu.used_ms(), overhead_cpu_ms=cpu.overhead_ms)
 
 
 def _failed(task: MergeInput[Work], reason: str, end_reason: EndReason = EndReason.FAILED) -> MergeResult:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -30,6 +31,7 @@ from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.optimizer.inspection import Inspection
+from compaction_pipeline.optimizer.slot_clock import SlotClock
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class HttpTaskQueue:
         self._fetched: deque[Assignment] = deque()
         self._running: set[AttemptId] = set()
         self._lost: set[AttemptId] = set()
+        self._slots = SlotClock(registration.parallelism)
         self._poll_id = _new_poll_id()
         self._inspection = Inspection()
         self._refused: ConfigError | None = None
@@ -117,6 +120,8 @@ class HttpTaskQueue:
             self._lost = self._running.difference(assignment.attempt_id for assignment in self._fetched)
             self._fetched.clear()
             self._running.clear()
+            # A registration is a new life, whose totals begin at 0.
+            self._slots = SlotClock(self._registration.parallelism)
         log.info("registered as %s in group %s", self._optimizer_id, self._registration.group)
 
     def touch(self) -> None:
@@ -125,10 +130,11 @@ class HttpTaskQueue:
         Raises StorageUnavailable, and ConfigError when the server takes nothing from this optimizer any more: all attempts are lost then.
         """
         with self._lock:
-            optimizer_id, running = self._optimizer_id, sorted(self._running)
+            optimizer_id, running, slots = self._optimizer_id, sorted(self._running), self._slots.totals()
         try:
             application = application_id(self.application())
-            body = {"running": running, **({"application": application} if application else {})}
+            body = {"running": running, "held_seconds": slots.held, "idle_seconds": slots.idle}
+            body |= {"application": application} if application else {}
             answer = self._asked("POST", f"/optimizers/{optimizer_id}/touch", body)
         except NotFoundError as error:
             self._anew(optimizer_id, error)
@@ -152,6 +158,8 @@ class HttpTaskQueue:
             # Nobody begins these any more. The server hands them back when they are not named.
             self._running.difference_update(assignment.attempt_id for assignment in self._fetched)
             self._fetched.clear()
+            self._slots.holds(len(self._running))
+            self._slots.polls(False)
 
     def waits(self, queue: str | None, task_ids: Sequence[TaskId] | None = None) -> bool:
         """Return whether a task can be taken now. The server may already have claimed it for this optimizer.
@@ -167,6 +175,8 @@ class HttpTaskQueue:
     def _fetch(self) -> bool:
         """Poll the server once, and return whether it gave a task."""
         optimizer_id = self._optimizer_id
+        with self._lock:
+            self._slots.polls(not self.drains.is_set())
         body = {"poll_id": self._poll_id, "free_slots": 1, "wait_seconds": self._pace.poll_seconds}
         try:
             response = self._send("POST", f"/optimizers/{optimizer_id}/poll", body)
@@ -187,6 +197,7 @@ class HttpTaskQueue:
                 return False
             self._fetched.extend(taken)
             self._running.update(assignment.attempt_id for assignment in taken)
+            self._slots.holds(len(self._running))
         return bool(taken)
 
     def _note_away(self, error: StorageUnavailable) -> None:
@@ -246,6 +257,7 @@ class HttpTaskQueue:
             with self._lock:
                 self._running.discard(result.attempt_id)
                 self._lost.discard(result.attempt_id)
+                self._slots.holds(len(self._running))
 
     def _failed(self, path: str, failure: MergeResult) -> TaskStatus:
         try:
@@ -255,6 +267,9 @@ class HttpTaskQueue:
 
     def give_back(self, owner: str, end_reason: EndReason, reason: str) -> None:
         self.drain(reason)
+        with suppress(CompactionError):
+            # The ledger learns what the slots did until now.
+            self.touch()
         try:
             failed = end_reason not in (EndReason.INTERRUPTED, EndReason.LOST)
             query = urlencode({"failed": "true", "why": reason[:LONGEST_WHY]}) if failed else ""

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from compaction_pipeline.services.access.wire import AccessServices
+from compaction_pipeline.services.capacity.wire import CapacityServices
 from compaction_pipeline.services.commit.wire import CommitServices
 from compaction_pipeline.services.dependencies.wire import DependencyServices
 from compaction_pipeline.services.insight.wire import InsightServices
@@ -39,6 +40,7 @@ class EveryService(
     InsightServices,
     UpkeepServices,
     DependencyServices,
+    CapacityServices,
 ):
     """The use cases of all columns, and those that string columns together."""
 

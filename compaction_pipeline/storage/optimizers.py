@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.queue.group import EXTERNAL
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import writing
 from compaction_pipeline.storage.groups import lock_group
+from compaction_pipeline.storage.ledger import note_slots, note_start
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _LIVE = tuple(state for state in OptimizerState if state.is_live)
@@ -48,6 +51,7 @@ class SqlOptimizerStore(SqlStore):
                 # It may be given up just now, and then it needs a row of its own too.
                 waits = (_optimizer.optimizer_id == before.optimizer_id, _optimizer.state == OptimizerState.STARTING)
                 if connection.execute(update(schema.optimizer).where(*waits).values(_values(arrived))).rowcount == 1:
+                    note_start(connection, arrived, optimizer.started_at)
                     return arrived
             connection.execute(insert(schema.optimizer).values(_values(optimizer)))
         return optimizer
@@ -62,12 +66,15 @@ class SqlOptimizerStore(SqlStore):
             query = query.where(_optimizer.state.in_(_LIVE))
         return tuple(map(_of, self._rows(query)))
 
-    def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
+    def touch(self, optimizer_id: str, now: datetime, told: SlotTotals | None = None) -> Optimizer | None:
         mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_HEARD))
         with writing(self._engine) as connection:
-            connection.execute(update(schema.optimizer).where(*mine).values(touched_at=now))
-            row = connection.execute(select(schema.optimizer).where(*mine)).first()
-        return None if row is None else _of(row)
+            row = connection.execute(select(schema.optimizer).where(*mine).with_for_update()).first()
+            if row is None:
+                return None
+            values: dict[str, Any] = {"touched_at": now, **({} if told is None else note_slots(connection, row, now, told))}
+            connection.execute(update(schema.optimizer).where(*mine).values(values))
+        return replace(_of(row), **values)
 
     def note_application(self, optimizer_id: str, application: str) -> None:
         attempt, task = schema.attempt.c, schema.task.c
@@ -76,6 +83,10 @@ class SqlOptimizerStore(SqlStore):
         with writing(self._engine) as connection:
             connection.execute(update(schema.optimizer).where(_optimizer.optimizer_id == optimizer_id).values(application=application))
             connection.execute(untold.values(application=application))
+
+    def note_first_poll(self, optimizer_id: str, now: datetime) -> None:
+        first = (_optimizer.optimizer_id == optimizer_id, _optimizer.first_polled_at.is_(None))
+        self._write(update(schema.optimizer).where(*first).values(first_polled_at=now))
 
     def note_poll(self, optimizer_id: str, poll_id: str, attempts: Sequence[str]) -> None:
         values = {"poll_id": poll_id, "polled": tuple(attempts)}

@@ -18,6 +18,7 @@ from compaction_pipeline.storage.sql_store import SqlStore
 
 _task = schema.task.c
 _attempt = schema.attempt.c
+_cost = schema.cost.c
 _record = schema.record.c
 _COUNTED = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED, TaskStatus.FAILED)
 
@@ -87,11 +88,18 @@ class SqlQueueReader(SqlStore):
             .where(_record.ended_at > after, _record.ended_at <= until)
             .group_by(_record.status)
         )
+        used = (
+            select(_cost.queue, func.sum(_cost.cpu_seconds).label("seconds"))
+            .join(schema.attempt, _attempt.attempt_id == _cost.attempt_id)
+            .where(_attempt.ended_at > after, _attempt.ended_at <= until, _cost.cpu_seconds.is_not(None))
+            .group_by(_cost.queue)
+        )
         with reading(self._engine) as connection:
+            cpu = {row.queue: row.seconds for row in connection.execute(used)}
             ends = connection.execute(attempts).all()
             outcomes = {row.status.value: row.commits for row in connection.execute(commits)}
         merged = {row.queue: int(row.size) for row in ends if row.end_reason is EndReason.MERGED}
-        return EndedWork({(row.queue, row.end_reason): row.attempts for row in ends}, merged, outcomes)
+        return EndedWork({(row.queue, row.end_reason): row.attempts for row in ends}, merged, outcomes, cpu)
 
 
 def _any_waits(connection: Connection, queue: str) -> bool:

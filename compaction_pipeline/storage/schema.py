@@ -14,6 +14,8 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Date,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -54,6 +56,7 @@ from compaction_pipeline.core.upkeep.record import UpkeepRecord, UpkeepStatus
 from compaction_pipeline.core.upkeep.sightings import Sightings
 from compaction_pipeline.core.upkeep.works import UpkeepWork
 from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage.columns import Json, Member, Moment, Said
 from compaction_pipeline.storage.table_rows import IndexStateName
@@ -450,8 +453,65 @@ optimizer = _table(
     Column("merge_version", Integer, nullable=False, server_default="1"),
     Column("failed", Boolean, nullable=False, server_default=false()),
     Column("application", String, nullable=False, server_default=""),
+    # What the ledger needs. They are NULL while an optimizer has not told them; one of an earlier release never does.
+    Column("cores", Float),
+    Column("first_polled_at", Moment),
+    Column("held_seconds", Float),
+    Column("idle_seconds", Float),
     # The keeper asks every few seconds for the live ones that are silent.
     Index("compaction_optimizer_state", "state", "touched_at"),
+)
+
+cost = _table(
+    "compaction_cost",
+    # Attempts and their tasks are removed long before these rows, and a table that is forgotten keeps what it has cost. So there is no
+    # foreign key, and what a row is summed by stands in it.
+    Column("attempt_id", String, primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("identifier", String, nullable=False),
+    Column("team", String, nullable=False),
+    Column("queue", String, nullable=False),
+    Column("type", Member(CompactionType), nullable=False),
+    Column("owner", String, nullable=False),
+    Column("end_reason", Member(EndReason), nullable=False),
+    Column("slot_seconds", Float, nullable=False),
+    Column("cpu_seconds", Float),
+    Column("overhead_cpu_seconds", Float),
+    Column("peak_memory_bytes", BigInteger),
+    Column("bytes_read", BigInteger),
+    Column("bytes_written", BigInteger),
+    Column("gb_hours", Float),
+    Column("is_cut", Boolean, nullable=False),
+    # It ended without a report, which may still come and tell what the attempt used.
+    Column("is_provisional", Boolean, nullable=False),
+    Index("compaction_cost_day", "day"),
+)
+
+cost_of_day = _table(
+    "compaction_cost_of_day",
+    Column("day", Date, primary_key=True),
+    Column("team", String, primary_key=True),
+    Column("attempts", BigInteger, nullable=False),
+    Column("slot_seconds", Float, nullable=False),
+    Column("merged_slot_seconds", Float, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+    Column("gb_hours", Float, nullable=False),
+    Column("bytes_read", BigInteger, nullable=False),
+    Column("bytes_written", BigInteger, nullable=False),
+)
+
+slot_time = _table(
+    "compaction_slot_time",
+    Column("optimizer_id", String, primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("queue", String, nullable=False),
+    # The memory that one slot has, for GB-hours; NULL when unknown.
+    Column("reserve_bytes", BigInteger),
+    Column("starting", Float, nullable=False),
+    Column("held", Float, nullable=False),
+    Column("idle", Float, nullable=False),
+    Column("ending", Float, nullable=False),
+    Index("compaction_slot_time_day", "day"),
 )
 
 watcher = _table(

@@ -11,6 +11,7 @@ from compaction_pipeline.storage.center_leader import SqlCenterStore
 from compaction_pipeline.storage.center_runs import SqlRunHistory
 from compaction_pipeline.storage.clock import DatabaseClock
 from compaction_pipeline.storage.commits import SqlCommitsStore
+from compaction_pipeline.storage.costs import SqlCostStore
 from compaction_pipeline.storage.dependencies import SqlDependencyStore
 from compaction_pipeline.storage.engine import open_state
 from compaction_pipeline.storage.files import SqlFileStore
@@ -79,6 +80,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlCenterStore(engine),
         SqlCenterFiguresReader(engine),
         SqlRunHistory(engine),
+        SqlCostStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

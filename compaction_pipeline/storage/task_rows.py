@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,9 +17,11 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN, allowed
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
+from compaction_pipeline.storage.ledger import charge
 
 _task = schema.task.c
 
@@ -41,6 +43,21 @@ HAS_TURN = (_task.status == TaskStatus.PENDING) & (_task.paused == false())
 """The tasks that a worker may take."""
 WAITS = (_task.status == TaskStatus.PENDING) | ((_task.status == TaskStatus.FAILED) & _task.retry_at.is_not(None))
 """The tasks that are Pending, or FAILED and wait to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt ended, and when.
+
+    `why` is in words. `claimed` is the end that its worker reported without a witness (`TaskAttempt`). `result` is its report; None when
+    there is none.
+    """
+
+    end_reason: EndReason
+    why: str | None
+    at: datetime
+    claimed: EndReason | None = None
+    result: MergeResult | None = None
 
 
 class Overtaken(CompactionError):
@@ -82,7 +99,7 @@ def cancel_running(connection: Connection, row: StoredRow, end_reason: EndReason
     ended = {"attempt_id": None, "owner": None, "lease_expires_at": None, "end_reason": end_reason, "reason": reason, "ended_at": now}
     if not move(connection, row, TaskStatus.CANCELED, ended):
         return False
-    write_attempt_end(connection, row, end_reason, reason, now)
+    write_attempt_end(connection, row, AttemptEnd(end_reason, reason, now))
     return True
 
 
@@ -156,19 +173,11 @@ def must_move(connection: Connection, row: StoredRow, after: TaskStatus, values:
         raise IllegalTransition(f"task {row.task_id!r} was {row.status.value} a moment ago and changed meanwhile; look at it again")
 
 
-def leave_attempt(
-    connection: Connection,
-    row: StoredRow,
-    after: AfterAttempt,
-    end_reason: EndReason,
-    reason: str | None,
-    now: datetime,
-    claimed: EndReason | None = None,
-) -> bool:
+def leave_attempt(connection: Connection, row: StoredRow, after: AfterAttempt, end: AttemptEnd) -> bool:
     """Move a task away from an attempt that did not merge it, and end the attempt. False when the task has changed since `row` was read."""
     values: dict[str, object] = {
-        "end_reason": end_reason,
-        "reason": reason,
+        "end_reason": end.end_reason,
+        "reason": end.why,
         "attempt_id": None,
         "owner": None,
         "lease_expires_at": None,
@@ -177,22 +186,25 @@ def leave_attempt(
         "retry_at": after.retry_at,
     }
     if after.tries.failures > row.failures:
-        values["failed_at"] = now
+        values["failed_at"] = end.at
     if after.status is TaskStatus.FAILED:
-        values |= {"failed_at": now, "ended_at": now if after.retry_at is None else None}
+        values |= {"failed_at": end.at, "ended_at": end.at if after.retry_at is None else None}
     if not move(connection, row, after.status, values):
         return False
-    write_attempt_end(connection, row, end_reason, reason, now, claimed)
+    write_attempt_end(connection, row, end)
     return True
 
 
-def write_attempt_end(
-    connection: Connection, row: StoredRow, end_reason: EndReason, reason: str | None, now: datetime, claimed: EndReason | None = None
-) -> None:
-    """Write when and why the task's current attempt ended, unless that is written already."""
+def write_attempt_end(connection: Connection, row: StoredRow, end: AttemptEnd) -> None:
+    """Write when and why the task's current attempt ended, and what it cost, unless that is written already.
+
+    `row` is the task as it was when the attempt still held it.
+    """
     columns = schema.attempt.c
     last = update(schema.attempt).where(columns.task_id == row.task_id, columns.number == row.attempt, columns.ended_at.is_(None))
-    connection.execute(last.values(ended_at=now, end_reason=end_reason, reason=reason, claimed=claimed))
+    written = last.values(ended_at=end.at, end_reason=end.end_reason, reason=end.why, claimed=end.claimed)
+    if connection.execute(written).rowcount == 1:
+        charge(connection, row, end.end_reason, end.at, end.result)
 
 
 def task_id_of_attempt(attempt_id: AttemptId) -> Any:

@@ -29,6 +29,7 @@ from compaction_pipeline.storage.claims import application_of, claim, next_pendi
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import lock_group
+from compaction_pipeline.storage.ledger import correct
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
 from compaction_pipeline.storage.open_work import in_use, open_tasks, planned_work, prepared_work
 from compaction_pipeline.storage.queue_moves import move_waiting, other_queues
@@ -38,6 +39,7 @@ from compaction_pipeline.storage.switches import paused_among
 from compaction_pipeline.storage.task_rows import (
     TO_BE_MERGED,
     WAITS,
+    AttemptEnd,
     Overtaken,
     cancel_replaced,
     cancel_running,
@@ -176,13 +178,14 @@ class SqlTaskStore(SqlStore):
                     f"attempt {result.attempt_id!r} no longer holds task {result.task_id!r} ({now_held}); its report changes nothing"
                 )
             after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, result.end_reason, now, retry_after)
+            end = AttemptEnd(result.end_reason, result.error, now, claimed, result)
             if after.status is TaskStatus.PREPARED:
                 merged = {"result": result, "owner": None, "lease_expires_at": None, "losses": after.tries.losses, "prepared_at": now}
                 moved = move(connection, row, after.status, merged)
                 if moved:
-                    write_attempt_end(connection, row, result.end_reason, result.error, now)
+                    write_attempt_end(connection, row, end)
             else:
-                moved = leave_attempt(connection, row, after, result.end_reason, result.error, now, claimed)
+                moved = leave_attempt(connection, row, after, end)
             if not moved:
                 raise StaleAttempt(f"attempt {result.attempt_id!r} lost task {result.task_id!r} just now; its report changes nothing")
             return after.status
@@ -190,14 +193,15 @@ class SqlTaskStore(SqlStore):
     def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[TaskId]:
         def leave(connection: Connection, row: StoredRow) -> bool:
             after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.LOST, now, timedelta(0))
-            return leave_attempt(connection, row, after, EndReason.LOST, lost_text(row.attempt, row.owner, after), now)
+            return leave_attempt(connection, row, after, AttemptEnd(EndReason.LOST, lost_text(row.attempt, row.owner, after), now))
 
         return take_from_workers(self._engine, lease_ended(ended_by or now, spared), leave)
 
     def end_overdue(self, now: datetime, timeout: timedelta, retry_after: timedelta) -> Sequence[TaskId]:
         def leave(connection: Connection, row: StoredRow) -> bool:
             after = after_attempt(Tries(row.failures, row.losses), row.max_attempts, EndReason.TIMED_OUT, now, retry_after)
-            return leave_attempt(connection, row, after, EndReason.TIMED_OUT, timed_out_text(row.attempt, row.owner, timeout), now)
+            late = AttemptEnd(EndReason.TIMED_OUT, timed_out_text(row.attempt, row.owner, timeout), now)
+            return leave_attempt(connection, row, after, late)
 
         return take_from_workers(self._engine, _task.started_at <= now - timeout, leave)
 
@@ -250,6 +254,10 @@ class SqlTaskStore(SqlStore):
         )
         return {row.owner: row.reports for row in self._rows(query)}
 
+    def correct_cost(self, result: MergeResult, now: datetime) -> None:
+        with writing(self._engine) as connection:
+            correct(connection, result, now)
+
     # ---- ends ----
 
     def fail(self, task_id: TaskId, end_reason: EndReason, reason: str, now: datetime) -> None:
@@ -261,7 +269,7 @@ class SqlTaskStore(SqlStore):
                 )
             ended = {"end_reason": end_reason, "reason": reason, "owner": None, "lease_expires_at": None, "ended_at": now, "failed_at": now}
             must_move(connection, row, TaskStatus.FAILED, ended)
-            write_attempt_end(connection, row, end_reason, reason, now)
+            write_attempt_end(connection, row, AttemptEnd(end_reason, reason, now))
 
     def cancel(
         self, task_ids: Sequence[TaskId], end_reason: EndReason, reason: str, now: datetime, *, running: bool = False

@@ -58,7 +58,7 @@ def optimizer(
         "--memory",
         min=0,
         metavar="BYTES",
-        help="How much memory it may use in all. This has no effect; the list of optimizers shows it.",
+        help="How much memory its starter reserves for it in all. `cost` charges it for this; nothing limits it to that.",
     ),
     resource_id: str = typer.Option(
         "",
@@ -91,6 +91,7 @@ def optimizer(
         raise ConfigError("--server is missing: give the server's URL, or one of the commands that `optimizer --help` lists")
     from compaction_pipeline.core.queue.optimizer import Registration
     from compaction_pipeline.optimizer.client import HttpTaskQueue
+    from compaction_pipeline.optimizer.cores import own_cores
     from compaction_pipeline.optimizer.loop import run_optimizer
     from compaction_pipeline.optimizer.profiling import profiled
 
@@ -100,8 +101,9 @@ def optimizer(
         # Spark shows which optimizer an application belongs to.
         services.spark_name = f"{services.spark_name} {resource_id}".strip()
         slots = _slots(services, parallelism)
+        cores = own_cores() if services.merges_on_this_host else None
         registration = Registration(
-            group, socket.gethostname(), str(os.getpid()), services.version, MERGE_VERSION, slots, memory, resource_id
+            group, socket.gethostname(), str(os.getpid()), services.version, MERGE_VERSION, slots, memory, resource_id, cores
         )
         token = _token(token_file or services.settings.home.expanduser() / "optimizer.token")
         queue = HttpTaskQueue(server, token, registration, str(ca_file) if ca_file else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 from enum import Enum
 
 from compaction_pipeline.core.tables.node import TableNode
@@ -17,7 +17,7 @@ def plain(value: object) -> object:
         return str(value)
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, datetime):
+    if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, timedelta):
         return round(value.total_seconds() * 1000)

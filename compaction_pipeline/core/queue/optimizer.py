@@ -58,7 +58,8 @@ class Optimizer:
     optimizer that no container started. `process` is "" until it registers. `why` is a sentence about the state. `failed` is
     True when an error ended it. `poll_id` and `polled` are the id of its last poll that got tasks, and the ids of the attempts that this
     poll got. `merge_version` is the `MERGE_VERSION` of its program. `application` is the id of its Spark application,
-    "" while none is known.
+    "" while none is known. `cores` are those that its merges may use, None when unknown. `first_polled_at` is the time of its first poll:
+    it registers before its engine runs. `held_seconds` and `idle_seconds` are what it told of its slots (`core.capacity.slot_time`).
 
     By its heartbeats a person asks it for another `log_level` and for the stacks of its threads. Each new `stack_request` asks once. Both
     are "" while nobody has asked.
@@ -85,6 +86,10 @@ class Optimizer:
     merge_version: int = MERGE_VERSION
     failed: bool = False
     application: str = ""
+    cores: float | None = None
+    first_polled_at: datetime | None = None
+    held_seconds: float | None = None
+    idle_seconds: float | None = None
 
     @property
     def is_managed(self) -> bool:
@@ -118,3 +123,4 @@ class Registration:
     parallelism: int
     memory_bytes: int = 0
     resource_id: str = ""
+    cores: float | None = None

@@ -51,12 +51,13 @@ class EndedWork:
     """What ended in a span of time.
 
     `attempts` counts attempts by queue and end, `merged_bytes` the bytes of the data files that merged tasks read, by queue, and `commits`
-    the commits by the status of their record.
+    the commits by the status of their record. `cpu_seconds` is the CPU that the attempts used, by queue, as far as they told it in time.
     """
 
     attempts: Mapping[tuple[str, EndReason], int] = field(default_factory=dict)
     merged_bytes: Mapping[str, int] = field(default_factory=dict)
     commits: Mapping[str, int] = field(default_factory=dict)
+    cpu_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def takes_tasks(optimizer: Optimizer, now: datetime) -> bool:

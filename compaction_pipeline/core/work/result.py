@@ -35,6 +35,9 @@ class MergeResult:
 
     For a REWRITE_CHANGES task all rows of its inputs count, deletes too. A row that another row of the task outdoes counts as deleted by
     equality.
+
+    `cpu_ms` is the processor time that the worker's process used for this attempt, and `overhead_cpu_ms` what the process used between its
+    attempt before and this one. The JVM of Spark is in neither. They are None when unknown, as in reports of earlier releases.
     """
 
     task_id: TaskId
@@ -51,6 +54,8 @@ class MergeResult:
     end_reason: EndReason = EndReason.MERGED
     error: str | None = None
     rows_kept: int = 0
+    cpu_ms: int | None = None
+    overhead_cpu_ms: int | None = None
 
     def __post_init__(self) -> None:
         if self.error is None and self.end_reason is not EndReason.MERGED:

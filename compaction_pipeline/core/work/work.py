@@ -101,6 +101,11 @@ class _Work:
         return sum(file.file_size_bytes for file in (*self.inputs, *self.change_files))
 
     @property
+    def bytes_read(self) -> int:
+        """Bytes of all files that the task reads, with the delete files."""
+        return self.input_bytes + sum(file.file_size_bytes for file in self.deletes)
+
+    @property
     def small_files(self) -> int:
         """How many small data files, and how many delete files and change files of any size, the task reads.
 

@@ -34,6 +34,10 @@ class CountWork:
                     Counter(old.attempts) + Counter(new.attempts),
                     Counter(old.merged_bytes) + Counter(new.merged_bytes),
                     Counter(old.commits) + Counter(new.commits),
+                    {
+                        queue: old.cpu_seconds.get(queue, 0.0) + new.cpu_seconds.get(queue, 0.0)
+                        for queue in {*old.cpu_seconds, *new.cpu_seconds}
+                    },
                 )
                 self._until = now
             return self._totals

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import NoReturn
 
 from compaction_pipeline.core.access.ports import TokenStore
+from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.insight.masking import masked_text
@@ -143,6 +144,7 @@ class ServeOptimizers:
             memory_bytes=registration.memory_bytes,
             resource_id=printable(registration.resource_id),
             merge_version=registration.merge_version,
+            cores=registration.cores,
         )
         optimizer = self._optimizers.register(optimizer)
         log.info("optimizer=%s group=%s host=%s registered", optimizer.optimizer_id, optimizer.group, optimizer.host)
@@ -153,16 +155,17 @@ class ServeOptimizers:
         live = {each.optimizer_id for each in self._optimizers.optimizers(live=True)}
         return len(live) < MOST_OF_ONE_TOKEN or len(live.intersection(self._tokens.optimizers_of(token_id))) < MOST_OF_ONE_TOKEN
 
-    def touch(self, optimizer_id: str, running: Sequence[AttemptId], application: str = "") -> Touched:
+    def touch(self, optimizer_id: str, running: Sequence[AttemptId], application: str = "", slots: SlotTotals | None = None) -> Touched:
         """Note that an optimizer is there, and renew the leases of the attempts that it names.
 
-        `application` is the id of its Spark application, as it says; "" when it has started none.
+        `application` is the id of its Spark application, as it says; "" when it has started none. `slots` is how long its slots have been
+        in use, as it says; None for an optimizer of an earlier release.
 
         An attempt that the optimizer holds, but does not name although it was claimed a while ago, is ended here. Either the answer to the
         poll was lost, or the optimizer no longer knows of the attempt. Raises NotFoundError, StorageUnavailable, and ConfigError when a
         person canceled it.
         """
-        optimizer = self._optimizers.touch(optimizer_id, self._clock())
+        optimizer = self._optimizers.touch(optimizer_id, self._clock(), slots)
         if optimizer is None:
             raise self._absent(optimizer_id)
         application = application_id(application)
@@ -198,6 +201,8 @@ class ServeOptimizers:
 
     def _poll(self, optimizer_id: str, poll_id: str, slots: int, token_id: str) -> Sequence[Assignment]:
         optimizer = self._live(optimizer_id)
+        if optimizer.first_polled_at is None:
+            self._optimizers.note_first_poll(optimizer_id, self._clock())
         if poll_id and poll_id == optimizer.poll_id:
             held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
             again = (self._queue.assigned(held[AttemptId(attempt)]) for attempt in optimizer.polled if attempt in held)
@@ -233,6 +238,7 @@ class ServeOptimizers:
         if attempt.ended_at is not None:
             if task.attempt_id == attempt_id and task.result is not None and task.result.told() == result.told():
                 return task.status
+            self._tasks.correct_cost(result, self._clock())
             raise StaleAttempt(f"attempt {attempt_id!r} of task {result.task_id!r} has ended before; the report changes nothing")
         # Whoever waits too long for the answer reports again. To look at a thousand files once more would only delay it.
         with self._judging.of(attempt_id, wait=False) as is_first:

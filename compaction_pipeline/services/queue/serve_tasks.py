@@ -216,6 +216,7 @@ class ServeTasks:
         try:
             status = self._tasks.complete(result, self._clock(), self._retry_after, claimed)
         except StaleAttempt:
+            self._tasks.correct_cost(reported, self._clock())
             if not self._may_own_outputs(result):
                 # The task went to another worker while this attempt ran, so no commit ever takes the files of this attempt.
                 self._discard(task, reported)

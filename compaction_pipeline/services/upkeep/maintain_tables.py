@@ -8,21 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 
-from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.insight.ports import TableReader
-from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.upkeep.expire_records import ExpireRecords
 from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
 from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers
 
 _LOG = logging.getLogger(__name__)
-
-RECORD_TTL = timedelta(days=30)
-"""Records and tasks that have ended are kept for this long by default, so that a person can look into last month's events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +45,14 @@ class MaintainTables:
     def __init__(
         self,
         reader: TableReader,
-        tasks: TaskStore,
-        records: RecordStore,
         dropped: ForgetDropped,
         leftovers: RemoveLeftovers,
-        clock: Clock,
-        ttl: timedelta = RECORD_TTL,
+        outlived: ExpireRecords,
     ) -> None:
-        """`ttl` is how long records and ended tasks are kept."""
         self._reader = reader
-        self._tasks = tasks
-        self._records = records
         self.forget_dropped = dropped.forget
         self.remove_leftovers = leftovers.remove
-        self._still_asked = leftovers.still_asked
-        self._clock = clock
-        self._ttl = ttl
+        self.expire = outlived.expire
 
     def maintain(self, is_over: Callable[[], bool] = lambda: False) -> Maintenance:
         """Do one round: dropped tables, then leftovers, then expiry. Expiry is last, because it removes the ids that leftovers have.
@@ -91,17 +77,3 @@ class MaintainTables:
                 leftovers[state.table] = tuple(removed)
         records, tasks = self.expire()
         return Maintenance(records, tasks, leftovers, forgotten, skipped)
-
-    def expire(self) -> tuple[int, int]:
-        """Remove the records and tasks that ended longer ago than the time to live. Return the number of records and of tasks.
-
-        A record stays while one of its requests may still arrive. A record with a request that got no answer also stays while the store
-        has a task of it, because the record protects the files of its tasks.
-        """
-        now = self._clock()
-        before = now - self._ttl
-        tasks = self._tasks.expire(before)
-        records = self._records.expire(before, self._still_asked(now, before))
-        if records or tasks:
-            _LOG.info("expired %d record(s) and %d task(s) that ended before %s", records, tasks, before.isoformat())
-        return records, tasks

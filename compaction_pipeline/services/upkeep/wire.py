@@ -31,6 +31,7 @@ class UpkeepServices(Wiring):
     @cached_property
     def maintain_tables(self) -> MaintainTables:
         from compaction_pipeline.core.upkeep.works import UpkeepWork
+        from compaction_pipeline.services.upkeep.expire_records import ExpireRecords
         from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
         from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
         from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers
@@ -45,7 +46,8 @@ class UpkeepServices(Wiring):
             self.late,
             lambda table: self._why_not_change.by_policy(table, UpkeepWork.ORPHAN_FILES),
         )
-        return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, self.clock, ttl)
+        outlived = ExpireRecords(stores.tasks, stores.records, stores.costs, leftovers.still_asked, self.clock, ttl)
+        return MaintainTables(stores.tables, dropped, leftovers, outlived)
 
     @cached_property
     def expire_snapshots(self) -> ExpireSnapshots:

@@ -19,6 +19,7 @@ from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.services.held_lease import Leases
+from compaction_pipeline.services.upkeep.expire_records import ExpireRecords
 from compaction_pipeline.services.upkeep.forget_dropped import ForgetDropped
 from compaction_pipeline.services.upkeep.maintain_tables import MaintainTables
 from compaction_pipeline.services.upkeep.remove_leftovers import RemoveLeftovers
@@ -78,7 +79,8 @@ class Upkeep:
         leases = Leases(stores.leases, lambda: NOW, lambda renew: nullcontext(), lambda: "test#1")
         dropped = ForgetDropped(stores.catalogs, stores.tables, stores.index, stores.tasks, stores.records, world)
         leftovers = RemoveLeftovers((stores.tasks, stores.records), world, world, leases, why_not=lambda table: self.policy)
-        return MaintainTables(stores.tables, stores.tasks, stores.records, dropped, leftovers, lambda: NOW, ttl)
+        outlived = ExpireRecords(stores.tasks, stores.records, stores.costs, leftovers.still_asked, lambda: NOW, ttl)
+        return MaintainTables(stores.tables, dropped, leftovers, outlived)
 
     def add_table(self, table: TableIdentifier) -> None:
         self.stores.index.add(table)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
 
@@ -36,8 +37,14 @@ class OptimizerStore(Protocol):
     def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
         """Return all optimizers, or those that are live, the oldest first."""
 
-    def touch(self, optimizer_id: str, now: datetime) -> Optimizer | None:
-        """Note that a registered optimizer is there, and return it. Return None when it is neither RUNNING nor DRAINING, or not known."""
+    def touch(self, optimizer_id: str, now: datetime, told: SlotTotals | None = None) -> Optimizer | None:
+        """Note that a registered optimizer is there, and return it. Return None when it is neither RUNNING nor DRAINING, or not known.
+
+        `told` is what it says of its slots. What they did since the last touch is added to the ledger. None adds nothing.
+        """
+
+    def note_first_poll(self, optimizer_id: str, now: datetime) -> None:
+        """Note that an optimizer has polled, unless that is noted already."""
 
     def note_application(self, optimizer_id: str, application: str) -> None:
         """Note the Spark application of an optimizer. Attempts that it holds and that know of none get it too."""

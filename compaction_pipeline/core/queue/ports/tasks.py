@@ -101,6 +101,9 @@ class TaskStore(PreparedTasks[CompactionTask], Protocol):
         StaleAttempt when the attempt no longer holds its task.
         """
 
+    def correct_cost(self, result: MergeResult, now: datetime) -> None:
+        """Correct what an attempt cost, by the report of its worker that came too late to count. Only the first such report corrects it."""
+
     def release_expired(self, now: datetime, ended_by: datetime | None = None, spared: Collection[str] = ()) -> Sequence[TaskId]:
         """End the attempts whose lease had ended by `ended_by`, and return the ids of their tasks. None means `now`.
 

@@ -1,0 +1,75 @@
+"""Sums of the ledger: what compaction has cost, by what a user asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from typing import Protocol
+
+
+class CostKey(str, Enum):
+    """What costs are summed by."""
+
+    TEAM = "team"
+    TABLE = "table"
+    TYPE = "type"
+    GROUP = "group"
+    DAY = "day"
+
+
+@dataclass(frozen=True, slots=True)
+class CostSum:
+    """What the attempts of one key have cost.
+
+    `merged_slot_seconds` is the part of `slot_seconds` whose attempts merged their task. The rest failed, was lost or was canceled.
+    CPU times, GB-hours and bytes are sums of what is known, and None when nothing is. `provisional` attempts have not told what they used,
+    and `cut` ones told more than is possible.
+    """
+
+    key: str
+    attempts: int
+    slot_seconds: float
+    merged_slot_seconds: float
+    cpu_seconds: float | None
+    overhead_cpu_seconds: float | None
+    gb_hours: float | None
+    bytes_read: int | None
+    bytes_written: int | None
+    provisional: int
+    cut: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSum:
+    """What the slots of a group's optimizers did, in slot-seconds. `gb_hours` are those of all of it; None when no reserve is known."""
+
+    group: str
+    optimizers: int
+    starting: float
+    held: float
+    idle: float
+    ending: float
+    gb_hours: float | None
+
+    @property
+    def seconds(self) -> float:
+        """All of it together."""
+        return self.starting + self.held + self.idle + self.ending
+
+
+class CostStore(Protocol):
+    """The ledger. Attempts and optimizers are charged by the transactions that end and touch them (`TaskStore`, `OptimizerStore`)."""
+
+    def sums(self, by: CostKey, first: date, last: date) -> Sequence[CostSum]:
+        """Return the costs of these UTC days, both included, the highest slot-seconds first; by day in order.
+
+        Of days whose rows were summed already, teams and days are known, and tables, types and groups are not.
+        """
+
+    def slots(self, first: date, last: date) -> Sequence[SlotSum]:
+        """Return what the slots of each group's optimizers did on these UTC days, sorted by group."""
+
+    def expire(self, rows_before: date, sums_before: date) -> None:
+        """Sum the rows of days before `rows_before` by day and team, and remove them. Remove the sums of days before `sums_before`."""

@@ -1,0 +1,59 @@
+"""Tells what compaction has cost: sums of the ledger, and what the slots of optimizers did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from compaction_pipeline.core.capacity.costs import CostKey, CostStore, CostSum, SlotSum
+from compaction_pipeline.core.capacity.ledger import KEPT_DAYS, SUMS_KEPT_DAYS
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.leases.ports import Clock
+
+SUMMED = (CostKey.TEAM, CostKey.DAY)
+"""What is known of days whose rows of single attempts are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of the UTC days `first` to `last`, both included, by one key. `slots` is what the slots of each group's optimizers did."""
+
+    by: CostKey
+    first: date
+    last: date
+    costs: Sequence[CostSum]
+    slots: Sequence[SlotSum]
+
+    def handover_seconds(self, group: str) -> float | None:
+        """How long slots of a group's optimizers held attempts that were not charged to them; below 0 when less was held than charged.
+
+        None unless the costs are by group. A claim that is on its way to its optimizer is charged and not held yet.
+        """
+        if self.by is not CostKey.GROUP:
+            return None
+        held = sum(each.held for each in self.slots if each.group == group)
+        return held - sum(each.slot_seconds for each in self.costs if each.key == group)
+
+
+class ReadCosts:
+    """One verb: costs."""
+
+    def __init__(self, ledger: CostStore, clock: Clock) -> None:
+        self._ledger = ledger
+        self._clock = clock
+
+    def costs(self, by: CostKey, days: int) -> Costs:
+        """Return the costs of the last `days` UTC days, today included.
+
+        Raises ConfigError for a number of days of which nothing is kept.
+        """
+        most = SUMS_KEPT_DAYS if by in SUMMED else KEPT_DAYS
+        if not 1 <= days <= most:
+            raise ConfigError(
+                f"'days' is {days} but must be from 1 to {most} when costs are summed by {by.value}: "
+                f"single attempts are kept for {KEPT_DAYS} days, and sums by day and team for {SUMS_KEPT_DAYS}"
+            )
+        last = self._clock().date()
+        first = last - timedelta(days=days - 1)
+        return Costs(by, first, last, self._ledger.sums(by, first, last), self._ledger.slots(first, last))

@@ -1,0 +1,21 @@
+"""Builds the use cases of what compaction costs and may cost, each on first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from compaction_pipeline.services.wiring import Wiring
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.capacity.read_costs import ReadCosts
+
+
+class CapacityServices(Wiring):
+    """The use cases of what compaction costs and may cost."""
+
+    @cached_property
+    def read_costs(self) -> ReadCosts:
+        from compaction_pipeline.services.capacity.read_costs import ReadCosts
+
+        return ReadCosts(self._stores.costs, self.clock)

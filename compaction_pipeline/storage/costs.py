@@ -1,0 +1,121 @@
+"""The CostStore: sums the ledger, and lets its old rows become sums of days and teams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from typing import Any
+
+from sqlalchemy import ColumnElement, case, delete, func, select
+
+from compaction_pipeline.core.capacity.costs import CostKey, CostSum, SlotSum
+from compaction_pipeline.core.capacity.ledger import gb_hours
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.columns import StoredRow
+from compaction_pipeline.storage.engine import upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
+
+_cost, _day, _slots = schema.cost.c, schema.cost_of_day.c, schema.slot_time.c
+_KEYS: dict[CostKey, Any] = {
+    CostKey.TEAM: _cost.team,
+    CostKey.TABLE: _cost.identifier,
+    CostKey.TYPE: _cost.type,
+    CostKey.GROUP: _cost.queue,
+    CostKey.DAY: _cost.day,
+}
+_OF_DAYS = {CostKey.TEAM: _day.team, CostKey.DAY: _day.day}
+_SLOTS = ("starting", "held", "idle", "ending")
+
+
+class SqlCostStore(SqlStore):
+    """The ledger in the state database."""
+
+    def sums(self, by: CostKey, first: date, last: date) -> Sequence[CostSum]:
+        key = _KEYS[by]
+        of_rows = select(key.label("key"), *_sums()).where(_cost.day >= first, _cost.day <= last).group_by(key)
+        found = [_sum_of(row) for row in self._rows(of_rows)]
+        if by in _OF_DAYS:
+            key = _OF_DAYS[by]
+            sums = [func.sum(column).label(column.name) for column in _day if column.name not in ("day", "team")]
+            of_days = select(key.label("key"), *sums).where(_day.day >= first, _day.day <= last).group_by(key)
+            found = _added(found, (_sum_of(row) for row in self._rows(of_days)))
+        return sorted(found, key=lambda one: one.key if by is CostKey.DAY else (-one.slot_seconds, one.key))
+
+    def slots(self, first: date, last: date) -> Sequence[SlotSum]:
+        sums = [func.sum(getattr(_slots, name)).label(name) for name in _SLOTS]
+        seconds = _slots.starting + _slots.held + _slots.idle + _slots.ending
+        byte_seconds = func.sum(_slots.reserve_bytes * seconds).label("byte_seconds")
+        query = select(_slots.queue, func.count(_slots.optimizer_id.distinct()).label("optimizers"), *sums, byte_seconds)
+        rows = self._rows(query.where(_slots.day >= first, _slots.day <= last).group_by(_slots.queue).order_by(_slots.queue))
+        return tuple(
+            SlotSum(
+                row.queue,
+                row.optimizers,
+                row.starting,
+                row.held,
+                row.idle,
+                row.ending,
+                None if row.byte_seconds is None else gb_hours(1, row.byte_seconds),
+            )
+            for row in rows
+        )
+
+    def expire(self, rows_before: date, sums_before: date) -> None:
+        with writing(self._engine) as connection:
+            old = _cost.day < rows_before
+            for row in connection.execute(select(_cost.day, _cost.team, *_sums()).where(old).group_by(_cost.day, _cost.team)).all():
+                values = {column.name: getattr(row, column.name) or 0 for column in _day}
+                summed = upsert(connection, schema.cost_of_day).values(values)
+                added = {name: _day[name] + value for name, value in values.items() if name not in ("day", "team")}
+                connection.execute(summed.on_conflict_do_update(index_elements=["day", "team"], set_=added))
+            connection.execute(delete(schema.cost).where(old))
+            connection.execute(delete(schema.slot_time).where(_slots.day < rows_before))
+            connection.execute(delete(schema.cost_of_day).where(_day.day < sums_before))
+
+
+def _sums() -> list[ColumnElement[Any]]:
+    known = ("slot_seconds", "cpu_seconds", "overhead_cpu_seconds", "gb_hours", "bytes_read", "bytes_written")
+    merged = case((_cost.end_reason == EndReason.MERGED, _cost.slot_seconds), else_=0.0)
+    return [
+        # An attempt over midnight has a row on each day.
+        func.count(_cost.attempt_id.distinct()).label("attempts"),
+        func.sum(merged).label("merged_slot_seconds"),
+        *(func.sum(_cost[name]).label(name) for name in known),
+        func.count(case((_cost.is_provisional, _cost.attempt_id)).distinct()).label("provisional"),
+        func.count(case((_cost.is_cut, _cost.attempt_id)).distinct()).label("cut"),
+    ]
+
+
+def _sum_of(row: StoredRow) -> CostSum:
+    key = row.key.isoformat() if isinstance(row.key, date) else getattr(row.key, "value", row.key)
+    size = {name: None if (value := getattr(row, name)) is None else int(value) for name in ("bytes_read", "bytes_written")}
+    return CostSum(
+        key,
+        int(row.attempts),
+        row.slot_seconds,
+        row.merged_slot_seconds,
+        row.cpu_seconds,
+        getattr(row, "overhead_cpu_seconds", None),
+        row.gb_hours,
+        size["bytes_read"],
+        size["bytes_written"],
+        getattr(row, "provisional", 0),
+        getattr(row, "cut", 0),
+    )
+
+
+def _added(rows: Iterable[CostSum], sums: Iterable[CostSum]) -> list[CostSum]:
+    """Both together, by their keys."""
+    found = {one.key: one for one in rows}
+    for one in sums:
+        found[one.key] = one if one.key not in found else _both(found[one.key], one)
+    return list(found.values())
+
+
+def _both(one: CostSum, other: CostSum) -> CostSum:
+    def known(name: str) -> Any:
+        values = [value for each in (one, other) if (value := getattr(each, name)) is not None]
+        return sum(values) if values else None
+
+    return CostSum(one.key, *(known(name) for name in CostSum.__dataclass_fields__ if name != "key"))

@@ -1,0 +1,159 @@
+"""Every kind of state database charges attempts the same way: SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
+from compaction_pipeline.core.capacity.ledger import UNASSIGNED
+from compaction_pipeline.core.capacity.slot_time import SlotTotals
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.task import CompactionTask
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
+from compaction_pipeline_tests.builders import NOW, TABLE
+
+TODAY = NOW.date()
+ONE = Optimizer("o1", "default", "host", "1", "1.0", 2, NOW, NOW, memory_bytes=4 * 10**9, cores=2.0)
+SECONDS = timedelta(seconds=1)
+
+
+def claimed(stores: Stores, task: CompactionTask, owner: str = "o1") -> CompactionTask:
+    stores.tasks.insert([task], [], NOW)
+    polled = stores.tasks.poll(None, owner, NOW, LEASE, [task.task_id])
+    assert polled is not None
+    return polled
+
+
+def test_an_attempt_is_charged_once_when_it_ends(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1", kind=CompactionType.FULL))
+    assert not stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    report = replace(prepared(task), cpu_ms=12_000, overhead_cpu_ms=500, peak_memory_bytes=10**9)
+    stores.tasks.complete(report, NOW + 30 * SECONDS)
+    stores.tasks.complete(report, NOW + 40 * SECONDS)
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (cost.key, cost.attempts, cost.slot_seconds, cost.merged_slot_seconds) == (str(TABLE), 1, 30.0, 30.0)
+    assert (cost.cpu_seconds, cost.overhead_cpu_seconds, cost.provisional, cost.cut) == (12.0, 0.5, 0, 0)
+    # One of two slots has half of the four GB.
+    assert cost.gb_hours == pytest.approx(2 * 30 / 3600)
+    assert (cost.bytes_read, cost.bytes_written) == (task.work.bytes_read, 100)
+    for by, key in ((CostKey.TEAM, UNASSIGNED), (CostKey.TYPE, "FULL"), (CostKey.GROUP, "default"), (CostKey.DAY, TODAY.isoformat())):
+        assert [each.key for each in stores.costs.sums(by, TODAY, TODAY)] == [key]
+    later = TODAY + timedelta(days=1)
+    assert not stores.costs.sums(CostKey.TABLE, later, later)
+
+
+def test_failed_work_is_charged_too_and_shown_apart(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    stores.tasks.complete(failed(claimed(stores, example("t1"))), NOW + 10 * SECONDS)
+    again = stores.tasks.poll(None, "o1", NOW + 20 * SECONDS, LEASE)
+    assert again is not None
+    stores.tasks.complete(prepared(again), NOW + 50 * SECONDS)
+    (cost,) = stores.costs.sums(CostKey.TEAM, TODAY, TODAY)
+    assert (cost.attempts, cost.slot_seconds, cost.merged_slot_seconds) == (2, 40.0, 30.0)
+    assert cost.cpu_seconds is None
+
+
+def test_a_lost_attempt_ends_when_its_worker_was_last_heard_of_and_a_late_report_corrects_its_cpu_once(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    stores.tasks.renew([task.current_attempt_id], NOW + 20 * SECONDS, LEASE)
+    late = NOW + 20 * SECONDS + 3 * LEASE
+    assert stores.tasks.release_expired(late) == ("t1",)
+    (lost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (lost.slot_seconds, lost.merged_slot_seconds, lost.cpu_seconds, lost.provisional) == (20.0, 0.0, None, 1)
+    stores.tasks.correct_cost(replace(prepared(task), cpu_ms=7_000, peak_memory_bytes=5), late)
+    stores.tasks.correct_cost(replace(prepared(task), cpu_ms=9_000, peak_memory_bytes=6), late)
+    (corrected,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (corrected.slot_seconds, corrected.cpu_seconds, corrected.provisional, corrected.attempts) == (20.0, 7.0, 0, 1)
+    assert corrected.bytes_written is None
+
+
+def test_a_report_that_was_in_time_is_not_corrected(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    report = replace(prepared(task), cpu_ms=1_000)
+    stores.tasks.complete(report, NOW + 30 * SECONDS)
+    stores.tasks.correct_cost(replace(report, cpu_ms=20_000), NOW + 40 * SECONDS)
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert cost.cpu_seconds == 1.0
+
+
+def test_a_lie_is_cut_and_the_cut_is_told(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    stores.tasks.complete(replace(prepared(task), cpu_ms=2**62, overhead_cpu_ms=-5, peak_memory_bytes=2**62), NOW + 10 * SECONDS)
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (cost.cpu_seconds, cost.overhead_cpu_seconds, cost.cut) == (20.0, 0.0, 1)
+
+
+def test_a_canceled_and_a_late_attempt_are_charged_until_they_end(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    claimed(stores, example("t1"))
+    stores.tasks.cancel(["t1"], EndReason.GIVEN_UP, "a person", NOW + 15 * SECONDS, running=True)
+    claimed(stores, example("t2"), "a run")
+    stores.tasks.end_overdue(NOW + 45 * SECONDS, 45 * SECONDS, LEASE)
+    (cost,) = stores.costs.sums(CostKey.GROUP, TODAY, TODAY)
+    assert (cost.attempts, cost.slot_seconds, cost.merged_slot_seconds, cost.provisional) == (2, 60.0, 0.0, 2)
+    # Nobody said how much memory the run has.
+    assert cost.gb_hours == pytest.approx(2 * 15 / 3600)
+
+
+def test_costs_outlive_the_tasks_and_old_rows_become_sums_of_days_and_teams(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    for name in ("t1", "t2"):
+        stores.tasks.complete(replace(prepared(claimed(stores, example(name))), cpu_ms=1_000), NOW + 30 * SECONDS)
+    before = stores.costs.sums(CostKey.TEAM, TODAY, TODAY)
+    stores.costs.expire(TODAY + timedelta(days=1), TODAY)
+    assert not stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    (kept,) = stores.costs.sums(CostKey.TEAM, TODAY, TODAY)
+    assert (kept.key, kept.attempts, kept.slot_seconds, kept.cpu_seconds) == (UNASSIGNED, 2, 60.0, 2.0)
+    assert kept.gb_hours == before[0].gb_hours
+    assert [each.key for each in stores.costs.sums(CostKey.DAY, TODAY, TODAY)] == [TODAY.isoformat()]
+    # A row that comes later, for example a correction of that day, is added and replaces nothing.
+    stores.tasks.complete(prepared(claimed(stores, example("t3"))), NOW + 5 * SECONDS)
+    stores.costs.expire(TODAY + timedelta(days=1), TODAY)
+    (kept,) = stores.costs.sums(CostKey.TEAM, TODAY, TODAY)
+    assert (kept.attempts, kept.slot_seconds) == (3, 65.0)
+    stores.costs.expire(TODAY + timedelta(days=1), TODAY + timedelta(days=1))
+    assert not stores.costs.sums(CostKey.TEAM, TODAY, TODAY)
+
+
+def test_what_the_slots_of_an_optimizer_did_adds_up_to_its_life(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    stores.optimizers.touch("o1", NOW + 10 * SECONDS, SlotTotals())
+    stores.optimizers.note_first_poll("o1", NOW + 10 * SECONDS)
+    stores.optimizers.note_first_poll("o1", NOW + 11 * SECONDS)
+    stores.optimizers.touch("o1", NOW + 30 * SECONDS, SlotTotals(15.0, 25.0))
+    # A touch that is told twice, and one of before that arrives late.
+    stores.optimizers.touch("o1", NOW + 30 * SECONDS, SlotTotals(15.0, 25.0))
+    touched = stores.optimizers.touch("o1", NOW + 40 * SECONDS, SlotTotals(12.0, 20.0))
+    assert touched is not None
+    assert (touched.held_seconds, touched.idle_seconds, touched.first_polled_at) == (15.0, 25.0, NOW + 10 * SECONDS)
+    (found,) = stores.costs.slots(TODAY, TODAY)
+    assert found == SlotSum("default", 1, 20.0, 15.0, 25.0, 20.0, pytest.approx(80 * 2 / 3600))  # type: ignore[arg-type]
+    assert stores.optimizers.touch("o1", NOW + 50 * SECONDS) is not None
+    assert stores.costs.slots(TODAY, TODAY) == (found,)
+
+
+def test_an_optimizer_tells_no_more_time_than_has_passed(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    stores.optimizers.note_first_poll("o1", NOW)
+    stores.optimizers.touch("o1", NOW + 10 * SECONDS, SlotTotals(1e12, 1e12))
+    (found,) = stores.costs.slots(TODAY, TODAY)
+    assert (found.held, found.idle, found.ending) == (20.0, 0.0, 0.0)
+
+
+def test_an_optimizer_of_a_container_is_charged_from_the_moment_when_it_was_asked_for(stores: Stores) -> None:
+    asked = replace(ONE, state=OptimizerState.STARTING, container="c", resource_id="r", process="")
+    assert stores.optimizers.begin(asked, 1)
+    came = replace(ONE, optimizer_id="o2", resource_id="r", started_at=NOW + 3 * SECONDS, touched_at=NOW + 3 * SECONDS)
+    assert stores.optimizers.register(came).optimizer_id == "o1"
+    (found,) = stores.costs.slots(TODAY, TODAY)
+    assert (found.starting, found.held, found.idle) == (6.0, 0.0, 0.0)
