@@ -20,6 +20,10 @@ from typer.main import get_command
 
 from compaction_pipeline.api.app import http_app
 from compaction_pipeline.cli.main import app, seconds_to_end
+from compaction_pipeline.containers.kind import Start
+from compaction_pipeline.containers.kubernetes_job import job_of
+from compaction_pipeline.core.queue.container import check_group_keys, containers_of, optimizer_arguments
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices
 
@@ -91,9 +95,12 @@ def test_a_pod_starts_the_program_with_settings_that_exist(name: str) -> None:
 def test_a_pod_mounts_what_it_names(name: str) -> None:
     spec = deployments()[name]
     secrets = {each["metadata"]["name"]: each["stringData"] for each in RESOURCES if each["kind"] == "Secret"}
+    maps = {each["metadata"]["name"]: each["data"] for each in RESOURCES if each["kind"] == "ConfigMap"}
+    accounts = {each["metadata"]["name"] for each in RESOURCES if each["kind"] == "ServiceAccount"}
     pod = spec["template"]["spec"]
     assert spec["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
-    files = {}
+    assert {pod["serviceAccountName"]} <= accounts if "serviceAccountName" in pod else not pod["automountServiceAccountToken"]
+    files = {volume["name"]: set(maps[volume["configMap"]["name"]]) for volume in pod["volumes"] if "configMap" in volume}
     for volume in pod["volumes"]:
         secret = volume.get("secret")
         if secret is not None:
@@ -108,7 +115,41 @@ def test_a_pod_mounts_what_it_names(name: str) -> None:
         for variable in container["env"]:
             key = variable.get("valueFrom", {}).get("secretKeyRef")
             assert key is None or key["key"] in secrets[key["name"]]
+        assert {variable.get("value", "") for variable in container["env"] if variable.get("value", "").startswith("/etc/")} <= present
         assert {"COMPACTION_HOME"} <= {variable["name"] for variable in container["env"]}
+
+
+def test_the_container_of_the_manifest_starts_jobs_that_fit_the_manifest() -> None:
+    [described] = [each["data"]["containers.yaml"] for each in RESOURCES if each["kind"] == "ConfigMap"]
+    pods = containers_of(yaml.safe_load(described), "the ConfigMap")["pods"]
+    group = ResourceGroup("heavy", "pods", {"parallelism": "4", "memory": str(6 * 2**30), "cpu": "4"})
+    check_group_keys(pods, group)
+    arguments = optimizer_arguments(pods, group, "", "", "heavy-1")
+    check_command(list(arguments))
+    job = job_of(Start(pods, group, "heavy-1", arguments))
+    own, ours = job["spec"]["template"]["spec"], deployments()["compaction-optimizer"]["template"]["spec"]
+    # It is the optimizer of the Deployment, once.
+    [container], [other] = own["containers"], ours["containers"]
+    assert container["securityContext"] == other["securityContext"]
+    assert (own["securityContext"], own["terminationGracePeriodSeconds"]) == (
+        ours["securityContext"],
+        ours["terminationGracePeriodSeconds"],
+    )
+    assert container["image"] == other["image"]
+    assert {volume["secret"]["secretName"] for volume in own["volumes"] if "secret" in volume} == {
+        volume["secret"]["secretName"] for volume in ours["volumes"] if "secret" in volume
+    }
+    [role] = [each for each in RESOURCES if each["kind"] == "Role"]
+    assert (role["metadata"]["namespace"],) == pods.namespaces
+    asked = {(verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
+    assert asked == {
+        *((verb, "jobs") for verb in ("create", "list", "delete")),
+        ("list", "pods"),
+        ("list", "resourcequotas"),
+    }
+    [binding] = [each for each in RESOURCES if each["kind"] == "RoleBinding"]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [each["name"] for each in binding["subjects"]] == [deployments()["compaction-server"]["template"]["spec"]["serviceAccountName"]]
 
 
 def test_the_service_leads_to_the_server_and_its_probes_are_routes(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ import yaml
 
 from compaction_pipeline.containers.host_processes import External, Local, Submitted
 from compaction_pipeline.containers.kind import Kind, Start
+from compaction_pipeline.containers.kubernetes import Kubernetes
 from compaction_pipeline.containers.processes import OptimizerProcesses
+from compaction_pipeline.containers.yarn import Yarn
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.container import (
     BY_HAND,
@@ -51,7 +53,8 @@ class HostContainers:
         self._kinds: Mapping[ContainerKind, Kind] = {
             ContainerKind.LOCAL: Local(processes, _inherited),
             ContainerKind.SPARK: Submitted(processes, _inherited, java_home),
-            ContainerKind.YARN: Submitted(processes, _inherited, java_home),
+            ContainerKind.YARN: Yarn(processes, _inherited, java_home),
+            ContainerKind.KUBERNETES: Kubernetes(),
             ContainerKind.EXTERNAL: External(processes),
         }
 
@@ -90,8 +93,8 @@ class HostContainers:
     def stop(self, container: Container, resource_id: str) -> Unknown | None:
         return self._kinds[container.kind].stop(container, resource_id)
 
-    def free(self, container: Container) -> Room | Unknown:
-        return self._kinds[container.kind].free(container)
+    def free(self, container: Container, group: ResourceGroup) -> Room | Unknown:
+        return self._kinds[container.kind].free(container, group)
 
     @property
     def _token_file(self) -> Path:

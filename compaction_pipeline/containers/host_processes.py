@@ -11,6 +11,7 @@ from compaction_pipeline.containers.spark_submit import submit_command
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.container import Container, spark_properties
 from compaction_pipeline.core.queue.container_answers import Room, Running, Unknown
+from compaction_pipeline.core.queue.group import ResourceGroup
 
 Environment = Callable[[], Mapping[str, str]]
 """The environment that an optimizer gets, without the variables of its container."""
@@ -32,7 +33,7 @@ class OnHost:
         self.processes.stop(resource_id)
         return None
 
-    def free(self, container: Container) -> Room | Unknown:
+    def free(self, container: Container, group: ResourceGroup) -> Room | Unknown:
         return Room()
 
 

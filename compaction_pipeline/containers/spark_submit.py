@@ -32,7 +32,7 @@ def submit_command(
     with os.fdopen(os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w", encoding="utf-8") as written:
         written.write(text)
     return [
-        str(_spark_submit()),
+        str(spark_home() / "bin" / "spark-submit"),
         *("--master", container.properties[MASTER], "--deploy-mode", container.properties.get(DEPLOY_MODE, "client")),
         *("--name", f"compaction-pipeline {resource_id}", "--properties-file", str(file), "--load-spark-defaults"),
         str(program),
@@ -40,11 +40,12 @@ def submit_command(
     ]
 
 
-def _spark_submit() -> Path:
+def spark_home() -> Path:
+    """The folder of PySpark, with its programs and jars. Raises ConfigError when it is not installed."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise ConfigError("PySpark is not installed, so spark-submit is missing; install compaction-pipeline with its dependencies")
-    return Path(found.origin).parent / "bin" / "spark-submit"
+    return Path(found.origin).parent
 
 
 def _line(key: str, value: str) -> str:

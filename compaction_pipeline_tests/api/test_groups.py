@@ -13,7 +13,10 @@ def test_an_admin_makes_changes_and_deletes_groups(served: Served) -> None:
     admin = served.token(Role.ADMIN)
     made = served.ask("POST", "/api/v1/groups", admin, json=HEAVY)
     useless = "instances of group heavy has no effect, because people start the optimizers of container external; "
-    assert (made.status_code, made.json()) == (201, {**HEAVY, "warning": f"{useless}name a container of kind local or spark or yarn"})
+    assert (made.status_code, made.json()) == (
+        201,
+        {**HEAVY, "warning": f"{useless}name a container of kind local or spark or yarn or kubernetes"},
+    )
     unknown = served.ask("POST", "/api/v1/groups", admin, json={**HEAVY, "group": "light", "properties": {"instnaces": "2"}})
     assert (unknown.status_code, "did you mean 'instances'?" in unknown.json()["detail"]) == (400, True)
     assert served.ask("POST", "/api/v1/groups", admin, json=HEAVY).status_code == 400

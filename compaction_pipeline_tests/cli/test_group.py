@@ -53,7 +53,10 @@ def test_the_containers_of_this_host_are_listed_without_their_secrets(desk: Desk
     assert "hunter2" not in desk.type("container", "list", **settings).stdout
     file.write_text("workers: {kind: flink}\n")
     wrong = desk.type("container", "list", **settings)
-    assert (wrong.exit_code, "is 'flink' but must be one of local, spark, yarn, external" in " ".join(wrong.stderr.split())) == (2, True)
+    assert (
+        wrong.exit_code,
+        "is 'flink' but must be one of local, spark, yarn, kubernetes, external" in " ".join(wrong.stderr.split()),
+    ) == (2, True)
 
 
 def test_a_person_sees_how_to_start_an_optimizer_of_a_group_by_hand(desk: Desk, tmp_path: Path) -> None:

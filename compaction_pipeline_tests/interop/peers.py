@@ -32,9 +32,11 @@ REST_CATALOG = "1.11.0"
 KAFKA = "3.9.1"
 """The version of Kafka for which this Iceberg's connector is built."""
 KAFKA_BROKER = "4.1.1"
+KUBERNETES_MOCK = "7.4.0"
 _JETTY = "12.1.5"
 _SQLITE = "3.46.1.3"
 _JUNIT = "4.13.2"
+_BOUNCY_CASTLE = "1.78.1"
 
 SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 _HOME = Path(sys.prefix) / "peers"
@@ -69,6 +71,19 @@ _KAFKA_CONNECT = f"""
     <dependency org="org.apache.iceberg" name="iceberg-data" rev="{FLINK_ICEBERG}"/>
     <dependency org="org.apache.kafka" name="connect-json" rev="{KAFKA}"/>
     <dependency org="org.xerial" name="sqlite-jdbc" rev="{_SQLITE}"/>"""
+
+# The POM of the cluster leaves out what servers of YARN still need.
+_YARN = f"""
+    <dependency org="org.apache.hadoop" name="hadoop-client-minicluster" rev="{HADOOP}" conf="default->master" transitive="false"/>
+    <dependency org="junit" name="junit" rev="{_JUNIT}" conf="default->master" transitive="false"/>
+    <dependency org="org.bouncycastle" name="bcprov-jdk18on" rev="{_BOUNCY_CASTLE}" conf="default->master" transitive="false"/>
+    <dependency org="org.bouncycastle" name="bcpkix-jdk18on" rev="{_BOUNCY_CASTLE}" conf="default->master" transitive="false"/>
+    <dependency org="org.bouncycastle" name="bcutil-jdk18on" rev="{_BOUNCY_CASTLE}" conf="default->master" transitive="false"/>
+    <dependency org="javax.xml.bind" name="jaxb-api" rev="2.3.1" conf="default->master" transitive="false"/>
+    <dependency org="org.glassfish.jaxb" name="jaxb-runtime" rev="2.3.9"/>"""
+
+_KUBERNETES = f"""
+    <dependency org="io.fabric8" name="kubernetes-server-mock" rev="{KUBERNETES_MOCK}"/>"""
 
 
 def flink_jars() -> Path:
@@ -116,6 +131,16 @@ def hdfs_jars() -> Path:
         _ivy(folder, "junit", "junit", _JUNIT)
 
     return _made(f"hdfs-{HADOOP}", fetch)
+
+
+def yarn_jars() -> Path:
+    """A folder with Hadoop's small YARN for tests, and what it needs beside its own jar and those of PySpark."""
+    return _made(f"yarn-{HADOOP}", lambda folder: _ivy_all(folder, _YARN))
+
+
+def kubernetes_jars() -> Path:
+    """A folder with fabric8's API server of Kubernetes for tests, and all that it needs."""
+    return _made(f"kubernetes-{KUBERNETES_MOCK}", lambda folder: _ivy_all(folder, _KUBERNETES))
 
 
 def java() -> Path:

@@ -21,6 +21,8 @@ KIND, SERVER, TOKEN_FILE, CA_FILE, MASTER, DEPLOY_MODE = "kind", "server", "toke
 MAX_MEMORY, MAX_CORES = "max-memory", "max-cores"
 ENVIRONMENT, SPARK_PROPERTY = "env.", "spark."
 YARN_MASTER = "yarn"
+IMAGE, NAMESPACES, NAMESPACE, CPU = "image", "namespaces", "namespace", "cpu"
+CONTEXT, ACCOUNT, TOKEN_SECRET, CA_SECRET, ENVIRONMENT_SECRET = "context", "service-account", "token-secret", "ca-secret", "env-secret"
 _SIZES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _DRIVER_MEMORY, _EXECUTOR_MEMORY = "spark.driver.memory", "spark.executor.memory"
 _MODES = ("client", "cluster")
@@ -28,11 +30,12 @@ _MODES = ("client", "cluster")
 
 class ContainerKind(str, Enum):
     """LOCAL starts processes on the server's host. SPARK submits applications to a cluster of which only the submitting host knows, YARN to
-    one that can be asked. EXTERNAL starts nothing."""
+    one that can be asked. KUBERNETES makes a Job for each optimizer. EXTERNAL starts nothing."""
 
     LOCAL = "local"
     SPARK = "spark"
     YARN = "yarn"
+    KUBERNETES = "kubernetes"
     EXTERNAL = "external"
 
 
@@ -45,7 +48,8 @@ class _Rules:
     """What a container of a kind, and a group of such a container, may say.
 
     `keys` and `prefixes` are those of the container, `group_keys` and `group_prefixes` those of the group. A key of `defaults` has this
-    value where the file says nothing. `required` maps keys that must be there to what they are.
+    value where the file says nothing. `required` maps keys that must be there to what they are. `elsewhere` says that
+    all its optimizers run on hosts of a cluster.
     """
 
     keys: tuple[str, ...] = _COMMON
@@ -54,6 +58,7 @@ class _Rules:
     group_prefixes: tuple[str, ...] = ()
     defaults: Mapping[str, str] = field(default_factory=dict)
     required: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: bool = False
 
 
 _SUBMITTED = _Rules(keys=(*_COMMON, MASTER, DEPLOY_MODE), prefixes=(ENVIRONMENT, SPARK_PROPERTY), group_prefixes=(SPARK_PROPERTY,))
@@ -61,6 +66,21 @@ _RULES: Mapping[ContainerKind, _Rules] = {
     ContainerKind.LOCAL: _Rules(keys=(*_COMMON, MAX_MEMORY, MAX_CORES), prefixes=(ENVIRONMENT,)),
     ContainerKind.SPARK: replace(_SUBMITTED, required={MASTER: "the Spark master, e.g. spark://host:7077 or k8s://…"}),
     ContainerKind.YARN: replace(_SUBMITTED, defaults={MASTER: YARN_MASTER}),
+    ContainerKind.KUBERNETES: _Rules(
+        keys=(SERVER, TOKEN_FILE, IMAGE, NAMESPACES, CPU, CONTEXT, ACCOUNT, TOKEN_SECRET, CA_SECRET, ENVIRONMENT_SECRET),
+        prefixes=(ENVIRONMENT,),
+        group_keys=(*_OF_GROUPS, NAMESPACE, CPU),
+        defaults={
+            NAMESPACES: "default",
+            TOKEN_SECRET: "compaction-optimizer-token",
+            TOKEN_FILE: "/etc/compaction/token/optimizer.token",
+        },
+        required={
+            SERVER: "the URL by which pods reach the server, e.g. https://compaction-server:8787",
+            IMAGE: "the image of the optimizers",
+        },
+        elsewhere=True,
+    ),
     ContainerKind.EXTERNAL: _Rules(),
 }
 
@@ -86,7 +106,12 @@ class Container:
     @property
     def runs_driver_elsewhere(self) -> bool:
         """Whether an optimizer runs on a host of the cluster, where files of this host are not found."""
-        return self.properties.get(DEPLOY_MODE) == "cluster"
+        return _RULES[self.kind].elsewhere or self.properties.get(DEPLOY_MODE) == "cluster"
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces of Kubernetes in which its groups may run, the default one first."""
+        return tuple(part.strip() for part in self.properties.get(NAMESPACES, "").split(",") if part.strip())
 
 
 BY_HAND = Container(EXTERNAL, ContainerKind.EXTERNAL)
@@ -160,6 +185,8 @@ class _Value:
 _VALUES: Mapping[str, _Value] = {
     DEPLOY_MODE: _Value(lambda text: text in _MODES, f"one of {', '.join(_MODES)}"),
     MAX_MEMORY: _Value(lambda text: _bound(text) > 0, "a size such as 8g or 512m, or a number of bytes"),
+    CPU: _Value(lambda text: cores_of(text) > 0, "a number of cores such as 2, 0.5 or 500m"),
+    NAMESPACES: _Value(lambda text: all(map(_is_label, text.split(","))), "names of namespaces with commas between them"),
     MAX_CORES: _Value(lambda text: text.isascii() and text.isdigit() and int(text) > 0, "a whole number from 1"),
 }
 
@@ -197,6 +224,20 @@ def check_group_keys(container: Container, group: ResourceGroup) -> None:
                 f"`group change {group.name} -p {key}=` removes one that is set"
             )
 
+    _check_place(container, group)
+
+
+def _check_place(container: Container, group: ResourceGroup) -> None:
+    """Raise ConfigError for a place in a cluster that a group cannot have."""
+    namespace, cpu = group.properties.get(NAMESPACE), group.properties.get(CPU)
+    if namespace is not None and container.namespaces and namespace not in container.namespaces:
+        raise ConfigError(
+            f"'{NAMESPACE}' of group {group.name} is {namespace!r}, but container {container.name} may use only "
+            f"{', '.join(container.namespaces)}: name one of these, or add it to '{NAMESPACES}' of the container"
+        )
+    if cpu is not None and not _VALUES[CPU].fits(cpu):
+        raise ConfigError(f"'{CPU}' of group {group.name} is {cpu!r} but must be {_VALUES[CPU].in_words}")
+
 
 def without_effect(container: Container, group: ResourceGroup) -> str | None:
     """Say which properties of a group do nothing, because people start its optimizers. None when all have an effect."""
@@ -232,6 +273,22 @@ def memory_of(container: Container, group: ResourceGroup) -> int:
     properties = spark_properties(container, group)
     driver, executor = _bytes(properties.get(_DRIVER_MEMORY, "1g")), _bytes(properties.get(_EXECUTOR_MEMORY, "1g"))
     return driver + executor * (group.number(PARALLELISM) or 1)
+
+
+def cpu_of(container: Container, group: ResourceGroup) -> str:
+    """Return the cores of an optimizer as Kubernetes writes them. Unless something else is said, it gets one for each task."""
+    return group.properties.get(CPU) or container.properties.get(CPU) or str(group.number(PARALLELISM) or 1)
+
+
+def cores_of(cpu: str) -> float:
+    """Return a number of cores that Kubernetes would read; 0 for a text that is none."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(m?)", cpu.strip())
+    return 0.0 if found is None else float(found[1]) / (1000 if found[2] else 1)
+
+
+def _is_label(text: str) -> bool:
+    """Whether Kubernetes takes a text as the name of a namespace."""
+    return re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", text.strip()) is not None
 
 
 def bounds_of(container: Container) -> tuple[int | None, int | None]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 
-from compaction_pipeline.core.queue.container import Container, bounds_of, memory_of
-from compaction_pipeline.core.queue.group import PARALLELISM, ResourceGroup
+from compaction_pipeline.core.queue.container import Container, bounds_of, cores_of, cpu_of, memory_of
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.words import bytes_text, count_text, moment_text
 
@@ -74,7 +75,7 @@ class Room:
 
 def size_of(container: Container, group: ResourceGroup) -> Size:
     """Return what one optimizer of a group takes in a container."""
-    return Size(memory_of(container, group), group.number(PARALLELISM) or 1)
+    return Size(memory_of(container, group), ceil(cores_of(cpu_of(container, group))))
 
 
 def room_of(container: Container, outside: Room, optimizers: Iterable[Optimizer], alive: frozenset[str], host: str) -> Room:

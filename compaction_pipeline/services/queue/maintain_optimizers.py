@@ -171,6 +171,10 @@ class MaintainOptimizers:
         decided = round_of(group, mine.values(), target.wanted, target.settings, dead, now, unseen)
         for optimizer_id, why in decided.lost.items():
             lost = mine[optimizer_id]
+            if optimizer_id not in dead:
+                # What it waits for, for example a pod whose image nobody finds.
+                words = self._containers.last_words(self._known(lost.container), lost.resource_id)
+                why += f": {words}" if words else ""
             # One that has registered meanwhile stays. After a crash between the two steps the next round finds an orphan.
             if self._give_up(lost, why):
                 answer = self._containers.stop(self._known(lost.container), lost.resource_id)
@@ -191,7 +195,7 @@ class MaintainOptimizers:
         group, container = target.group, target.container
         if silent is None and (not wanted or container is None):
             return wanted, ""
-        answer = silent or self._containers.free(self._known(group.container))
+        answer = silent or self._containers.free(self._known(group.container), group)
         if isinstance(answer, Unknown) or container is None:
             return 0, unknown_text(group.container, answer, now) if isinstance(answer, Unknown) else ""
         running = answers.get(group.container)

@@ -52,7 +52,7 @@ def test_a_file_describes_containers() -> None:
         ({"a b": {"kind": "local"}}, "'a b', but a name must have"),
         ({7: {"kind": "local"}}, "'7', but a name must have"),
         ({"a": "local"}, "must have keys below its name"),
-        ({"a": {}}, "'kind' of container 'a' in F is None but must be one of local, spark, yarn, external"),
+        ({"a": {}}, "'kind' of container 'a' in F is None but must be one of local, spark, yarn, kubernetes, external"),
         ({"a": {"kind": "flink"}}, "is 'flink' but must be one of"),
         ({"a": {"kind": "local", "master": "yarn"}}, "has the key 'master', but a container of kind local has only"),
         ({"a": {"kind": "local", "spark.x": "1"}}, "has the key 'spark.x'"),

@@ -73,7 +73,7 @@ class FakeContainers:
             self.alive.discard(resource_id)
         return self.silent
 
-    def free(self, container: Container) -> Room | Unknown:
+    def free(self, container: Container, group: ResourceGroup) -> Room | Unknown:
         return self.silent or self.outside
 
 
@@ -181,7 +181,7 @@ def test_a_round_that_is_killed_before_the_start_is_repaired(stores: Stores) -> 
     assert hall.rows(STARTING) == [row]
     hall.pass_time(timedelta(seconds=1))
     [lost] = hall.rows(LOST)
-    assert (lost.optimizer_id, lost.why) == (row.optimizer_id, "it did not register within 5 min")
+    assert (lost.optimizer_id, lost.why) == (row.optimizer_id, "it did not register within 5 min: no such token")
     assert [each.host for each in hall.rows(STARTING)] == ["there"]
 
 

@@ -49,5 +49,5 @@ class Containers(Protocol):
         Return Unknown when the container did not answer: then nothing was ended.
         """
 
-    def free(self, container: Container) -> Room | Unknown:
-        """Return how much room the world outside leaves a container. Its own bounds do not count."""
+    def free(self, container: Container, group: ResourceGroup) -> Room | Unknown:
+        """Return how much room the world outside leaves a container for a group. The container's own bounds do not count."""

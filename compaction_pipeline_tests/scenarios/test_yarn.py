@@ -1,0 +1,171 @@
+"""Optimizers are applications of a real YARN, in client and in cluster mode: YARN says which run, ends them, and says how they ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+
+from compaction_pipeline.containers.processes import OptimizerProcesses
+from compaction_pipeline.containers.yarn import Yarn
+from compaction_pipeline.core.queue.container import Container, ContainerKind
+from compaction_pipeline.core.queue.container_answers import Room, Running, Unknown
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.ending.process_table import command_of
+from compaction_pipeline.settings import Settings
+from compaction_pipeline.spark.java import find_java
+from compaction_pipeline_tests.iceberg.lake import Lake
+from compaction_pipeline_tests.interop.peers import SPARK_JARS
+from compaction_pipeline_tests.opened import OpenedServices
+from compaction_pipeline_tests.ports import free_port
+from compaction_pipeline_tests.real_services.yarn import YarnCluster, yarn_cluster
+from compaction_pipeline_tests.scenarios.deployed import Processes, committed, small_table, wait_until, write
+
+pytestmark = pytest.mark.scenario
+
+WANTED = {"instances": "1", "min-instances": "1", "parallelism": "1"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
+    with yarn_cluster(tmp_path_factory.mktemp("yarn")) as started:
+        yield started
+
+
+def keys(home: Path, cluster: YarnCluster, mode: str) -> dict[str, str]:
+    """What a file of containers says of this YARN. Its NodeManagers run on this host."""
+    java = find_java(os.environ, home).path
+    own = {"JAVA_HOME": java, "PYSPARK_PYTHON": sys.executable}
+    driver = {**own, "COMPACTION_HOME": str(home), "COMPACTION_MERGE_ENGINE": "spark"}
+    return {
+        "deploy-mode": mode,
+        "token-file": str(home / "optimizer.token"),
+        "env.HADOOP_CONF_DIR": str(cluster.configuration),
+        "env.SPARK_LOCAL_IP": "127.0.0.1",
+        "spark.yarn.jars": f"local:{SPARK_JARS}/*",
+        "spark.yarn.stagingDir": home.parent.as_uri(),
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        **{f"spark.yarn.appMasterEnv.{name}": value for name, value in driver.items()},
+        **{f"spark.executorEnv.{name}": value for name, value in own.items()},
+    }
+
+
+def yarn_of(folder: Path) -> Yarn:
+    """A server on another host: its table of processes and its logs know nothing of optimizers."""
+    return Yarn(
+        OptimizerProcesses(folder / "nowhere", command_of=lambda pid: ""), lambda: os.environ, lambda: find_java(os.environ, folder).path
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    [
+        ("cluster", "killed"),
+        pytest.param("cluster", "drained", marks=pytest.mark.long),
+        pytest.param("cluster", "silent", marks=pytest.mark.long),
+        pytest.param("client", "killed", marks=pytest.mark.long),
+        pytest.param("client", "drained", marks=pytest.mark.long),
+    ],
+)
+def test_an_optimizer_runs_on_yarn_and_is_found_and_ended_by_its_tag(tmp_path: Path, cluster: YarnCluster, mode: str, end: str) -> None:
+    processes = Processes(tmp_path / "home")
+    services = OpenedServices(Settings(home=processes.home, merge_engine="in-process"))
+    own, elsewhere = OptimizerProcesses(processes.home / "optimizers"), yarn_of(tmp_path)
+    container = Container("hadoop", ContainerKind.YARN, {"master": "yarn", **keys(processes.home, cluster, mode)})
+    file = tmp_path / "containers.yaml"
+    file.write_text(yaml.safe_dump({"hadoop": {"kind": "yarn", **container.properties}}))
+    try:
+        table = small_table(Lake(tmp_path), services)
+        truth: Counter[int] = Counter()
+        group = replace(services.manage_groups.group("default"), container="hadoop", properties=WANTED)
+        services.manage_groups.change(group)
+        processes.serve(COMPACTION_CONTAINERS_FILE=str(file), COMPACTION_MAINTAINER_INTERVAL_SECONDS="10")
+        wait_until(lambda: only(services).state is OptimizerState.RUNNING, "it registers")
+        write(table, Random(3), truth, 14)
+        wait_until(lambda: committed(services) > 0, "a commit")
+        wait_until(lambda: services.read_tasks.queue_counts().open == 0, "an empty queue")
+        optimizer = only(services)
+        tasks = services.stores.tasks.tasks()
+        assert {attempt.owner for task in tasks for attempt in services.stores.tasks.attempts(task.task_id)} == {optimizer.optimizer_id}
+        assert Counter(table.live_ids()) == truth
+
+        # The id of its application stands beside it, and YARN knows the application by the resource id.
+        application = cluster.applications()[-1]
+        assert application.getApplicationId().toString() == optimizer.application
+        assert set(application.getApplicationTags()) == {"compaction-pipeline", optimizer.resource_id}
+        running = elsewhere.running(container)
+        assert isinstance(running, Running)
+        assert running.alive == {optimizer.resource_id}
+        # In client mode the driver is a process of the server's host. In cluster mode spark-submit has ended.
+        driver = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if "spark-submit" in command_of(pid)]
+        assert any(optimizer.resource_id in command_of(pid) for pid in driver) == (mode == "client")
+        room = elsewhere.free(container, group)
+        assert isinstance(room, Room)
+        assert room.memory is not None
+        assert 0 < room.memory < 2 * 4096 * 2**20
+
+        if end == "silent":
+            assert elsewhere.stop(container, optimizer.resource_id) is None
+            wait_until(lambda: one(services, optimizer).state is OptimizerState.LOST, "it is lost")
+            word = f"; its container says: {optimizer.application} ended as KILLED of YARN: "
+            wait_until(lambda: word in one(services, optimizer).why, "YARN's word for its end")
+            return
+        services.manage_groups.change(replace(group, properties={}))
+        if end == "killed":
+            # Another host does it, whose table of processes and whose logs know nothing of the optimizer.
+            assert elsewhere.stop(container, optimizer.resource_id) is None
+        else:
+            wait_until(lambda: one(services, optimizer).state is OptimizerState.ENDED, "it drains and ends")
+        wait_until(application.isAppFinalStateStored, "YARN stores its end")
+        result = "KILLED" if end == "killed" else "SUCCEEDED"
+        assert application.getFinalApplicationStatus().toString() == result
+        assert len(application.getAppAttempts()) == 1
+        assert f"{optimizer.application} ended as {result} of YARN: " in elsewhere.last_words(container, optimizer.resource_id)
+        ended = elsewhere.running(container)
+        assert isinstance(ended, Running)
+        assert optimizer.resource_id in ended.ended
+        assert not ended.alive
+    finally:
+        processes.kill_all()
+        for each in services.stores.optimizers.optimizers():
+            own.stop(each.resource_id)
+            elsewhere.stop(container, each.resource_id)
+        services.close()
+
+
+def only(services: OpenedServices) -> Optimizer:
+    """The only optimizer that was ever started, as it is now."""
+    wait_until(lambda: len(services.stores.optimizers.optimizers()) == 1, "the optimizer is started")
+    [optimizer] = services.stores.optimizers.optimizers()
+    assert optimizer.state in (OptimizerState.STARTING, OptimizerState.RUNNING), optimizer.why
+    return optimizer
+
+
+def one(services: OpenedServices, optimizer: Optimizer) -> Optimizer:
+    """An optimizer as it is now."""
+    return next(each for each in services.stores.optimizers.optimizers() if each.optimizer_id == optimizer.optimizer_id)
+
+
+def test_a_yarn_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "yarn-site.xml").write_text(
+        "<configuration><property><name>yarn.resourcemanager.address</name>"
+        f"<value>127.0.0.1:{free_port()}</value></property></configuration>"
+    )
+    yarn = yarn_of(tmp_path)
+    away = Container("far", ContainerKind.YARN, {"master": "yarn", "env.HADOOP_CONF_DIR": str(tmp_path / "conf")})
+    answer = yarn.running(away)
+    assert isinstance(answer, Unknown)
+    assert "Connection refused" in answer.why
+    impatient = Yarn(yarn.processes, lambda: os.environ, lambda: find_java(os.environ, tmp_path).path, asks_for_seconds=1.5)
+    for late in (impatient.running(away), impatient.stop(away, "r")):
+        assert isinstance(late, Unknown)
+        assert "within 1.5 s" in late.why
