@@ -64,7 +64,7 @@ def check_command(arguments: list[str]) -> None:
     assert not [*parsed.args, *getattr(parsed, "_protected_args", [])], f"No such command: {arguments}"
 
 
-@pytest.mark.parametrize("resource", RESOURCES, ids=named)
+@pytest.mark.parametrize("resource", [each for each in RESOURCES if "keda" not in each["apiVersion"]], ids=named)
 def test_a_resource_fits_the_schema_of_kubernetes(resource: Any) -> None:
     kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
 
@@ -150,6 +150,17 @@ def test_the_container_of_the_manifest_starts_jobs_that_fit_the_manifest() -> No
     [binding] = [each for each in RESOURCES if each["kind"] == "RoleBinding"]
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert [each["name"] for each in binding["subjects"]] == [deployments()["compaction-server"]["template"]["spec"]["serviceAccountName"]]
+
+
+def test_keda_scales_the_deployment_around_its_size_by_twice_the_tasks_of_an_optimizer() -> None:
+    [scaled] = [each["spec"] for each in RESOURCES if each["kind"] == "ScaledObject"]
+    deployment = deployments()[scaled["scaleTargetRef"]["name"]]
+    [container] = deployment["template"]["spec"]["containers"]
+    parallelism = int(container["args"][container["args"].index("--parallelism") + 1])
+    [trigger] = scaled["triggers"]
+    assert int(trigger["metadata"]["threshold"]) == 2 * parallelism
+    assert scaled["minReplicaCount"] <= scaled["fallback"]["replicas"] <= scaled["maxReplicaCount"]
+    assert scaled["minReplicaCount"] <= deployment["replicas"] <= scaled["maxReplicaCount"]
 
 
 def test_the_service_leads_to_the_server_and_its_probes_are_routes(tmp_path: Path) -> None:

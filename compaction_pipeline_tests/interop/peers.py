@@ -33,6 +33,8 @@ KAFKA = "3.9.1"
 """The version of Kafka for which this Iceberg's connector is built."""
 KAFKA_BROKER = "4.1.1"
 KUBERNETES_MOCK = "7.4.0"
+KEDA = "2.16.1.0"
+"""The newest version that runs on every Python that this package runs on."""
 _JETTY = "12.1.5"
 _SQLITE = "3.46.1.3"
 _JUNIT = "4.13.2"
@@ -111,6 +113,11 @@ def duckdb_packages() -> Path:
     """A folder for the front of PYTHONPATH, with DuckDB and the extensions that read Iceberg tables offline."""
     names = ["duckdb", "duckdb-extension-avro", "duckdb-extension-httpfs", "duckdb-extension-iceberg"]
     return _made(f"duckdb-{DUCKDB}", lambda folder: _pip("install", "--target", str(folder), *(f"{name}=={DUCKDB}" for name in names)))
+
+
+def keda_packages() -> Path:
+    """A folder for the front of PYTHONPATH, with classes that were made from KEDA's own definitions of its resources."""
+    return _made(f"keda-{KEDA}", lambda folder: _pip("install", "--target", str(folder), f"cloudcoil-models-keda=={KEDA}"))
 
 
 def s3_jars() -> Path:

@@ -92,6 +92,7 @@ def test_an_optimizer_runs_on_yarn_and_is_found_and_ended_by_its_tag(tmp_path: P
         write(table, Random(3), truth, 14)
         wait_until(lambda: committed(services) > 0, "a commit")
         wait_until(lambda: services.read_tasks.queue_counts().open == 0, "an empty queue")
+        wait_until(lambda: only(services).application != "", "a heartbeat tells its application")
         optimizer = only(services)
         tasks = services.stores.tasks.tasks()
         assert {attempt.owner for task in tasks for attempt in services.stores.tasks.attempts(task.task_id)} == {optimizer.optimizer_id}
@@ -105,7 +106,7 @@ def test_an_optimizer_runs_on_yarn_and_is_found_and_ended_by_its_tag(tmp_path: P
         assert isinstance(running, Running)
         assert running.alive == {optimizer.resource_id}
         # In client mode the driver is a process of the server's host. In cluster mode spark-submit has ended.
-        driver = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if "spark-submit" in command_of(pid)]
+        driver = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if "SparkSubmit" in command_of(pid)]
         assert any(optimizer.resource_id in command_of(pid) for pid in driver) == (mode == "client")
         room = elsewhere.free(container, group)
         assert isinstance(room, Room)
