@@ -22,8 +22,9 @@ from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.dependencies.center.subjects import MOST_BYTES
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.words import printable
-from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary, RunReport
+from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary
 from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
+from compaction_pipeline.services.dependencies.reports import RunReport
 from compaction_pipeline.services.dependencies.save_project import ProjectChange
 
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]

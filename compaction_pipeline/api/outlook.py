@@ -23,7 +23,7 @@ from compaction_pipeline.services.dependencies.why import Why
 
 _Name = Annotated[str, Query(max_length=MOST_BYTES)]
 _First = Annotated[str, Query(alias="from", max_length=MOST_BYTES)]
-_Last = Annotated[str, Query(alias="to", max_length=MOST_BYTES)]
+_Last = Annotated[str | None, Query(alias="to", max_length=MOST_BYTES, description="The first one where nothing is said.")]
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]
 _Some = Annotated[str | None, Query(max_length=MOST_BYTES)]
 
@@ -42,13 +42,14 @@ class Outlook(Protocol):
 
 
 class RepairBody(BaseModel):
-    """Which runs of a job did again or will, and the name of the backfill that is made of all that follows from them."""
+    """Which runs of a job did again or will, and the name of the backfill that is made of all that follows from them. Without `to`, it is
+    the run of `from` alone."""
 
     model_config = ConfigDict(extra="forbid")
 
     job: _Text
     first: _Text = Field(alias="from")
-    last: _Text = Field(alias="to")
+    last: _Text | None = Field(default=None, alias="to")
     only_downstream: bool = False
     name: _Text
 
@@ -69,7 +70,9 @@ def outlook_routes(asked: Outlook, guard: Guard, bodies: Bodies) -> APIRouter:
     )
     def launch(body: RepairBody = Depends(repair_from)) -> Any:
         """Launch what must run again after the runs of a job, as a backfill. The answer has its layers, and how many instances are new."""
-        return plain(asked.repair_jobs.repair(body.job, body.first, body.last, only_downstream=body.only_downstream, launch=body.name))
+        return plain(
+            asked.repair_jobs.repair(body.job, body.first, body.last or body.first, only_downstream=body.only_downstream, launch=body.name)
+        )
 
     return routes
 
@@ -93,8 +96,8 @@ def _questions(asked: Outlook, guard: Guard) -> APIRouter:
         return plain(asked.read_lineage.lineage(project))
 
     @routes.get("/repair", response_model=None, responses=plain_answer(Repair))
-    def repair(job: _Name, first: _First, last: _Last, only_downstream: bool = False) -> Any:
+    def repair(job: _Name, first: _First, last: _Last = None, only_downstream: bool = False) -> Any:
         """What must run again after the runs of a job, layer by layer. `POST …/repairs` launches it."""
-        return plain(asked.repair_jobs.repair(job, first, last, only_downstream=only_downstream))
+        return plain(asked.repair_jobs.repair(job, first, last or first, only_downstream=only_downstream))
 
     return routes

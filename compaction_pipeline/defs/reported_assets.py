@@ -29,8 +29,9 @@ from compaction_pipeline.defs.ready_ticks import BUDGET_SECONDS
 from compaction_pipeline.defs.ready_windows import by_time, window_of
 from compaction_pipeline.defs.resources import opened_services
 from compaction_pipeline.defs.ticks import abandoned_when_dagster_ends
-from compaction_pipeline.services.dependencies.center import DependencyCenter, RunReport
+from compaction_pipeline.services.dependencies.center import DependencyCenter
 from compaction_pipeline.services.dependencies.lead_center import KEPT
+from compaction_pipeline.services.dependencies.reports import RunReport
 from compaction_pipeline.settings import load_settings
 
 MOST_ASSETS = 100

@@ -6,6 +6,7 @@ table (MERGE, UPDATE, DELETE) reads it, too. What is not understood is returned 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -27,6 +28,10 @@ _METADATA = {
     "all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files", "delete_files", "entries", "files",
     "history", "manifests", "metadata_log_entries", "partitions", "position_deletes", "refs", "snapshots",
 }  # fmt: skip
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\$\{.*?\}|\{\w+\}|%\(\w+\)s", re.DOTALL)
+"""What is filled in before a statement runs: by Jinja, by a shell or Spark, or by Python."""
+_FILLED_IN = "filled_in_before_it_runs"
+"""A name that stands for a template, so that other names of its statement can be read, and one that it is a part of cannot."""
 _VERSIONS = ("at_timestamp_", "branch_", "snapshot_id_", "tag_")
 
 
@@ -84,6 +89,14 @@ def _statements(sql: str, dialect: str) -> Iterator[str]:
         yield sql[start:]
 
 
+def _names(text: str, dialect: str, name: str) -> bool:
+    """Whether a name, or a part of one, stands in a statement outside of texts and comments."""
+    try:
+        return any(name in token.text for token in tokenize(text, dialect=dialect) if token.token_type is not TokenType.STRING)
+    except SqlglotError:
+        return False
+
+
 @dataclass
 class _Script:
     """What the statements so far have said."""
@@ -97,11 +110,28 @@ class _Script:
     _text: str = ""
 
     def take(self, text: str, dialect: str) -> None:
+        filled_in = _TEMPLATE.sub(_FILLED_IN, text)
+        # One in a comment or in a text names no table.
+        template = _TEMPLATE.search(text) if _names(filled_in, dialect, _FILLED_IN) else None
+        if template is None:
+            self._take_text(text, dialect)
+            return
+        before = list(self.unknown)
+        self._take_text(filled_in, dialect)
+        # What else is not understood follows from it.
+        self.unknown[:] = before
+        self._text = text
+        self._note(
+            f"it is a template, and what {' '.join(template[0].split())} stands for is known only when it is filled in: give the SQL as it "
+            "runs, or name its tables in 'reads' and 'produces'"
+        )
+
+    def _take_text(self, text: str, dialect: str) -> None:
         self._text = text
         try:
             self._take(parse_one(text, dialect=dialect))
         except SqlglotError as error:
-            self._note(_first_line(error))
+            self._note(f"it cannot be read as SQL of {dialect}: {_first_line(error)}")
         except RecursionError:
             self._note("it is nested too deeply")
         except _NotKnownError as error:
@@ -224,7 +254,7 @@ def _has(statement: exp.Expr, kind: type[exp.Property]) -> bool:
 
 def _parts(table: exp.Table | None) -> Name:
     """The name of a table as it is written."""
-    if table is None or not all(isinstance(part, exp.Identifier) for part in table.parts):
+    if table is None or not all(isinstance(part, exp.Identifier) and _FILLED_IN not in part.name for part in table.parts):
         raise _NotKnownError(f"the name of a table is known only when it runs: {'nothing' if table is None else table.sql()}")
     return tuple(part.name for part in table.parts)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, case, delete, exists, func, insert, or_, select, tuple_, update
 
-from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, SetAside
+from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, SetAside
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait, WaitingAnew
@@ -100,6 +100,21 @@ class CenterDoors(SqlStore):
             if missed_by is not None:
                 _count_missed(connection, missed_by, facts)
             return True
+
+    def generations(self, runs: Sequence[RunId]) -> Mapping[RunId, int]:
+        found: dict[RunId, int] = {}
+        same = tuple_(INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.part)
+        for some in batches(runs):
+            wanted = same.in_([(run.job, run.biz, run.origin, run.part) for run in some])
+            for row in self._rows(select(schema.center_instance).where(wanted)):
+                found[RunId(row.job, row.biz, row.origin, row.part)] = row.generation
+        asked = set(runs)
+        for fact in map(fact_of, self._values(select(TEXT).where(FACT.problem.is_(None)).order_by(FACT.id))):
+            if fact is not None and fact.run is not None and fact.run in asked and fact.report is not None:
+                highest = found.get(fact.run, 1)
+                if highest < (fact.report.generation or 1) <= highest + 1:
+                    found[fact.run] = highest + 1
+        return found
 
     def problems(self) -> Mapping[str, str]:
         return {row.key: row.problem for row in self._rows(select(schema.center_problem))}

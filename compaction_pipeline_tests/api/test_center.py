@@ -95,6 +95,10 @@ def test_a_reader_asks_what_must_run_again_and_an_admin_launches_it(served: Serv
     found = served.ask("GET", f"{PATH}/repair", reader, params=asked).json()
     assert [[(one["job"], one["count"]) for one in layer] for layer in found["layers"]] == [[("raw", 2)], [("load", 2)]]
     assert (found["count"], found["launched"]) == (2, 0)
+    one = served.ask("GET", f"{PATH}/repair", reader, params={"job": "raw", "from": "2026-01-01"}).json()
+    assert [[(each["job"], each["count"]) for each in layer] for layer in one["layers"]] == [[("raw", 1)], [("load", 1)]]
+    alone = {"job": "load", "from": "2026-01-01", "name": "alone"}
+    assert served.ask("POST", f"{PATH}/repairs", admin, json=alone).json()["launched"] == 1
     assert served.ask("POST", f"{PATH}/repairs", reader, json={**asked, "name": "fix"}).status_code == 403
     assert "is only reported" in served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "name": "fix"}).json()["detail"]
     asked["only_downstream"] = "true"
@@ -102,6 +106,20 @@ def test_a_reader_asks_what_must_run_again_and_an_admin_launches_it(served: Serv
     assert served.ask("POST", f"{PATH}/repairs", admin, json={**asked, "only_downstream": True, "name": "scheduled"}).status_code == 400
     assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "job": "loud"}).status_code == 404
     assert served.ask("GET", f"{PATH}/repair", reader, params={**asked, "to": "tomorrow"}).status_code == 400
+
+
+def test_reports_of_runs_that_nobody_started_are_refused(served: Served) -> None:
+    writer = saved(served)
+    load = {"subject": "job=load && biz=2026-01-01", "state": "SUCCEEDED", "generation": 1}
+    for wrong, status in (
+        ({**load, "generation": 7}, 400),
+        ({**load, "subject": f"{load['subject']} && backfill=fix"}, 404),
+        ({**load, "subject": "job=load && biz=2062-01-01"}, 400),
+    ):
+        refused = served.ask("POST", f"{PATH}/reports", writer, json={"reports": [load, wrong]})
+        assert (refused.status_code, refused.json()["detail"].startswith("report 2 of 2: ")) == (status, True)
+    for _ in range(2):
+        assert served.ask("POST", f"{PATH}/reports", writer, json={"reports": [load]}).status_code == 200
 
 
 def test_a_token_claims_for_the_receivers_that_it_names(served: Served) -> None:

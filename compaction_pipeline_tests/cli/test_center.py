@@ -72,7 +72,11 @@ def test_a_project_is_saved_and_its_instances_say_what_they_wait_for(desk: Desk,
     pass_of_a_server()
     assert desk.type("dependencies", "ready", RAW).exit_code == 0
     assert f"  found {RAW}, " in desk.type("dependencies", "why", "load", "2026-01-01").stdout
-    assert desk.json("dependencies", "backfill", "fix", "2025-12-30", "2025-12-31", "load")["made"] == 2
+    assert desk.json("dependencies", "backfill", "fix", "2026-01-01", "2026-01-02", "load")["made"] == 2
+    refused = desk.type("dependencies", "backfill", "early", "2025-12-30", "2025-12-31", "load")
+    assert (refused.exit_code, "the first time of 'raw' is 2026-01-01" in " ".join(refused.stderr.split())) == (2, True)
+    for more in (("--generation", "9"), ("--number", "-1")):
+        assert desk.type("dependencies", "report", "job=load && biz=2026-01-01", "SUCCEEDED", *more).exit_code == 2
     assert len(desk.json("dependencies", "instances", "--backfill", "fix")) == 2
 
 

@@ -43,6 +43,10 @@ def test_a_token_names_the_receivers_for_which_it_claims(desk: Desk) -> None:
     refused = desk.type("token", "add", "--role", "reader", "--name", "grafana", "--receiver", "airflow")
     assert refused.exit_code == 2
     assert "a token of the role reader names no receiver" in " ".join(refused.stderr.split())
+    for wrong in ("", "a b", "-x"):
+        refused = desk.type("token", "add", "--role", "writer", "--name", "airflow", f"--receiver={wrong}")
+        assert refused.exit_code == 2
+        assert f"'receiver' is {wrong!r} but must be a name of 1 to 200 letters, digits" in " ".join(refused.stderr.split())
 
 
 def test_a_file_that_takes_stdout_holds_the_token_alone(desk: Desk) -> None:

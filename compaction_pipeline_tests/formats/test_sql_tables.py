@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_pipeline.formats.sql_tables import MOST_CHARACTERS, SqlPlace, tables_of
+from compaction_pipeline.formats.sql_tables import MOST_CHARACTERS, SqlPlace, SqlTables, tables_of
 
 _PLACE = SqlPlace(frozenset({"lake", "cold"}), "lake", ("shop",))
 
@@ -81,8 +81,16 @@ def test_every_table_of_a_statement_is_found(dialect: str, sql: str, reads: str,
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("SELECT * FROM {{ ref('orders') }}", "Invalid expression"),
-        ("SELECT * FROM ${db}.orders", "known only when it runs"),
+        (
+            "SELECT * FROM {{ ref('orders') }}",
+            "it is a template, and what {{ ref('orders') }} stands for is known only when it is filled in",
+        ),
+        ("SELECT * FROM ${db}.orders", "it is a template, and what ${db} stands for"),
+        ("SELECT * FROM orders_{{ ds }}", "it is a template, and what {{ ds }} stands for"),
+        ("SELECT * FROM orders_{day}", "it is a template, and what {day} stands for"),
+        ("{% if full %} SELECT * FROM orders {% endif %}", "it is a template, and what {% if full %} stands for"),
+        ("INSERT INTO %(table)s SELECT 1", "it is a template, and what %(table)s stands for"),
+        ("SELECT * FROM orders WHERE day = :?", "it cannot be read as SQL of spark: "),
         ("SELECT * FROM :name", "known only when it runs"),
         ("SELECT * FROM IDENTIFIER(:name)", "the function IDENTIFIER"),
         ("SELECT * FROM parquet.`s3://bucket/file`", "reads files: s3://bucket/file"),
@@ -99,6 +107,20 @@ def test_what_is_not_understood_is_said_and_the_other_statements_count(sql: str,
     assert says in found.unknown[0]
     if "open" not in sql:
         assert (found.reads, found.writes) == ({("lake", "shop", "b")}, {("lake", "shop", "a")})
+
+
+@pytest.mark.parametrize("sql", ["SELECT * FROM b -- {{ x }}", "SELECT * FROM b WHERE day = '{{ ds }}' AND x = '${x}'"])
+def test_a_template_in_a_comment_or_in_a_text_hides_no_table(sql: str) -> None:
+    assert tables_of(f"INSERT INTO a {sql}", "spark", _PLACE) == SqlTables(_names("b"), _names("a"), ())
+
+
+def test_the_other_tables_of_a_template_count() -> None:
+    found = tables_of("INSERT INTO a SELECT * FROM b JOIN c_{{ x }} ON true WHERE day = {{ ds }}", "spark", _PLACE)
+    assert (found.reads, found.writes, len(found.unknown)) == (_names("b"), _names("a"), 1)
+
+
+def _names(text: str) -> frozenset[tuple[str, ...]]:
+    return frozenset(("lake", "shop", one) for one in text.split())
 
 
 def test_a_view_of_something_unknown_hides_nothing_else_that_it_reads() -> None:

@@ -18,9 +18,9 @@ import pytest
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.services.dependencies.center import RunReport
 from compaction_pipeline.services.dependencies.convert_project import ConvertProject
 from compaction_pipeline.services.dependencies.definitions import Definitions
+from compaction_pipeline.services.dependencies.reports import RunReport
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.postgres import postgres_server, postgres_url
 from compaction_pipeline_tests.scenarios.naive_projects import STEP, Plan, new_plan

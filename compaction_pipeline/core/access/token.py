@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import Enum
 
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.names import plain_name
 
 SECRET_BYTES = 32
 """A secret has this many random bytes (256 bits), and a salt half as many."""
@@ -113,4 +114,4 @@ def token_receivers(role: Role, receivers: Sequence[str]) -> tuple[str, ...]:
     """Return the receivers of a token. Raises ConfigError for a role that claims for none, or for all, and for one that is no name."""
     if receivers and role is not Role.WRITER:
         raise ConfigError(f"a token of the role {role.value} names no receiver: only one of the role {Role.WRITER.value} claims for some")
-    return tuple(dict.fromkeys(token_name(receiver) for receiver in receivers))
+    return tuple(dict.fromkeys(plain_name("receiver", receiver) for receiver in receivers))

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
-from compaction_pipeline.core.dependencies.center.instances import ENDED, REPORTED, Instance, InstanceState, Report
-from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, run_subject
-from compaction_pipeline.core.dependencies.center.periods import check_written
+from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
+from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, left_out, run_subject
+from compaction_pipeline.core.dependencies.center.periods import BusinessTime, check_written
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SavedProject, Wait
 from compaction_pipeline.core.dependencies.center.project_rules import ProjectRule
 from compaction_pipeline.core.dependencies.center.subjects import (
@@ -20,13 +19,11 @@ from compaction_pipeline.core.dependencies.center.subjects import (
     BIZ,
     JOB,
     PART,
-    THERE,
     WINDOW,
     RunRange,
     Subject,
     named_in,
     range_of,
-    subject_of,
     window_in,
 )
 from compaction_pipeline.core.dependencies.ready_time import Window
@@ -34,14 +31,14 @@ from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFo
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.words import time_text
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
-from compaction_pipeline.services.dependencies.lead_center import made_of, nodes_of
+from compaction_pipeline.services.dependencies.lead_center import KEPT, made_of, nodes_of
 from compaction_pipeline.services.dependencies.lineage import Drafted, as_written
+from compaction_pipeline.services.dependencies.reports import RunReport, facts_of, subject_in
 from compaction_pipeline.services.dependencies.save_project import ProjectChange, SaveProject
 from compaction_pipeline.services.dependencies.why import Told, Why, why_of, why_reported
 
 MOST_CLAIMED = 1_000
 MOST_BACKFILLED = 10_000
-MOST_GENERATIONS = 1_000_000
 _ALL = 10_000_000
 _ORIGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 
@@ -62,20 +59,6 @@ class JobSummary:
     parts: tuple[str, ...]
     produces: tuple[str, ...]
     needs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport:
-    """How the run of a `subject` is (`job=…`), or whether an asset is there (SUCCEEDED) or not (FAILED).
-
-    `generation` says which run of a job it is; its receiver was told it. `number` is the reporter's own count of reports about this
-    subject, by which old ones and copies are known.
-    """
-
-    subject: str
-    state: InstanceState
-    generation: int | None = None
-    number: int | None = None
 
 
 class DependencyCenter:
@@ -162,7 +145,7 @@ class DependencyCenter:
         """
         jobs = self._definitions.jobs()
         asked = range_of(text)
-        subjects = [_subject(jobs, text)] if asked is None else _runs(jobs, asked)
+        subjects = [subject_in(jobs, text)] if asked is None else _runs(jobs, asked)
         for subject in subjects[:1]:
             _refuse_whole(jobs, subject)
         known = self._store.reached([subject.key for subject in subjects])
@@ -181,17 +164,18 @@ class DependencyCenter:
     def report_all(self, reports: Sequence[RunReport], source: str) -> tuple[Subject, ...]:
         """Take the reports of a `source`, in this order; none of them when one is wrong. Return their subjects.
 
-        Raises ConfigError, with the number of the report where there are several, and NotFoundError.
+        One that came before, or late, changes nothing and is not wrong. Raises ConfigError and NotFoundError, with the number of the report
+        where there are several, also for a run that nobody started: of another backfill, a generation that skips some, a time far off.
         """
         now, last = self._clock(), self._definitions.last()
         try:
             # Most of the time no project has changed, and this is the only transaction.
-            facts = _facts(last, reports, source, now)
+            facts = facts_of(last, reports, source, now, self._store.generations)
             was_posted = self._store.post(facts, last.version)
         except (ConfigError, NotFoundError):
             was_posted = False
         if not was_posted:
-            facts = _facts(self._definitions.jobs(), reports, source, now)
+            facts = facts_of(self._definitions.jobs(), reports, source, now, self._store.generations)
             self._store.post(facts)
         return tuple(Subject(fact.key) for fact in facts)
 
@@ -238,7 +222,8 @@ class DependencyCenter:
     def backfill_runs(self, origin: str, runs: Sequence[tuple[str, str]]) -> int:
         """Make these instances, by job and business time, upstreams first, with an origin of their own. Return how many are new.
 
-        Each 10,000 are made at once. Raises ConfigError, and ChangedMeanwhile when somebody changed a project meanwhile; what was made then
+        Each 10,000 are made at once. Raises ConfigError, also for a time before the `since` of its job for which data would not be waited
+        for, and ChangedMeanwhile when somebody changed a project meanwhile; what was made then
         stays, and the rest is made when it is launched again.
         """
         if not _ORIGIN.fullmatch(origin) or origin == Instance.SCHEDULED_TEXT:
@@ -247,6 +232,7 @@ class DependencyCenter:
             )
         jobs, now = self._definitions.jobs(), self._clock()
         together = frozenset(runs) | self._saver.backfill_of(origin)
+        _refuse_without_data(origin, runs, together, jobs, now)
         count = 0
         for start in range(0, len(runs), MOST_BACKFILLED):
             made = [made_of(jobs.get(job), biz, origin, jobs, now, together) for job, biz in runs[start : start + MOST_BACKFILLED]]
@@ -281,11 +267,13 @@ class DependencyCenter:
         return self._instance(job, biz, origin)
 
     def _instance(self, job: str, biz: str, origin: str) -> Instance:
-        calendar = self._definitions.jobs().get(job).calendar
-        wanted = InstanceQuery(job=job, biz=calendar.text(calendar.parse(biz)), origin=origin, most=2)
+        jobs = self._definitions.jobs()
+        calendar = jobs.get(job).calendar
+        time = calendar.parse(biz)
+        wanted = InstanceQuery(job=job, biz=calendar.text(time), origin=origin, most=2)
         found = [one for one in self._store.instances(wanted) if not one.part]
         if not found:
-            raise NotFoundError(f"{job!r} has no instance for {biz!r}: it is made at its trigger; 'dependencies instances' lists them")
+            raise NotFoundError(_not_there(jobs.get(job), time, origin, self._clock()))
         return found[0]
 
 
@@ -295,17 +283,36 @@ def _summary(job: DataJob, rule: ProjectRule) -> JobSummary:
     return JobSummary(job.name, job.project, job.owner, *calendar, job.receiver, job.parts, job.produces, needs)
 
 
-def _subject(jobs: Jobs, text: str) -> Subject:
-    """A subject as the center keeps it, with the business time as the job's calendar writes it."""
-    subject = subject_of(text)
-    named = dict(named_in(subject.key))
-    if JOB not in named:
-        return subject
-    job = jobs.get(named[JOB])
-    if PART in named and named[PART] not in job.parts:
-        raise ConfigError(f"the job {job.name!r} declares no part {named[PART]!r}; it has {', '.join(job.parts) or 'none'}")
-    run = RunId(job.name, job.calendar.text(job.calendar.parse(named[BIZ])), named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
-    return Subject(run.key)
+def _refuse_without_data(
+    origin: str, runs: Sequence[tuple[str, str]], together: frozenset[tuple[str, str]], jobs: Jobs, now: datetime
+) -> None:
+    """Refuse times before the first one of a job that would start without what an upstream makes, because that begins later, too."""
+    early = [(job, biz) for job, biz in runs if jobs.get(job).calendar.parse(biz) < jobs.get(job).since]
+    made = [made_of(jobs.get(job), biz, origin, jobs, now, together) for job, biz in early]
+    for one in (*made, *nodes_of(made, jobs, now, together)):
+        job = jobs.by_name[one.job]
+        for upstream, biz in left_out(job, job.calendar.parse(one.biz), jobs.by_name, together):
+            into = "" if upstream.virtual else f"take {upstream.name!r} into the backfill, "
+            first, without = upstream.calendar.text(upstream.since), run_subject(upstream.name, biz)
+            raise ConfigError(
+                f"the backfill {origin!r} would start {job.name!r} for {one.biz!r} without {without}, because the first time of "
+                f"{upstream.name!r} is {first} ('since'): {into}give it an earlier 'since', or choose later times"
+            )
+
+
+def _not_there(job: DataJob, time: BusinessTime, origin: str, now: datetime) -> str:
+    """Why there is no instance of a job for a time."""
+    text, since, at = job.calendar.text(time), job.calendar.text(job.since), job.trigger.instant(job.calendar, time)
+    if origin != SCHEDULED:
+        why = f"the backfill {origin!r} has none of it"
+    elif time < job.since:
+        why = f"its first time is {since} ('since'), so none is made for earlier ones; give it an earlier 'since' where they are meant"
+    elif at > now:
+        why = f"it is made at its trigger, at {time_text(at)} UTC"
+    else:
+        forgotten = f"what has ended is forgotten after {KEPT.days} days"
+        why = f"its trigger was at {time_text(at)} UTC, and it is made while `serve` runs; {forgotten}"
+    return f"{job.name!r} has no instance for {text!r}: {why}. 'compaction-pipeline dependencies instances' lists those that there are"
 
 
 def _refuse_whole(jobs: Jobs, subject: Subject) -> None:
@@ -325,41 +332,3 @@ def _runs(jobs: Jobs, asked: RunRange) -> list[Subject]:
             f"the range from {asked.first!r} to {asked.last!r} is empty, or has more than {MOST_BACKFILLED} business times: ask for another"
         )
     return [run_subject(asked.job, calendar.text(time)) for time in calendar.between(calendar.start(first), calendar.end(last))]
-
-
-def _facts(jobs: Jobs, reports: Sequence[RunReport], source: str, now: datetime) -> list[Fact]:
-    """What reports say. Raises ConfigError and NotFoundError, with the number of the report where there are several."""
-    facts = []
-    for number, one in enumerate(reports, start=1):
-        try:
-            facts.append(_fact(jobs, one, source, now))
-        except (ConfigError, NotFoundError) as error:
-            raise type(error)(f"report {number} of {len(reports)}: {error}" if len(reports) > 1 else str(error)) from None
-    return facts
-
-
-def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:
-    """What a report says. Raises ConfigError and NotFoundError."""
-    if one.state not in REPORTED:
-        raise ConfigError(f"the state {one.state.value} is not reported: report {', '.join(state.value for state in REPORTED)}")
-    number, generation = one.number, one.generation
-    if (number is not None and not 0 <= number < 2**63) or (generation is not None and not 1 <= generation <= MOST_GENERATIONS):
-        raise ConfigError(f"'number' must be 0 to 2⁶³−1, and 'generation' 1 to {MOST_GENERATIONS}: correct them")
-    subject = _subject(jobs, one.subject)
-    named = named_in(subject.key)
-    if ASSET in named:
-        reached = THERE if one.state is InstanceState.SUCCEEDED else NOTHING
-        return Fact(subject.key, now, source, reached, number=one.number)
-    if JOB not in named:
-        raise ConfigError(
-            f"{one.subject!r} is data of a table, which the center looks up itself: commit it, or report it by 'POST …/tables/TABLE/ready'"
-        )
-    job = jobs.get(named[JOB])
-    if not job.virtual and one.generation is None:
-        raise ConfigError(f"the report of {one.subject!r} needs 'generation': the start of {job.name!r} told it, and it tells runs apart")
-    if job.virtual and job.needs:
-        raise ConfigError(f"the job {job.name!r} is made by {job.needs[0].upstream}, so nobody reports it: leave the report out")
-    if job.parts and PART not in named:
-        raise ConfigError(f"the job {job.name!r} is reported part by part: add part=…; it has {', '.join(job.parts)}")
-    run = RunId(job.name, named[BIZ], named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
-    return run_fact(run, Report(one.state, now, one.generation), source, one.number)

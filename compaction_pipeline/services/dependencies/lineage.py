@@ -9,6 +9,7 @@ from typing import Any
 
 from compaction_pipeline.core.dependencies.center.jobs import DataJob
 from compaction_pipeline.core.dependencies.center.lineage import (
+    UNKNOWN_SQL,
     Alert,
     LineageMode,
     Suggestion,
@@ -18,7 +19,7 @@ from compaction_pipeline.core.dependencies.center.lineage import (
     without_lineage,
 )
 from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SqlReader, SqlRules
-from compaction_pipeline.core.dependencies.center.projects import mode_of, project_of
+from compaction_pipeline.core.dependencies.center.projects import Project, mode_of, project_of
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
@@ -66,36 +67,52 @@ class ReadLineage:
     def drafted(self, given: Mapping[str, Any]) -> Drafted:
         """Return the file of a project with the tables of its SQL in place of the SQL, and with the needs that lineage adds.
 
-        What a job says by hand in `reads` or `produces` counts in place of what its SQL says. Raises ConfigError.
+        What a job says by hand in `reads` or `produces` counts in place of what its SQL says. Raises ConfigError with all that is wrong,
+        with the SQL and with the rest of the file.
         """
-        file, alerts = self._with_tables(without_lineage(given))
+        problems: list[str] = []
+        file, alerts = self._with_tables(without_lineage(given), problems)
+        if problems:
+            raise ConfigError("; ".join([*problems, *self._other_problems(file)]))
         jobs = file.get("jobs")
         if not isinstance(jobs, list) or not any(_keys(job).get("reads") for job in jobs):
             return Drafted(file, Lineage((), tuple(alerts)))
-        now, known = self._clock(), self._definitions.jobs().own
-        others = {name: job for name, job in known.items() if job.project != file.get("project")}
-        before = {name: job for name, job in known.items() if name not in others}
-        project = project_of(file, others, before, now)
+        now = self._clock()
+        project, others = self._project(file, now)
         of_all = {**others, **project.jobs}
         found = suggestions(project.jobs.values(), of_all, now)
         if mode_of(file) is LineageMode.AUTOMATIC:
             file, found = added_to(file, found)
         return Drafted(file, Lineage(tuple(found), (*alerts, *unfounded(project.jobs.values(), of_all))))
 
-    def _with_tables(self, file: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Alert]]:
+    def _project(self, file: Mapping[str, Any], now: datetime) -> tuple[Project, Mapping[str, DataJob]]:
+        """The project of a file, and the jobs of all others."""
+        known = self._definitions.jobs().own
+        others = {name: job for name, job in known.items() if job.project != file.get("project")}
+        before = {name: job for name, job in known.items() if name not in others}
+        return project_of(file, others, before, now), others
+
+    def _other_problems(self, file: Mapping[str, Any]) -> Iterator[str]:
+        try:
+            self._project(file, self._clock())
+        except ConfigError as error:
+            yield str(error)
+
+    def _with_tables(self, file: Mapping[str, Any], problems: list[str]) -> tuple[Mapping[str, Any], list[Alert]]:
+        """The file with tables in place of SQL, and what is to be said of its SQL. What is wrong with it is added to `problems`."""
         jobs = file.get("jobs")
         written = [job for job in jobs if isinstance(job, Mapping) and SQL in job] if isinstance(jobs, list) else []
         if not written:
-            return {key: value for key, value in file.items() if key != SQL}, []
+            return {key: value for key, value in file.items() if key != SQL}, list(_not_understood(file))
         if len(written) > MOST_JOBS_WITH_SQL:
             raise ConfigError(
                 f"the file has SQL for {len(written)} jobs but may have it for {MOST_JOBS_WITH_SQL}: save it as several projects, or name "
                 "the tables of some jobs in 'reads' and 'produces'"
             )
-        rules = _rules(file.get(SQL, {}), frozenset(entry.name for entry in self._catalogs.entries()))
-        alerts: list[Alert] = []
-        known = [self._of_sql(job, rules, str(file.get("owner", "")), alerts) if SQL in _keys(job) else job for job in file["jobs"]]
-        return {**{key: value for key, value in file.items() if key != SQL}, "jobs": known}, alerts
+        rules = _rules(file.get(SQL, {}), frozenset(entry.name for entry in self._catalogs.entries()), problems)
+        known = [self._of_sql(job, rules, problems) if SQL in _keys(job) else job for job in file["jobs"]]
+        file = {**{key: value for key, value in file.items() if key != SQL}, "jobs": known}
+        return file, list(_not_understood(file))
 
     def lineage(self, project: str | None = None) -> Lineage:
         """Return what the jobs of a project, or of all, should wait for and do not, waits that have no reason in what is read, and
@@ -106,19 +123,27 @@ class ReadLineage:
             raise NotFoundError(f"there is no project {project!r}: 'compaction-pipeline dependencies jobs' lists jobs and projects")
         jobs.sort(key=lambda job: job.name)
         now = self._clock()
-        return Lineage(tuple(suggestions(jobs, known, now)), (*unfounded(jobs, known), *self._silent(jobs, now)))
+        files = [one.file for one in self._store.projects() if project in (None, one.name)]
+        unknown = sorted((alert for file in files for alert in _not_understood(file)), key=lambda alert: alert.job)
+        return Lineage(tuple(suggestions(jobs, known, now)), (*unknown, *unfounded(jobs, known), *self._silent(jobs, now)))
 
-    def _of_sql(self, job: Mapping[str, Any], rules: SqlRules, owner: str, alerts: list[Alert]) -> Mapping[str, Any]:
+    def _of_sql(self, job: Mapping[str, Any], rules: SqlRules | None, problems: list[str]) -> Mapping[str, Any]:
+        by_hand = {key: value for key, value in job.items() if key not in (SQL, UNKNOWN_SQL)}
         name, sql = job.get("name", "?"), job[SQL]
         if not isinstance(sql, str):
-            raise ConfigError(f"job {name}: 'sql' is {sql!r} but must be a text of statements")
+            problems.append(f"job {name}: 'sql' is {sql!r} but must be a text of statements")
+            return by_hand
+        if rules is None:
+            return by_hand
         try:
             found = self._read_sql(sql, rules)
         except ConfigError as error:
-            raise ConfigError(f"job {name}: {error}") from None
-        alerts += [Alert(str(name), str(job.get("owner", owner)), f"its SQL is not understood: {one}") for one in found.unknown]
-        by_hand = {key: value for key, value in job.items() if key != SQL}
-        return {"reads": list(found.reads), "produces": list(found.writes), **by_hand}
+            # What is wrong with all SQL, such as its dialect, is said once.
+            if not any(one.endswith(f": {error}") for one in problems):
+                problems.append(f"job {name}: {error}")
+            return by_hand
+        unknown = {UNKNOWN_SQL: list(found.unknown)} if found.unknown else {}
+        return {"reads": list(found.reads), "produces": list(found.writes), **by_hand, **unknown}
 
     def _silent(self, jobs: Sequence[DataJob], now: datetime) -> Iterator[Alert]:
         for job in jobs:
@@ -137,16 +162,31 @@ def _keys(job: Any) -> Mapping[str, Any]:
     return job if isinstance(job, Mapping) else {}
 
 
-def _rules(given: Any, registered: frozenset[str]) -> SqlRules:
-    """How the SQL of a project is read. Raises ConfigError."""
+def _not_understood(file: Mapping[str, Any]) -> Iterator[Alert]:
+    """What of the SQL of a project was not understood when it was saved."""
+    for job in file.get("jobs", ()):
+        unknown = _keys(job).get(UNKNOWN_SQL)
+        for one in unknown if isinstance(unknown, list) else ():
+            yield Alert(str(job.get("name", "?")), str(job.get("owner", file.get("owner", ""))), f"its SQL is not understood: {one}")
+
+
+def _rules(given: Any, registered: frozenset[str], problems: list[str]) -> SqlRules | None:
+    """How the SQL of a project is read; None when something is wrong, which is added to `problems`."""
     if not isinstance(given, Mapping):
-        raise ConfigError(f"'sql' of the project is {given!r} but must be a mapping of {', '.join(_RULES)}")
-    unknown = [key for key in given if key not in _RULES]
-    if unknown:
-        raise ConfigError(f"'sql' of the project has {unknown[0]!r}, which is unknown; there are {', '.join(_RULES)}")
+        problems.append(f"'sql' of the project is {given!r} but must be a mapping of {', '.join(_RULES)}")
+        return None
+    found = [f"'sql' of the project has {key!r}, which is unknown; there are {', '.join(_RULES)}" for key in given if key not in _RULES]
+    found += [
+        f"{key!r} in 'sql' of the project is {given[key]!r} but must be a text"
+        for key in _RULES[:3]
+        if not isinstance(given.get(key, ""), str)
+    ]
     catalogs = given.get("catalogs", [])
-    if not isinstance(catalogs, list) or not all(isinstance(one, str) for one in [*catalogs, *(given.get(key, "") for key in _RULES[:3])]):
-        raise ConfigError("'sql' of the project must have texts, and in 'catalogs' a list of them")
+    if not isinstance(catalogs, list) or not all(isinstance(one, str) for one in catalogs):
+        found.append(f"'catalogs' in 'sql' of the project is {catalogs!r} but must be a list of texts")
+    if found:
+        problems += found
+        return None
     catalog = given.get("catalog", "")
     names = registered | set(catalogs) | ({catalog} if catalog else set())
     return SqlRules(given.get("dialect", "spark"), catalog, given.get("namespace", ""), frozenset(names))

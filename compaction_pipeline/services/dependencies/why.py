@@ -79,7 +79,9 @@ def why_reported(job: DataJob, biz: str, origin: str, reported: Sequence[Instanc
     """Say which parts of a virtual job that is only reported are there, by the instances that reports have made."""
     by_part = {one.part: one for one in reported}
     parts = job.parts or ("",)
-    all_of = [_reported(job, run_subject(job.name, biz, origin, part), by_part.get(part)) for part in parts]
+    is_early = job.calendar.parse(biz) < job.since
+    unasked = f", and nobody waits for it: the first time of {job.name!r} is {job.calendar.text(job.since)} ('since')" if is_early else ""
+    all_of = [_reported(job, run_subject(job.name, biz, origin, part), by_part.get(part), unasked) for part in parts]
     waits_for = tuple(one for one in all_of if not one.there)
     one = by_part.get("")
     if one is None:
@@ -93,9 +95,9 @@ def why_reported(job: DataJob, biz: str, origin: str, reported: Sequence[Instanc
     return Why(one, waits_for, tuple(each for each in all_of if each.there), None)
 
 
-def _reported(job: DataJob, subject: Subject, one: Instance | None) -> Missing:
+def _reported(job: DataJob, subject: Subject, one: Instance | None, unasked: str) -> Missing:
     if one is None:
-        return Missing(str(subject), False, None, (job.name,), problem="nobody has reported it")
+        return Missing(str(subject), False, None, (job.name,), problem=f"nobody has reported it{unasked}")
     if one.state is InstanceState.SUCCEEDED:
         return Missing(str(subject), True, one.ended_at, (job.name,))
     ended = f" at {time_text(one.ended_at)} UTC" if one.ended_at is not None else ""

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.inbox import RunId, run_fact
+from compaction_pipeline.core.dependencies.center.instances import InstanceState, Report
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFoundError
-from compaction_pipeline.services.dependencies.center import RunReport
+from compaction_pipeline.services.dependencies.reports import RunReport
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
 from compaction_pipeline_tests.state import sqlite_stores
 
@@ -440,7 +441,11 @@ def test_numbers_of_reporters_are_forgotten_with_what_they_are_about(house: Cent
 def test_a_generation_that_nobody_started_changes_nothing(house: CenterHouse) -> None:
     house.save({"name": "load", "period": "day", "since": "2026-01-01", "needs": [{"table": "lake.a.b"}]})
     house.settle()
-    house.succeed("job=load && biz=2026-01-01", 99)
+    with pytest.raises(ConfigError, match="'generation' of 'job=load && biz=2026-01-01' is 99, but its newest run has 1"):
+        house.succeed("job=load && biz=2026-01-01", 99)
+    # One that came before the door knew that.
+    house.store.post([run_fact(RunId("load", "2026-01-01"), Report(InstanceState.SUCCEEDED, house.now, 99), "test")])
+    house.settle()
     assert house.state("load", "2026-01-01") == "WAITING"
     assert house.center.ready("job=load && biz=2026-01-01") is False
 
@@ -449,9 +454,96 @@ def test_a_generation_that_nobody_started_changes_nothing(house: CenterHouse) ->
 def test_a_generation_that_nobody_started_makes_no_instance(house: CenterHouse, state: InstanceState) -> None:
     load = {"name": "load", "period": "day", "since": DAY, "needs": [{"table": "lake.a.b"}]}
     house.save(load, {**REPORT, "since": DAY})
-    house.succeed(f"job=load && biz={DAY}", 3, state)
+    house.store.post([run_fact(RunId("load", DAY), Report(state, house.now, 3), "test")])
     house.pass_time(days=1)
     assert (house.state("load", DAY), house.state("report", DAY), house.claimed()) == ("WAITING", "WAITING", [])
+
+
+def test_reports_of_runs_that_nobody_started_are_refused_and_those_that_come_late_or_twice_are_not(house: CenterHouse) -> None:
+    house.save({"name": "load", "period": "day", "since": DAY}, RAW)
+    house.pass_time(hours=1)
+    subject, of_fix = f"job=load && biz={DAY}", f"job=load && backfill=fix && biz={DAY}"
+    ran, skips = (RunReport(subject, InstanceState.FAILED, generation) for generation in (2, 4))
+    with pytest.raises(
+        ConfigError, match=r"report 2 of 2: 'generation' of .* is 4, but its newest run has 2, and one that ran again .* 3:"
+    ):
+        house.center.report_all([ran, skips], "test")
+    # Nobody has applied the first ones yet.
+    for generation, state in ((1, InstanceState.FAILED), (2, InstanceState.RUNNING), (2, InstanceState.FAILED)):
+        house.center.report(subject, state, "test", generation=generation)
+    house.center.report_all([RunReport(subject, InstanceState.SUCCEEDED, generation) for generation in (3, 4, 3, 1, 4)], "test")
+    house.settle()
+    assert (house.one("load", DAY).generation, house.state("load", DAY)) == (4, "SUCCEEDED")
+    with pytest.raises(NotFoundError, match=f"there is no run '{of_fix}': no backfill 'fix' has 'load' for '{DAY}'; correct the name"):
+        house.center.report(of_fix, InstanceState.SUCCEEDED, "test", generation=1)
+    house.center.backfill("fix", ["load"], DAY, DAY)
+    for _ in range(2):
+        house.succeed(of_fix, 1)
+    assert house.state("load", DAY, "fix") == "SUCCEEDED"
+    with pytest.raises(ConfigError, match="has the backfill 'fix', but 'raw' is virtual, and its runs are of none: leave 'backfill' out"):
+        house.center.report(f"{HOURS[0]} && backfill=fix", InstanceState.SUCCEEDED, "test")
+
+
+def test_reports_of_times_far_off_are_refused(house: CenterHouse) -> None:
+    house.save({**RAW, "since": "2026-01-01T00"}, {"name": "old", "period": "day", "since": "2020-01-01", "virtual": True})
+    for biz, says in (("2062-01-01T00", "begins more than 400 days from now"), ("2016-01-01T00", r"is more than 400 days ago, and before")):
+        with pytest.raises(ConfigError, match=f"'biz' of 'job=raw && biz={biz}' {says}"):
+            house.center.report(f"job=raw && biz={biz}", InstanceState.SUCCEEDED, "test")
+    for subject in ("job=raw && biz=2025-12-31T23", "job=raw && biz=2026-12-31T00", "job=old && biz=2020-01-01"):
+        house.succeed(subject)
+        assert house.center.ready(subject) is True
+
+
+def test_why_says_that_a_time_is_before_the_first_one_or_still_to_come(house: CenterHouse) -> None:
+    house.save({**LOAD, "since": "2026-01-01"}, {**RAW, "since": "2026-01-01T00"})
+    with pytest.raises(
+        NotFoundError, match=r"'load' has no instance for '2025-12-31': its first time is 2026-01-01 \('since'\), so none is"
+    ):
+        house.center.why("load", "2025-12-31")
+    with pytest.raises(NotFoundError, match="it is made at its trigger, at 2026-01-03 02:00:00 UTC"):
+        house.center.why("load", "2026-01-03")
+    with pytest.raises(NotFoundError, match="its trigger was at 2026-01-01 02:00:00 UTC, and it is made while `serve` runs"):
+        house.center.why("load", "2026-01-01")
+    with pytest.raises(NotFoundError, match="the backfill 'fix' has none of it"):
+        house.center.why("load", "2026-01-01", "fix")
+    (missing,) = house.center.why("raw", "2025-12-31T23").waits_for
+    assert missing.problem == "nobody has reported it, and nobody waits for it: the first time of 'raw' is 2026-01-01T00 ('since')"
+
+
+def test_a_backfill_of_times_before_the_first_one_waits_for_its_data_or_is_refused(house: CenterHouse) -> None:
+    start = {"since": "2026-01-01"}
+    end = {"name": "end", "period": "day", **start, "needs": [{"table": "lake.a.b"}, {"job": "end", "times": -1}]}
+    house.save({**RAW, "since": "2026-01-01T00"}, {**LOAD, **start}, {**REPORT, **start}, end)
+    with pytest.raises(
+        ConfigError, match=r"would start 'load' for '2025-12-31' without job=raw && biz=2025-12-31T00, .*: give it an earlier"
+    ):
+        house.center.backfill("fix", ["load", "report"], "2025-12-31", "2026-01-01")
+    with pytest.raises(
+        ConfigError, match=r"'report' for '2025-12-31' without job=load && biz=2025-12-31, .*: take 'load' into the backfill,"
+    ):
+        house.center.backfill("fix", ["report"], "2025-12-31", "2026-01-01")
+    assert house.center.backfill("fix", ["end"], "2025-12-30", "2026-01-01") == 3
+    assert [one.subject for one in house.center.why("end", "2025-12-30", "fix").waits_for] == [
+        "table=lake.a.b && window=2025-12-30T00:00Z/2025-12-31T00:00Z"
+    ]
+
+
+@pytest.mark.parametrize("form", ["jobs", "nodes"])
+def test_a_backfill_before_the_first_time_of_a_project_that_is_waited_for_is_refused(house: CenterHouse, form: str) -> None:
+    house.save({"name": "load", "period": "day", "since": "2026-01-01"}, project="sources")
+    house.save({"name": "report", "period": "day", "since": "2026-01-01"}, after=["sources"], form=form)
+    with pytest.raises(ConfigError, match=r"without job=load && biz=2025-12-31, .*: take 'load' into the backfill"):
+        house.center.backfill("fix", ["report"], "2025-12-31", "2025-12-31")
+    assert house.center.backfill("fix", ["load", "report"], "2025-12-31", "2025-12-31") == 2
+
+
+def test_a_missing_receiver_is_called_missing(house: CenterHouse) -> None:
+    with pytest.raises(
+        ConfigError, match="job load: 'receiver' is missing: write in the job, or in the project for all of its jobs, by which"
+    ):
+        house.center.save_project({"project": "sales", "jobs": [{"name": "load", "period": "day"}]})
+    with pytest.raises(ConfigError, match="'receiver' is 'a b' but must be a name of 1 to 200 letters, digits"):
+        house.save({"name": "load", "period": "day", "receiver": "a b"})
 
 
 def test_a_backfill_of_many_years_is_refused_at_once(house: CenterHouse) -> None:

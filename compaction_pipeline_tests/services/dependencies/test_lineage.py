@@ -152,6 +152,31 @@ def test_sql_that_is_not_understood_is_told_and_saved_all_the_same(house: Center
     assert (alert.job, alert.owner) == ("report", "ann")
     assert "its SQL is not understood: " in alert.text
     assert change.added == ("report",)
+    # It is told as long as the project is saved so, and no longer.
+    assert house.lineage.lineage().alerts == change.alerts
+    assert house.lineage.lineage("sales").alerts == change.alerts
+    (saved,) = house.center.projects()
+    assert house.center.save_project(saved.file).alerts == change.alerts
+    assert house.save({**report, "sql": "INSERT INTO daily SELECT * FROM orders"}, sql=SQL).alerts == ()
+    assert house.lineage.lineage().alerts == ()
+    with pytest.raises(ConfigError, match="'unknown-sql' is 3 but must be a list of texts: leave it out"):
+        house.save({"name": "report", **SINCE, "unknown-sql": 3})
+
+
+def test_all_that_is_wrong_with_sql_and_the_rest_of_a_file_is_said_at_once(house: CenterHouse) -> None:
+    jobs = ({"name": "a", **SINCE, "sql": 3}, {"name": "b", **SINCE, "sql": "SELECT 1", "needs": [{"job": "nobody"}]})
+    with pytest.raises(ConfigError) as refused:
+        house.save(*jobs, sql={"dialekt": "spark", "katalog": "lake", "catalog": 3, "catalogs": "lake"}, zone="Mars")
+    said = str(refused.value).split("; ")
+    assert [one for one in said if "'sql'" in one and "project" in one and "unknown" not in one] == [
+        "'catalog' in 'sql' of the project is 3 but must be a text",
+        "'catalogs' in 'sql' of the project is 'lake' but must be a list of texts",
+    ]
+    for part in ("'dialekt', which", "'katalog', which", "job a: 'sql' is 3", "zone 'Mars'", "no job 'nobody'"):
+        assert part in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        house.save(*({"name": name, **SINCE, "sql": "SELECT 1"} for name in "abc"), sql={"dialect": "klingon"})
+    assert str(refused.value).count("klingon") == 1
 
 
 @pytest.mark.parametrize(
@@ -160,8 +185,8 @@ def test_sql_that_is_not_understood_is_told_and_saved_all_the_same(house: Center
         ({"sql": {"dialect": "klingon"}}, "job report: the dialect 'klingon' is unknown"),
         ({"sql": {"dialekt": "spark"}}, "'sql' of the project has 'dialekt', which is unknown; there are dialect,"),
         ({"sql": "spark"}, "'sql' of the project is 'spark' but must be a mapping"),
-        ({"sql": {"catalog": 3}}, "must have texts"),
-        ({"sql": {"catalogs": "lake"}}, "must have texts"),
+        ({"sql": {"catalog": 3}}, "'catalog' in 'sql' of the project is 3 but must be a text"),
+        ({"sql": {"catalogs": "lake"}}, "'catalogs' in 'sql' of the project is 'lake' but must be a list of texts"),
         ({"dependencies": "maybe"}, "'dependencies' is 'maybe' but must be suggest or automatic"),
     ],
 )

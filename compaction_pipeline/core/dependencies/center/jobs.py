@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -106,6 +106,21 @@ def requirements(
                 # Two hours may be one partition, which opens with the first of them.
                 found.setdefault((number, subject), Requirement(number, subject, opens_at(edge, upstream, one)))
     return tuple(found.values())
+
+
+def left_out(
+    job: DataJob, time: BusinessTime, jobs: Mapping[str, DataJob], backfill: Collection[tuple[str, str]]
+) -> Iterator[tuple[DataJob, str]]:
+    """The runs of other jobs that the instance of a backfill does not wait for although its edges name them, because they are of times
+    before the `since` of their job, and not in the backfill: each job with its business time."""
+    for edge in job.needs:
+        upstream = jobs.get(edge.upstream.job) if isinstance(edge.upstream, JobRun) else None
+        # The first run of a job that waits for its own run before has none.
+        if upstream is None or upstream.node or upstream.name == job.name:
+            continue
+        for one, biz in _times(edge.offsets, job.calendar, edge.calendar, time):
+            if one < upstream.since and (upstream.name, biz) not in backfill:
+                yield upstream, biz
 
 
 def groups(job: DataJob, needs: Sequence[Requirement], trigger_of: Callable[[], datetime]) -> tuple[Group, ...]:

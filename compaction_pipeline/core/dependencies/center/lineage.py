@@ -22,6 +22,8 @@ from compaction_pipeline.core.errors import ConfigError
 
 FROM_LINEAGE = "from-lineage"
 """The key of a need that nobody wrote."""
+UNKNOWN_SQL = "unknown-sql"
+"""The key of a job that says what of its SQL was not understood when it was saved. Nobody writes it."""
 
 
 class LineageMode(str, Enum):

@@ -183,6 +183,9 @@ class CenterStore(Protocol):
         `missed_by` is the detector that should have seen them before; each counts as an event that it missed.
         """
 
+    def generations(self, runs: Sequence[RunId]) -> Mapping[RunId, int]:
+        """Return the highest generation of each of these runs that is there, also by facts that are not applied yet."""
+
     def problems(self) -> Mapping[str, str]:
         """Return why nobody knows how far tables are, by their name, and things of tables, by their key."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 
 from compaction_pipeline.core.dependencies.center import project_rules
 from compaction_pipeline.core.dependencies.center.jobs import DataJob, Dependency
-from compaction_pipeline.core.dependencies.center.lineage import FROM_LINEAGE, LineageMode
+from compaction_pipeline.core.dependencies.center.lineage import FROM_LINEAGE, UNKNOWN_SQL, LineageMode
 from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
 from compaction_pipeline.core.dependencies.center.periods import Calendar, Period
@@ -20,9 +19,9 @@ from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TA
 from compaction_pipeline.core.dependencies.center.triggers import Trigger, time_of_trigger
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, TableWatermark, Upstream, table_partition
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.names import plain_name
 from compaction_pipeline.core.tables.table import TableIdentifier
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 _PROJECT_KEYS = ("project", "owner", "zone", "receiver", "dependencies", "jobs", *project_rules.RULE_KEYS)
 _JOB_KEYS = (
     "name",
@@ -39,6 +38,7 @@ _JOB_KEYS = (
     "produces",
     "reads",
     "promise",
+    UNKNOWN_SQL,
 )
 _NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times", FROM_LINEAGE, *RULE_KEYS)
 MOST_JOBS = 100_000
@@ -149,7 +149,7 @@ def _drafts(problems: _Problems, given: Any, before: Mapping[str, DataJob], now:
     if len(given["jobs"]) > MOST_JOBS:
         raise ConfigError(f"the file has {len(given['jobs'])} jobs, more than {MOST_JOBS}: make several projects of it")
     problems.unknown("the project", given, _PROJECT_KEYS)
-    name = problems.read("the project", lambda: _name("project", given.get("project")), "?")
+    name = problems.read("the project", lambda: plain_name("project", given.get("project")), "?")
     problems.read("the project", lambda: mode_of(given), LineageMode.SUGGEST)
     return name, [_draft(problems, name, given, one, number, before, now) for number, one in enumerate(given["jobs"], start=1)]
 
@@ -162,7 +162,7 @@ def _draft(
         given = {}
     where = f"job {given.get('name', number)}"
     problems.unknown(where, given, _JOB_KEYS)
-    name = problems.read(where, lambda: _name("name", given.get("name")), f"?{number}")
+    name = problems.read(where, lambda: plain_name("name", given.get("name")), f"?{number}")
     calendar = problems.read(where, lambda: _calendar(given, file.get("zone", "UTC")), Calendar(Period.DAY, "UTC"))
     first = Trigger.first(calendar.period).text()
     text = str(given.get("trigger", first))
@@ -173,7 +173,7 @@ def _draft(
     fresh = before[name].since if name in before and before[name].calendar == calendar else time_of_trigger(calendar, trigger, now)
     since = problems.read(where, lambda: calendar.parse(str(given["since"])) if "since" in given else fresh, fresh)
     virtual = given.get("virtual", False) is True or "made-by" in given
-    receiver = None if virtual else problems.read(where, lambda: _name("receiver", given.get("receiver", file.get("receiver"))), "?")
+    receiver = None if virtual else problems.read(where, lambda: _receiver(given.get("receiver", file.get("receiver"))), "?")
     parts = problems.read(where, lambda: _texts("parts", given.get("parts", [])), ())
     produces = problems.read(where, lambda: _texts("produces", given.get("produces", [])), ())
     reads = problems.read(where, lambda: _texts("reads", given.get("reads", [])), ())
@@ -203,6 +203,9 @@ def _contradictions(given: Mapping[str, Any], virtual: bool) -> Iterator[str]:
         yield "a virtual job is run elsewhere, so it has no 'receiver': leave one of them out"
     if virtual and "needs" in given:
         yield "a virtual job is run elsewhere, so it has no 'needs'; 'made-by' says what makes its data"
+    unknown = given.get(UNKNOWN_SQL, [])
+    if not isinstance(unknown, list) or not all(isinstance(one, str) for one in unknown):
+        yield f"'{UNKNOWN_SQL}' is {unknown!r} but must be a list of texts: leave it out, because the center writes it"
     if "parts" in given and (not virtual or "made-by" in given):
         yield "'parts' belong to a virtual job that is reported part by part"
 
@@ -286,10 +289,13 @@ def _calendar(given: Mapping[str, Any], zone: Any) -> Calendar:
     return Calendar(period, str(given.get("zone", zone)))
 
 
-def _name(key: str, given: Any) -> str:
-    if not isinstance(given, str) or not _NAME.fullmatch(given):
-        raise ConfigError(f"'{key}' is {given!r} but must be a name of letters, digits, '_', '.' and '-'")
-    return given
+def _receiver(given: Any) -> str:
+    if given is None:
+        raise ConfigError(
+            "'receiver' is missing: write in the job, or in the project for all of its jobs, by which name its scheduler claims it; "
+            "a job that is run elsewhere and only reported has 'virtual: true' instead"
+        )
+    return plain_name("receiver", given)
 
 
 def _texts(key: str, given: Any) -> tuple[str, ...]:
