@@ -6,12 +6,14 @@ import difflib
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from compaction_pipeline.core.capacity.low_use import LowUseLimits
 from compaction_pipeline.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -126,6 +128,14 @@ class Settings(BaseSettings):
         default=20, ge=0, le=86_400, description="`compact_job` ends when its queue has been empty for this many seconds."
     )
     drain_seconds: float = Field(default=3_600, ge=1, le=86_400, description="`compact_job` takes no new task after this many seconds.")
+    low_use_minutes: float = Field(
+        default=30, ge=1, le=1_440, description="An optimizer is judged by how it was used in so many minutes: `optimizer use` shows it."
+    )
+    low_use_cpu: float = Field(default=0.2, ge=0, le=1, description="Use is low when less than this part of an optimizer's cores was used.")
+    low_use_memory: float = Field(
+        default=0.5, ge=0, le=1, description="Use is low when the peak was less than this part of the memory that is reserved."
+    )
+    low_use_idle: float = Field(default=0.25, ge=0, lt=1, description="Use is low when slots were idle for more than this part.")
     sensor_interval_seconds: int = Field(
         default=30,
         ge=1,
@@ -192,6 +202,11 @@ class Settings(BaseSettings):
         pattern=rf"^({_OWNER}(,{_OWNER})*)?$",
         description="The owners of every Dagster asset, several separated by commas; an empty text means none.",
     )
+
+    @property
+    def low_use(self) -> LowUseLimits:
+        """Below what an optimizer is badly used."""
+        return LowUseLimits(timedelta(minutes=self.low_use_minutes), self.low_use_cpu, self.low_use_memory, self.low_use_idle)
 
     @property
     def state_database_url(self) -> str:

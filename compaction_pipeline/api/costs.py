@@ -1,4 +1,4 @@
-"""A route that tells what compaction has cost. It answers from the state database alone."""
+"""Routes that tell what compaction has cost, and how well optimizers are used. They answer from the state database alone."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from compaction_pipeline.core.capacity.costs import CostKey
 from compaction_pipeline.core.capacity.ledger import SUMS_KEPT_DAYS
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.services.capacity.read_costs import Costs, ReadCosts
+from compaction_pipeline.services.capacity.read_use import OptimizerUse, ReadUse
 
 _Days = Annotated[int, Query(ge=1, le=SUMS_KEPT_DAYS)]
 
 
-def cost_routes(read_costs: ReadCosts, guard: Guard) -> APIRouter:
-    """The route below `/api/v1`."""
+def cost_routes(read_costs: ReadCosts, read_use: ReadUse, guard: Guard) -> APIRouter:
+    """The routes below `/api/v1`."""
     routes = APIRouter(tags=["costs"], responses=ANSWERS, dependencies=[Depends(guard.needs(Role.READER))])
 
     @routes.get("/costs", response_model=None, responses=plain_answer(Costs))
     def costs(by: CostKey = CostKey.TABLE, days: _Days = 7) -> Any:
         """What the attempts of the last UTC days have cost, and what the slots of optimizers did meanwhile."""
         return plain(read_costs.costs(by, days))
+
+    @routes.get("/optimizer-use", response_model=None, responses=plain_answer(list[OptimizerUse]))
+    def use() -> Any:
+        """How well each optimizer is used, those with the lowest score first, and the command that would use it better."""
+        return plain(read_use.uses())
 
     return routes

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.insight.checks.every_check import CheckResult
     from compaction_pipeline.core.queue.queue_counts import QueueCounts
     from compaction_pipeline.core.queue.queue_work import QueueWork
+    from compaction_pipeline.services.capacity.read_use import OptimizerUse
     from compaction_pipeline.services.insight.read_queues import Queues
 
 MOST_FILES = 100
@@ -103,6 +104,16 @@ def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
             time_text(each.touched_at),
             escape(each.why),
         )
+    return table
+
+
+def uses_table(uses: Iterable[OptimizerUse]) -> Table:
+    """Each optimizer's score, what is low, and what would be better."""
+    table = titled_table("use of optimizers", "id", "group", "slots", "score", "why", "proposed")
+    for each in uses:
+        score = "–" if each.use is None else str(each.use.score)
+        why = "it has not lived long enough" if each.use is None else "; ".join(each.use.reasons)
+        table.add_row(each.optimizer_id, each.group, f"{each.slots:,}", score, why, each.use.remedy if each.use else "")
     return table
 
 

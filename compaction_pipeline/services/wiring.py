@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
+    from compaction_pipeline.core.capacity.low_use import LowUseLimits
     from compaction_pipeline.core.commit.ports import Committer
     from compaction_pipeline.core.dependencies.center.ports import SqlReader
     from compaction_pipeline.core.dependencies.ports import FactsReader
@@ -47,6 +48,8 @@ class Settings(Protocol):
     def catalog_interval_seconds(self) -> float: ...
     @property
     def maintainer_interval_seconds(self) -> float: ...
+    @property
+    def low_use(self) -> LowUseLimits: ...
     @property
     def spark_application_url(self) -> str | None: ...
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import date
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, case, delete, func, select
+from sqlalchemy import ColumnElement, case, delete, func, literal, select
 
 from compaction_pipeline.core.capacity.costs import CostKey, CostSum, SlotSum
 from compaction_pipeline.core.capacity.ledger import gb_hours
+from compaction_pipeline.core.capacity.low_use import SlotUse
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.columns import StoredRow
-from compaction_pipeline.storage.engine import upsert, writing
+from compaction_pipeline.storage.columns import Moment, StoredRow
+from compaction_pipeline.storage.engine import reading, upsert, writing
+from compaction_pipeline.storage.occupation import seconds_between
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _cost, _day, _slots = schema.cost.c, schema.cost_of_day.c, schema.slot_time.c
@@ -60,6 +64,27 @@ class SqlCostStore(SqlStore):
             )
             for row in rows
         )
+
+    def uses(self, since: datetime, now: datetime) -> Mapping[str, SlotUse]:
+        attempt, task = schema.attempt.c, schema.task.c
+        began = case((attempt.started_at < since, literal(since, Moment())), else_=attempt.started_at)
+        busy: dict[str, float] = defaultdict(float)
+        # An attempt that runs has an Executing task, so the few that run are found without a look at old attempts.
+        runs = (task.status == TaskStatus.EXECUTING, attempt.ended_at.is_(None))
+        with reading(self._engine) as connection:
+            for ended, kind in ((literal(now, Moment()), runs), (attempt.ended_at, (attempt.ended_at > since,))):
+                seconds = func.sum(seconds_between(connection, began, ended)).label("seconds")
+                query = select(attempt.owner, seconds).join(schema.task, task.task_id == attempt.task_id)
+                for row in connection.execute(query.where(*kind).group_by(attempt.owner)):
+                    busy[row.owner] += max(0.0, float(row.seconds))
+            told = case((_cost.cpu_seconds.is_not(None), _cost.slot_seconds), else_=0.0)
+            sums = (func.sum(told).label("told"), func.sum(_cost.cpu_seconds).label("cpu"), func.max(_cost.peak_memory_bytes).label("peak"))
+            used = select(_cost.owner, *sums).join(schema.attempt, attempt.attempt_id == _cost.attempt_id)
+            rows = {row.owner: row for row in connection.execute(used.where(attempt.ended_at > since).group_by(_cost.owner))}
+        return {
+            owner: SlotUse(seconds, rows[owner].told, rows[owner].cpu or 0.0, rows[owner].peak) if owner in rows else SlotUse(seconds)
+            for owner, seconds in busy.items()
+        }
 
     def expire(self, rows_before: date, sums_before: date) -> None:
         with writing(self._engine) as connection:

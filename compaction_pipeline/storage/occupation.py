@@ -47,14 +47,15 @@ def slot_seconds(connection: Connection, queue: str, since: datetime, now: datet
     # An attempt that runs has an Executing task, so the few that run are found without a look at old attempts.
     running = (_task.status == TaskStatus.EXECUTING, _attempt.ended_at.is_(None))
     for end, kind in ((literal(now, Moment()), running), (_attempt.ended_at, (_attempt.ended_at > since,))):
-        seconds = func.sum(_seconds(connection, began, end))
+        seconds = func.sum(seconds_between(connection, began, end))
         of_attempts = select(_task.identifier, seconds).join(schema.task, _task.task_id == _attempt.task_id)
         for identifier, total in connection.execute(of_attempts.where(_task.queue == queue, *kind).group_by(_task.identifier)):
             used[identifier] += max(0.0, round(float(total), 3))
     return {TableIdentifier.parse(identifier): seconds for identifier, seconds in used.items()}
 
 
-def _seconds(connection: Connection, began: ColumnElement[datetime], ended: ColumnElement[datetime]) -> ColumnElement[Any]:
+def seconds_between(connection: Connection, began: ColumnElement[datetime], ended: ColumnElement[datetime]) -> ColumnElement[Any]:
+    """The seconds between two moments, in the connection's dialect."""
     if connection.dialect.name == "postgresql":
         return extract("epoch", type_coerce(ended, DateTime) - type_coerce(began, DateTime))
     return (func.julianday(ended) - func.julianday(began)) * 86400

@@ -157,3 +157,19 @@ def test_an_optimizer_of_a_container_is_charged_from_the_moment_when_it_was_aske
     assert stores.optimizers.register(came).optimizer_id == "o1"
     (found,) = stores.costs.slots(TODAY, TODAY)
     assert (found.starting, found.held, found.idle) == (6.0, 0.0, 0.0)
+
+
+def test_the_use_of_an_owner_counts_its_time_in_the_window_and_what_it_told(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    first, second = claimed(stores, example("t1")), claimed(stores, example("t2"))
+    stores.tasks.complete(replace(prepared(first), cpu_ms=8_000, peak_memory_bytes=70), NOW + 40 * SECONDS)
+    # The first ten seconds lie before the window. The second attempt runs until now, and has told nothing.
+    since, now = NOW + 10 * SECONDS, NOW + 60 * SECONDS
+    (use,) = stores.costs.uses(since, now).values()
+    assert use.busy_seconds == pytest.approx(30 + 50, abs=0.01)
+    assert (use.told_seconds, use.cpu_seconds, use.peak_memory_bytes) == (40.0, 8.0, 70)
+    stores.tasks.complete(failed(second), NOW + 70 * SECONDS)
+    later = stores.costs.uses(NOW + 60 * SECONDS, NOW + 80 * SECONDS)
+    assert later["o1"].busy_seconds == pytest.approx(10, abs=0.01)
+    assert (later["o1"].told_seconds, later["o1"].peak_memory_bytes) == (0.0, None)
+    assert not stores.costs.uses(NOW + 71 * SECONDS, NOW + 80 * SECONDS)

@@ -14,7 +14,7 @@ import typer
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.logs import log_service
 from compaction_pipeline.cli.output import Output
-from compaction_pipeline.cli.render import optimizers_table
+from compaction_pipeline.cli.render import optimizers_table, uses_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.plain import plain
@@ -127,6 +127,23 @@ def list_(context: typer.Context, every: bool = typer.Option(False, "--all", hel
         none = "no optimizers" if every else "no optimizers run; --all shows those that ended or were lost, and why"
         shown = [optimizers_table(found) if found else none, *(f"group {name}: {problem}" for name, problem in problems.items())]
         session.output.answer([plain(each) for each in found], *shown)
+
+
+@optimizers.command(epilog=GLOBAL_HELP)
+def use(context: typer.Context) -> None:
+    """Show how well each optimizer is used, those with the lowest score first, and the command that would use it better.
+
+    COMPACTION_LOW_USE_MINUTES says for how long it looks back. An optimizer that is younger has no score yet.
+
+    Examples:
+
+      compaction-pipeline optimizer use
+    """
+    with Session(context) as session:
+        found = session.services.read_use.uses()
+        commands = dict.fromkeys(each.command for each in found if each.command)
+        lines = [f"to do what is proposed: {command}" for command in commands]
+        session.output.answer([plain(each) for each in found], uses_table(found) if found else "no optimizers run", *lines)
 
 
 @optimizers.command(epilog=GLOBAL_HELP)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from enum import Enum
 from typing import Protocol
+
+from compaction_pipeline.core.capacity.low_use import SlotUse
 
 
 class CostKey(str, Enum):
@@ -70,6 +72,9 @@ class CostStore(Protocol):
 
     def slots(self, first: date, last: date) -> Sequence[SlotSum]:
         """Return what the slots of each group's optimizers did on these UTC days, sorted by group."""
+
+    def uses(self, since: datetime, now: datetime) -> Mapping[str, SlotUse]:
+        """Return what each owner's attempts did between the two times. Owners without an attempt are left out."""
 
     def expire(self, rows_before: date, sums_before: date) -> None:
         """Sum the rows of days before `rows_before` by day and team, and remove them. Remove the sums of days before `sums_before`."""

@@ -9,6 +9,7 @@ from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.capacity.read_costs import ReadCosts
+    from compaction_pipeline.services.capacity.read_use import ReadUse
 
 
 class CapacityServices(Wiring):
@@ -19,3 +20,10 @@ class CapacityServices(Wiring):
         from compaction_pipeline.services.capacity.read_costs import ReadCosts
 
         return ReadCosts(self._stores.costs, self.clock)
+
+    @cached_property
+    def read_use(self) -> ReadUse:
+        from compaction_pipeline.services.capacity.read_use import ReadUse
+
+        stores = self._stores
+        return ReadUse(stores.optimizers, stores.costs, stores.groups, self.clock, self._settings.low_use)

@@ -1,0 +1,152 @@
+"""Judges how well an optimizer is used, and says what would use it better.
+
+Three shares count over a window of time: CPU of the cores, memory of the reserve, and idle time of the slots. The score is 100 less the
+worst shortfall in per cent: an optimizer whose slots were all idle has 0. A share that nobody knows is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from math import ceil
+
+from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+
+GOOD_SCORE = 50
+"""An optimizer with fewer points counts as one of low use."""
+_KNOWN = 0.9
+"""CPU is judged when the attempts that told theirs took at least this part of the time of all attempts."""
+_HEADROOM = 1.25
+"""A smaller reserve leaves this much more than the highest peak."""
+_ROUND_BYTES = 100_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LowUseLimits:
+    """Below these shares of CPU and memory, and above this share of idle time, use is low. Shares are from 0 to 1.
+
+    An optimizer is judged once it has lived for `window`.
+    """
+
+    window: timedelta = timedelta(minutes=30)
+    cpu: float = 0.2
+    memory: float = 0.5
+    idle: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """What an optimizer did in the window.
+
+    `busy_seconds` is the time of its attempts over all slots; those that still run are in it. `told_seconds` is the part of attempts that
+    have told their CPU, and `cpu_seconds` that CPU. `peak_memory_bytes` is the highest of one attempt; None when none told it.
+    """
+
+    busy_seconds: float = 0.0
+    told_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large an optimizer is: its slots, the memory that is reserved for it (0 when unknown), and its cores (None when unknown)."""
+
+    slots: int
+    memory_bytes: int
+    cores: float | None
+
+    @property
+    def slot_bytes(self) -> int:
+        """The memory of one slot."""
+        return self.memory_bytes // self.slots
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How well an optimizer was used. `reasons` say what is low, the worst first. `better` is a size that would be used better.
+
+    With neither, all that is known is well used. `ends` says that no slot was used, so it need not run at all.
+    """
+
+    score: int
+    reasons: tuple[str, ...] = ()
+    remedy: str = ""
+    better: Size | None = None
+    ends: bool = False
+
+    @property
+    def is_low(self) -> bool:
+        """Whether it counts as one of low use."""
+        return self.score < GOOD_SCORE
+
+
+def use_of(size: Size, used: SlotUse, limits: LowUseLimits) -> Use:
+    """Judge an optimizer of this size that has lived for the whole window."""
+    short = sorted(_shortfalls(size, used, limits), reverse=True)
+    score = 100 - (round(100 * short[0][0]) if short else 0)
+    reasons = tuple(text for _, text in short)
+    if not short:
+        return Use(score)
+    return _with_remedy(Use(score, reasons), size, used, limits)
+
+
+def _shortfalls(size: Size, used: SlotUse, limits: LowUseLimits) -> Iterator[tuple[float, str]]:
+    window = limits.window.total_seconds()
+    idle = _idle(size, used, limits)
+    if idle > limits.idle:
+        slots = idle * size.slots
+        how_many = f"{slots:.1f} of {count_text(size.slots, 'slot')}".replace(".0 of", " of")
+        yield (idle - limits.idle) / (1 - limits.idle), f"{how_many} idle for {duration_text(limits.window)} on average"
+    cpu = _cpu(size, used, window)
+    if cpu is not None and cpu < limits.cpu:
+        yield 1 - cpu / limits.cpu, f"{cpu:.0%} of {size.cores:g} cores used"
+    memory = _memory(size, used)
+    if memory is not None and memory < limits.memory:
+        yield 1 - memory / limits.memory, f"{memory:.0%} of {bytes_text(size.memory_bytes)} of memory used at the peak"
+
+
+def _idle(size: Size, used: SlotUse, limits: LowUseLimits) -> float:
+    return min(max(1 - used.busy_seconds / (size.slots * limits.window.total_seconds()), 0.0), 1.0)
+
+
+def _cpu(size: Size, used: SlotUse, window: float) -> float | None:
+    if size.cores is None or used.told_seconds < _KNOWN * used.busy_seconds:
+        return None
+    return used.cpu_seconds / (size.cores * window)
+
+
+def _memory(size: Size, used: SlotUse) -> float | None:
+    return None if used.peak_memory_bytes is None or not size.memory_bytes else used.peak_memory_bytes * size.slots / size.memory_bytes
+
+
+def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits) -> Use:
+    """The first rule that fits: idle slots go, slots that wait for storage become more, and memory that nobody uses goes."""
+    idle = _idle(size, used, limits)
+    if used.busy_seconds <= 0:
+        saved = f", which saves {bytes_text(size.memory_bytes)}" if size.memory_bytes else ""
+        return _with(use, f"no task came: it need not run{saved}", None, ends=True)
+    if idle > limits.idle and size.slots > 1:
+        # A twentieth of a slot is measuring error.
+        slots = max(1, ceil((1 - idle) * size.slots - 0.05))
+        if slots < size.slots:
+            better = Size(slots, size.slot_bytes * slots, size.cores)
+            saved = f" saves {bytes_text(size.memory_bytes - better.memory_bytes)}" if size.memory_bytes else " is enough"
+            return _with(use, f"parallelism {slots}{saved}", better)
+    cpu = _cpu(size, used, limits.window.total_seconds())
+    if cpu is not None and cpu < limits.cpu and idle <= limits.idle:
+        slots = size.slots * 2
+        better = Size(slots, size.slot_bytes * slots, size.cores)
+        more = f", with {bytes_text(better.memory_bytes)} of memory" if size.memory_bytes else ""
+        return _with(use, f"its slots wait for storage: parallelism {slots} uses the cores better{more}", better)
+    memory = _memory(size, used)
+    if memory is not None and memory < limits.memory and used.peak_memory_bytes is not None:
+        wanted = ceil(used.peak_memory_bytes * size.slots * _HEADROOM / _ROUND_BYTES) * _ROUND_BYTES
+        if wanted < size.memory_bytes:
+            return _with(use, f"memory {bytes_text(wanted)} is enough", Size(size.slots, wanted, size.cores))
+    return _with(use, "a group with fewer optimizers has fewer idle slots" if idle > limits.idle else "", None)
+
+
+def _with(use: Use, remedy: str, better: Size | None, *, ends: bool = False) -> Use:
+    return Use(use.score, use.reasons, remedy, better, ends)

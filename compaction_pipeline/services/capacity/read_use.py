@@ -1,0 +1,70 @@
+"""Tells how well each optimizer is used, and which command would use it better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+from compaction_pipeline.core.capacity.costs import CostStore
+from compaction_pipeline.core.capacity.low_use import LowUseLimits, Size, SlotUse, Use, use_of
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, PARALLELISM
+from compaction_pipeline.core.queue.optimizer import Optimizer
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerUse:
+    """How well an optimizer is used. `use` is None while it has not lived for the whole window. `command` is "" when none would help."""
+
+    optimizer_id: str
+    group: str
+    slots: int
+    use: Use | None
+    command: str = ""
+
+
+class ReadUse:
+    """One verb: uses."""
+
+    def __init__(
+        self, optimizers: OptimizerStore, ledger: CostStore, groups: GroupStore, clock: Clock, limits: LowUseLimits = LowUseLimits()
+    ) -> None:
+        self._optimizers = optimizers
+        self._ledger = ledger
+        self._groups = groups
+        self._clock = clock
+        self._limits = limits
+
+    def uses(self) -> Sequence[OptimizerUse]:
+        """Return how well the registered optimizers are used that take tasks, those with the lowest score first."""
+        now = self._clock()
+        since = now - self._limits.window
+        found = [each for each in self._optimizers.optimizers(live=True) if each.state.is_heard]
+        used = self._ledger.uses(since, now) if found else {}
+        uses = [self._use(each, used.get(each.optimizer_id, SlotUse()), judged=each.started_at <= since) for each in found]
+        return sorted(uses, key=lambda one: (one.use is None, one.use.score if one.use else 0, one.optimizer_id))
+
+    def _use(self, optimizer: Optimizer, used: SlotUse, *, judged: bool) -> OptimizerUse:
+        size = Size(optimizer.parallelism, optimizer.memory_bytes, optimizer.cores)
+        use = use_of(size, used, self._limits) if judged else None
+        command = "" if use is None else self._command(optimizer, use)
+        return OptimizerUse(optimizer.optimizer_id, optimizer.group, optimizer.parallelism, use, command)
+
+    def _command(self, optimizer: Optimizer, use: Use) -> str:
+        """The command that a person runs. A container starts the optimizers of its group again when the group changes."""
+        group = f"compaction-pipeline group change {quote(optimizer.group)}"
+        if use.ends:
+            known = self._groups.group(optimizer.group) if optimizer.is_managed else None
+            wanted = known.number(INSTANCES) if known is not None else None
+            return f"{group} -p {INSTANCES}={wanted - 1}" if wanted else f"compaction-pipeline optimizer drain {optimizer.optimizer_id}"
+        if use.better is None:
+            return ""
+        better = [(PARALLELISM, use.better.slots, optimizer.parallelism), (MEMORY, use.better.memory_bytes, optimizer.memory_bytes)]
+        changed = [(name, value) for name, value, before in better if value != before]
+        if optimizer.is_managed:
+            return " ".join([group, *(f"-p {name}={value}" for name, value in changed)])
+        options = " ".join(f"--{name} {value}" for name, value in changed)
+        return f"compaction-pipeline optimizer --group {quote(optimizer.group)} {options}"

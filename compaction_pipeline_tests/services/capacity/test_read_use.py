@@ -1,0 +1,104 @@
+"""How well optimizers are used, and the command that a person runs then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.capacity.costs import CostKey
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.services.capacity.read_costs import ReadCosts
+from compaction_pipeline.services.capacity.read_use import OptimizerUse, ReadUse
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
+from compaction_pipeline_tests.builders import NOW
+from compaction_pipeline_tests.state import sqlite_stores
+
+HALF_HOUR = timedelta(minutes=30)
+BY_HAND = Optimizer("by-hand", "default", "host", "1", "1.0", 4, NOW, NOW, memory_bytes=8 * 10**9, cores=4.0)
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    return sqlite_stores(tmp_path)
+
+
+def uses(stores: Stores, after: timedelta) -> dict[str, OptimizerUse]:
+    return {each.optimizer_id: each for each in ReadUse(stores.optimizers, stores.costs, stores.groups, lambda: NOW + after).uses()}
+
+
+def work(stores: Stores, owner: str, attempts: int, seconds: float, cpu: float) -> None:
+    """So many attempts at a time for the last half hour, which lasted so long and used so much CPU."""
+    for number in range(attempts):
+        task_id = f"{owner}{number}"
+        stores.tasks.insert([example(task_id)], [], NOW)
+        task = stores.tasks.poll(None, owner, NOW, LEASE, [task_id])
+        assert task is not None
+        result = replace(prepared(task), cpu_ms=int(cpu * 1000), peak_memory_bytes=10**9)
+        stores.tasks.complete(result, NOW + timedelta(seconds=seconds))
+
+
+def test_an_optimizer_that_is_young_has_no_score(stores: Stores) -> None:
+    stores.optimizers.add(BY_HAND)
+    assert uses(stores, HALF_HOUR - timedelta(seconds=1))["by-hand"] == OptimizerUse("by-hand", "default", 4, None)
+    assert uses(stores, HALF_HOUR)["by-hand"].use is not None
+
+
+def test_one_without_tasks_is_drained_or_its_group_gets_fewer(stores: Stores) -> None:
+    stores.groups.add(ResourceGroup("own group", container="local", properties={"instances": "3"}))
+    managed = replace(BY_HAND, optimizer_id="managed", group="own group", container="local")
+    starting = replace(managed, optimizer_id="starting", state=OptimizerState.STARTING)
+    for each in (BY_HAND, managed, starting):
+        stores.optimizers.add(each)
+    found = uses(stores, HALF_HOUR)
+    assert {name: each.command for name, each in found.items()} == {
+        "by-hand": "compaction-pipeline optimizer drain by-hand",
+        "managed": "compaction-pipeline group change 'own group' -p instances=2",
+    }
+
+
+def test_half_idle_slots_go_and_the_lowest_score_comes_first(stores: Stores) -> None:
+    stores.groups.add(ResourceGroup("g", container="local"))
+    managed = replace(BY_HAND, optimizer_id="managed", group="g", container="local")
+    for each in (BY_HAND, managed):
+        stores.optimizers.add(each)
+    work(stores, "by-hand", 2, 1800, 1800)
+    work(stores, "managed", 1, 1800, 1800)
+    found = uses(stores, HALF_HOUR)
+    assert list(found) == ["managed", "by-hand"]
+    assert found["managed"].command == "compaction-pipeline group change g -p parallelism=1 -p memory=2000000000"
+    assert found["by-hand"].command == "compaction-pipeline optimizer --group default --parallelism 2 --memory 4000000000"
+
+
+def test_a_better_size_has_a_better_score(stores: Stores) -> None:
+    stores.optimizers.add(BY_HAND)
+    work(stores, "by-hand", 2, 1800, 1800)
+    before = uses(stores, HALF_HOUR)["by-hand"].use
+    assert before is not None
+    assert before.better is not None
+    better = replace(BY_HAND, optimizer_id="better", parallelism=before.better.slots, memory_bytes=before.better.memory_bytes)
+    stores.optimizers.add(better)
+    work(stores, "better", 2, 1800, 1800)
+    after = uses(stores, HALF_HOUR)["better"].use
+    assert after is not None
+    assert (before.score, after.score, after.reasons) == (67, 100, ())
+
+
+@pytest.mark.parametrize(("by", "days"), [(CostKey.TABLE, 36), (CostKey.DAY, 401), (CostKey.TEAM, 0)])
+def test_costs_of_which_nothing_is_kept_are_refused(stores: Stores, by: CostKey, days: int) -> None:
+    with pytest.raises(ConfigError, match=rf"'days' is {days} but must be from 1 to"):
+        ReadCosts(stores.costs, lambda: NOW).costs(by, days)
+
+
+def test_the_handover_of_a_group_is_what_its_slots_held_and_no_attempt_was_charged_for(stores: Stores) -> None:
+    stores.optimizers.add(BY_HAND)
+    stores.optimizers.note_first_poll("by-hand", NOW)
+    work(stores, "by-hand", 1, 100, 1)
+    found = ReadCosts(stores.costs, lambda: NOW).costs(CostKey.GROUP, 1)
+    assert found.handover_seconds("default") == -100
+    assert ReadCosts(stores.costs, lambda: NOW).costs(CostKey.TABLE, 1).handover_seconds("default") is None
