@@ -38,6 +38,7 @@ class FakeContainers:
     alive: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     silent: Unknown | None = None
+    asked: int = 0
     outside: Room = Room()
     problem: Exception | None = None
     killed: bool = False
@@ -63,6 +64,7 @@ class FakeContainers:
         self.alive.add(resource_id)
 
     def running(self, container: Container) -> Running | Unknown:
+        self.asked += 1
         return self.silent or Running(frozenset(self.alive), frozenset(self.ended))
 
     def last_words(self, container: Container, resource_id: str) -> str:
@@ -260,6 +262,10 @@ def test_nothing_is_started_ended_or_given_up_while_its_container_does_not_answe
     assert held.startswith("container workers did not answer at ")
     assert held.endswith("until it does: connection refused")
     assert start_problem(hall.stores.groups.groups()[-1], hall.stores.optimizers.optimizers()) == held
+    # The note is no change for which the watcher does a round.
+    asked = hall.containers.asked
+    hall.maintainer.watch()
+    assert hall.containers.asked == asked
     # A person's change is not lost, and does not touch the note.
     hall.stores.groups.change(replace(HEAVY, properties={**HEAVY.properties, "instances": "1", "min-instances": "1"}))
     assert hall.stores.groups.groups()[-1].held == held
