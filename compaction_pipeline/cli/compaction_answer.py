@@ -26,6 +26,7 @@ _EXIT_OF_REASON: Mapping[PlanReasonCode, ExitCode] = {
     PlanReasonCode.PAUSED: ExitCode.REFUSED,
     PlanReasonCode.INVALID_PROPERTY: ExitCode.BAD_INPUT,
     PlanReasonCode.GROUP_MISSING: ExitCode.BAD_INPUT,
+    PlanReasonCode.OVER_TEAM_BUDGET: ExitCode.FAILED,
     PlanReasonCode.QUEUE_FULL: ExitCode.FAILED,
     PlanReasonCode.NO_ACCESS: ExitCode.FAILED,
     PlanReasonCode.BEING_READ: ExitCode.FAILED,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, insert, select
@@ -18,29 +19,85 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
 from compaction_pipeline.storage.task_rows import HAS_TURN, move, task_of_row
+from compaction_pipeline.storage.team_claims import Order, Places, TeamClaims, teams_of_named, waiting_queues, waiting_teams
+from compaction_pipeline.storage.team_rooms import ANY_LIMIT, Reckoning, lock_limited, read_standings, slot_memories
 
 _ATTEMPT_ID_DIGITS = 12
 
 _task = schema.task.c
 
 
-def next_pending(
-    connection: Connection,
-    queue: str | None,
-    task_ids: Sequence[TaskId] | None,
-    turns: Sequence[TableIdentifier] = (),
-    most: int = 1,
-    locked: bool = False,
-) -> list[StoredRow]:
-    """The next Pending tasks by the order of their queue, at most `most` of them. `task_ids` limits the choice to these.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which tasks are asked for. `task_ids` limits the choice to these.
 
-    The tables `turns` come first, in their order. Tasks of paused tables have no turn.
+    The tables `turns` come first, in their order. Tasks of paused tables, and of teams without room, have no turn.
     """
-    if task_ids is None:
+
+    queue: str | None
+    task_ids: Sequence[TaskId] | None = None
+    turns: Sequence[TableIdentifier] = ()
+    most: int = 1
+
+
+def next_pending(connection: Connection, asked: Asked, reckoning: Reckoning, now: datetime, claimer: str | None = None) -> list[StoredRow]:
+    """The next Pending tasks by the order of their queue, at most `asked.most` of them.
+
+    With the `claimer` that takes them, the rows are locked until the transaction ends, and so are the teams with limits among them.
+    """
+    if asked.task_ids is None:
         # Named tasks are few, so they are found by their ids and sorted.
         _read_in_order(connection)
-    fifo = queue is not None and _order_of(connection, queue) is QueueOrder.FIFO
+    task_order, limited = _order_of(connection, asked.queue)
+    fifo = task_order is QueueOrder.FIFO
     order = (_task.waiting_since, _task.task_id) if fifo else (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
+    if limited:
+        return _next_of_teams(connection, asked, order, _limits(connection, reckoning, now, claimer))
+    return _next_of_all(connection, asked, order, locked=claimer is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _TeamLimits:
+    """What a claim needs to obey the limits of teams: `places_of` tells the room of teams, after it has locked them for a claim."""
+
+    places_of: Callable[[Sequence[str]], Places]
+    locked: bool
+
+
+def _limits(connection: Connection, reckoning: Reckoning, now: datetime, claimer: str | None) -> _TeamLimits:
+    def places_of(teams: Sequence[str]) -> Places:
+        if claimer is not None:
+            lock_limited(connection, teams)
+        # This is read after the locks are held, so it sees what the claims before this one took.
+        standings = read_standings(connection, reckoning, now)
+        memory = 0
+        if claimer is not None and any(one.allowed.memory_bytes is not None for one in standings.values()):
+            memory = slot_memories(connection, [claimer]).get(claimer, reckoning.run_slot_memory)
+        known = {name: one.places(memory) for name, one in standings.items()}
+        return Places({name: places for name, places in known.items() if places is not None})
+
+    return _TeamLimits(places_of, claimer is not None)
+
+
+def _next_of_teams(connection: Connection, asked: Asked, order: Order, limits: _TeamLimits) -> list[StoredRow]:
+    if asked.task_ids is not None:
+        named = teams_of_named(connection, asked.task_ids)
+        claims = TeamClaims(connection, order, limits.places_of(named), limits.locked)
+        return claims.named(asked.queue, asked.task_ids, named, asked.most)
+    queues = waiting_queues(connection) if asked.queue is None else [asked.queue]
+    waiting = {queue: waiting_teams(connection, queue) for queue in queues}
+    claims = TeamClaims(connection, order, limits.places_of(sorted({team for teams in waiting.values() for team in teams})), limits.locked)
+    first = claims.of_tables(asked.queue, asked.turns, asked.most) if asked.queue is not None else []
+    taken = {row.task_id: row for row in first}
+    if len(taken) < asked.most:
+        # The rows that the tables with a turn gave come again here. They are in this transaction's hands already.
+        for row in claims.of_queues(waiting, asked.most):
+            taken.setdefault(row.task_id, row)
+    return list(taken.values())[: asked.most]
+
+
+def _next_of_all(connection: Connection, asked: Asked, order: Order, *, locked: bool) -> list[StoredRow]:
+    queue, task_ids, most = asked.queue, asked.task_ids, asked.most
 
     def first(table: TableIdentifier | None, batch: Sequence[TaskId] | None) -> Sequence[StoredRow]:
         wanted = HAS_TURN
@@ -55,7 +112,7 @@ def next_pending(
 
     slices: list[Sequence[TaskId] | None] = [None] if task_ids is None else list(batches(task_ids))
     taken: dict[TaskId, StoredRow] = {}
-    for table in (*turns, None):
+    for table in (*asked.turns, None):
         rows = sorted((row for batch in slices for row in first(table, batch)), key=lambda row: tuple(row[: len(order)]))
         for row in rows[:most]:
             # The tasks of tables that have a turn come again when all tables are asked.
@@ -122,6 +179,9 @@ def _read_in_order(connection: Connection) -> None:
         connection.execute(select(func.set_config("enable_sort", "off", True)))
 
 
-def _order_of(connection: Connection, queue: str) -> QueueOrder | None:
+def _order_of(connection: Connection, queue: str | None) -> tuple[QueueOrder | None, bool]:
+    """The order of a queue, and whether any team has a limit. Both come in one answer, so a poll asks no more because teams exist."""
     columns = schema.group.c
-    return connection.execute(select(columns.task_order).where(columns.name == queue)).scalar()
+    of_queue = select(columns.task_order).where(columns.name == queue).scalar_subquery()
+    row = connection.execute(select(of_queue, ANY_LIMIT)).one()
+    return row[0], bool(row[1])

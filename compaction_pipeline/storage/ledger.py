@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from compaction_pipeline.core.capacity.ledger import (
-    UNASSIGNED,
     Share,
     Used,
     believable,
@@ -45,7 +44,7 @@ def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: d
     of_attempt = {
         "attempt_id": row.attempt_id,
         "identifier": row.identifier,
-        "team": UNASSIGNED,
+        "team": row.team,
         "queue": row.queue,
         "type": row.planned.work.type,
         "owner": row.owner,

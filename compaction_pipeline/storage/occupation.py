@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,16 +18,20 @@ from compaction_pipeline.storage.task_rows import HAS_TURN
 _task, _attempt = schema.task.c, schema.attempt.c
 
 
-def taken(connection: Connection, queue: str) -> int:
-    """How much of the capacity of a queue is taken. Each of the three counts reads one index."""
+def taken(connection: Connection, queue: str, held: Sequence[str] = ()) -> int:
+    """How much of the capacity of a queue is taken. Each of the three counts reads one index. Tasks of `held` teams take none."""
     of_queue = _task.queue == queue
+    if held:
+        of_queue &= _task.team.not_in(held) | (_task.status == TaskStatus.EXECUTING)
     kinds = (HAS_TURN, _task.status == TaskStatus.EXECUTING, (_task.status == TaskStatus.FAILED) & _task.retry_at.is_not(None))
     return sum(int(connection.execute(select(func.count()).where(of_queue, kind)).scalar_one()) for kind in kinds)
 
 
-def waiting_identifiers(connection: Connection, queue: str) -> Iterator[str]:
-    """The identifiers of the tables with Pending tasks in a queue that a worker may take, sorted."""
-    waits = (_task.queue == queue, HAS_TURN)
+def waiting_identifiers(connection: Connection, queue: str, held: Sequence[str] = ()) -> Iterator[str]:
+    """The identifiers of the tables with Pending tasks in a queue that a worker may take, sorted. Those of `held` teams are left out."""
+    waits = [_task.queue == queue, HAS_TURN]
+    if held:
+        waits.append(_task.team.not_in(held))
     found = ""
     # Each query finds its row by the index. One query with DISTINCT would read the index entry of every waiting task.
     while (

@@ -1,4 +1,4 @@
-"""Moves the waiting tasks of a table to another queue, after a person gave the table another group."""
+"""Moves the waiting tasks of a table to another queue or team, after a person gave the table another group or team."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def move_waiting(connection: Connection, table: TableIdentifier, others: Collect
     moved = list(connection.execute(found).scalars())
     for batch in batches(moved):
         connection.execute(update(schema.task).where(_task.task_id.in_(batch), WAITS).values(queue=queue))
+    return tuple(moved)
+
+
+def give_team(connection: Connection, table: TableIdentifier, team: str) -> Sequence[TaskId]:
+    """Let the table's waiting tasks belong to a team, and return those that did not. What runs stays with the team that it began for."""
+    lock(connection, f"tasks {table}")
+    found = select(_task.task_id).where(_task.identifier == str(table), _task.team != team, WAITS).order_by(_task.task_id)
+    moved = list(connection.execute(found.with_for_update()).scalars())
+    for batch in batches(moved):
+        connection.execute(update(schema.task).where(_task.task_id.in_(batch), WAITS).values(team=team))
     return tuple(moved)
 
 

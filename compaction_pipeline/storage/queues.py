@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, false, func, select
+from sqlalchemy import Connection, Engine, Select, false, func, select
 
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.queue.task import TaskStatus
@@ -15,6 +16,8 @@ from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import reading
 from compaction_pipeline.storage.sql_store import SqlStore
+from compaction_pipeline.storage.team_claims import waiting_teams
+from compaction_pipeline.storage.team_rooms import Reckoning, held_teams
 
 _task = schema.task.c
 _attempt = schema.attempt.c
@@ -26,24 +29,22 @@ _COUNTED = (TaskStatus.PENDING, TaskStatus.EXECUTING, TaskStatus.PREPARED, TaskS
 class SqlQueueReader(SqlStore):
     """The queues of the state database."""
 
+    def __init__(self, engine: Engine, reckoning: Reckoning | None = None) -> None:
+        super().__init__(engine)
+        self._reckoning = reckoning or Reckoning()
+
     def waiting(self) -> Sequence[str]:
         found, queue = [], ""
         with reading(self._engine) as connection:
+            held = held_teams(connection, self._reckoning, self._reckoning.clock())
             # Each query finds its row by the index. One query with DISTINCT would read the index entry of every waiting task.
             while (following := connection.execute(select(func.min(_task.queue)).where(_task.queue > queue)).scalar()) is not None:
                 queue = following
-                if _any_waits(connection, queue):
+                if _any_waits(connection, queue, held):
                     found.append(queue)
         return tuple(found)
 
     def works(self, since: datetime) -> Mapping[str, QueueWork]:
-        for_good = _task.retry_at.is_(None)
-        open_tasks = (
-            select(_task.queue, _task.status, _task.paused, for_good.label("for_good"), func.count().label("tasks"))
-            .add_columns(func.min(_task.waiting_since).label("waiting_since"))
-            .where(_task.status.in_(_COUNTED))
-            .group_by(_task.queue, _task.status, _task.paused, for_good)
-        )
         merged = (
             select(_task.queue, func.count().label("tasks"), func.sum(_task.input_bytes).label("size"))
             .where(_task.prepared_at >= since)
@@ -57,7 +58,8 @@ class SqlQueueReader(SqlStore):
         )
         works: dict[str, QueueWork] = {}
         with reading(self._engine) as connection:
-            for row in connection.execute(open_tasks):
+            held = held_teams(connection, self._reckoning, self._reckoning.clock())
+            for row in connection.execute(_open_tasks(held)):
                 works[row.queue] = _counted(works.get(row.queue, QueueWork(row.queue)), row)
             for row in connection.execute(merged):
                 work = works.get(row.queue, QueueWork(row.queue))
@@ -102,7 +104,18 @@ class SqlQueueReader(SqlStore):
         return EndedWork({(row.queue, row.end_reason): row.attempts for row in ends}, merged, outcomes, cpu)
 
 
-def _any_waits(connection: Connection, queue: str) -> bool:
+def _open_tasks(held: Sequence[str]) -> Select[Any]:
+    """Count the open tasks by queue and by what they wait for. `held` are the teams whose waiting tasks may not begin now."""
+    for_good, is_held = _task.retry_at.is_(None), _task.team.in_(held) if held else false()
+    groups = (_task.queue, _task.status, _task.paused, for_good.label("for_good"), is_held.label("held"))
+    counted = select(*groups, func.count().label("tasks"), func.min(_task.waiting_since).label("waiting_since"))
+    return counted.where(_task.status.in_(_COUNTED)).group_by(*(groups if held else groups[:4]))
+
+
+def _any_waits(connection: Connection, queue: str, held: Sequence[str]) -> bool:
+    """Whether a worker may take a task of a queue. Tasks of teams that are `held` are not looked at, because they may be very many."""
+    if held:
+        return any(team not in held for team in waiting_teams(connection, queue))
     waits = (_task.queue == queue, _task.status == TaskStatus.PENDING, _task.paused == false())
     return connection.execute(select(_task.task_id).where(*waits).limit(1)).first() is not None
 
@@ -110,9 +123,15 @@ def _any_waits(connection: Connection, queue: str) -> bool:
 def _counted(work: QueueWork, row: StoredRow) -> QueueWork:
     """Add one row of the counts to the work of its queue."""
     if row.status is TaskStatus.PENDING:
-        return replace(work, paused=row.tasks) if row.paused else replace(work, pending=row.tasks, waiting_since=row.waiting_since)
+        if row.paused:
+            return replace(work, paused=work.paused + row.tasks)
+        if row.held:
+            return replace(work, held=row.tasks)
+        return replace(work, pending=row.tasks, waiting_since=row.waiting_since)
     if row.status is TaskStatus.EXECUTING:
         return replace(work, executing=work.executing + row.tasks)
     if row.status is TaskStatus.PREPARED:
         return replace(work, prepared=work.prepared + row.tasks)
-    return replace(work, failed=work.failed + row.tasks) if row.for_good else replace(work, retrying=work.retrying + row.tasks)
+    if row.for_good:
+        return replace(work, failed=work.failed + row.tasks)
+    return work if row.held else replace(work, retrying=work.retrying + row.tasks)

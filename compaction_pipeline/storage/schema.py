@@ -49,6 +49,7 @@ from compaction_pipeline.core.tables.figures import MetadataFigures, NodeMetrics
 from compaction_pipeline.core.tables.node import Partition, TableNode
 from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.table import TableLayout
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.upkeep.commit_record import UpkeepCommit
 from compaction_pipeline.core.upkeep.consumers import Consumer
 from compaction_pipeline.core.upkeep.orphan_looks import OrphanDeletion, OrphanLook
@@ -274,6 +275,8 @@ live_file = _table(
 _RETRIED = text("retry_at IS NOT NULL")
 _MERGED = text("prepared_at IS NOT NULL")
 _REPLACED = text("end_reason = 'REPLACED'")
+_HAS_TURN = text("(status = 'PENDING' AND paused = false) IS TRUE")
+"""Written like this it fits no column of another index, so a database that looks for it takes an index that is made for it."""
 
 task = _table(
     "compaction_task",
@@ -314,6 +317,8 @@ task = _table(
     # What `core/queue/order.py` sorts by, beside `waiting_since` and the id: the rank, and the negative number of small files.
     Column("rank", BigInteger, nullable=False, server_default="0"),
     Column("many_files", Integer, nullable=False, server_default="0"),
+    # The team that the task's table belongs to. Waiting tasks follow their table to another team, running ones do not.
+    Column("team", String(64), nullable=False, server_default=UNASSIGNED),
     # A poll takes the first Pending task, of any queue or of one. The indexes hold the whole order, so a poll reads one row, and neither
     # ended tasks nor those of other queues slow it down.
     Index("compaction_task_poll", "status", "paused", "rank", "many_files", "waiting_since", "task_id"),
@@ -321,6 +326,19 @@ task = _table(
     # The same in queues whose order is FIFO, and for one table after the other in queues whose order is QUOTA.
     Index("compaction_task_poll_fifo", "queue", "status", "paused", "waiting_since", "task_id"),
     Index("compaction_task_poll_table", "queue", "status", "paused", "identifier", "rank", "many_files", "waiting_since", "task_id"),
+    # While a team has a limit, a poll takes the heads of the teams that have room. A task that was taken leaves these indexes.
+    Index(
+        "compaction_task_poll_team",
+        *("queue", "team", "rank", "many_files", "waiting_since", "task_id"),
+        sqlite_where=_HAS_TURN,
+        postgresql_where=_HAS_TURN,
+    ),
+    Index(
+        "compaction_task_poll_team_fifo",
+        *("queue", "team", "waiting_since", "task_id"),
+        sqlite_where=_HAS_TURN,
+        postgresql_where=_HAS_TURN,
+    ),
     # Plans and commits ask for the open tasks of one table.
     Index("compaction_task_identifier", "identifier", "status"),
     # The settling of a commit finds its tasks by record.
@@ -417,6 +435,64 @@ site_file = _table(
     Column("added_at", Moment, nullable=False),
     # The content in base64, encrypted (see `sealing`).
     Column("sealed", Text, nullable=False),
+)
+
+team = _table(
+    "compaction_team",
+    Column("name", String(64), primary_key=True),
+    Column("owners", Json(tuple[str, ...]), nullable=False),
+    # NULL means without limit.
+    Column("slots", Integer),
+    Column("memory_bytes", BigInteger),
+    Column("gb_hours", Float),
+    # Since when a keeper has seen that nothing more of the team may begin.
+    Column("held_since", Moment),
+)
+
+# What a team asked another one for, also loans that have ended.
+team_loan = _table(
+    "compaction_team_loan",
+    Column("loan_id", String(32), primary_key=True),
+    Column("lender", String(64), nullable=False),
+    Column("borrower", String(64), nullable=False),
+    Column("until", Moment, nullable=False),
+    Column("asked_by", Text, nullable=False),
+    Column("asked_at", Moment, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("gb_hours", Float, nullable=False),
+    Column("consent", Text, nullable=False),
+    Column("approved_by", Text, nullable=False),
+    Column("began_at", Moment),
+    Column("ended_at", Moment),
+)
+
+team_whitelist = _table(
+    "compaction_team_whitelist",
+    Column("team", String(64), primary_key=True),
+    Column("at", Moment, primary_key=True),
+    Column("until", Moment, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("allowed_by", Text, nullable=False),
+)
+
+# Teams that administrators gave to tables and to catalogs, by name.
+team_mapping = _table(
+    "compaction_team_mapping",
+    Column("target", String, primary_key=True),
+    Column("team", String(64), nullable=False),
+)
+
+# Every change of the four tables above: who, when, and what was and is.
+team_change = _table(
+    "compaction_team_change",
+    Column("change_id", Serial, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("team", String(64), nullable=False),
+    Column("what", Text, nullable=False),
+    Column("before", Text),
+    Column("after", Text),
+    Index("compaction_team_change_team", "team", "change_id"),
 )
 
 group = _table(

@@ -36,13 +36,19 @@ from compaction_pipeline.storage.site_files import SqlSiteFileStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
 from compaction_pipeline.storage.tables import SqlTableReader
 from compaction_pipeline.storage.tasks import SqlTaskStore
+from compaction_pipeline.storage.team_rooms import Reckoning, own_clock
+from compaction_pipeline.storage.teams import SqlTeamStore
 from compaction_pipeline.storage.tokens import SqlTokenStore
 from compaction_pipeline.storage.upkeep import SqlUpkeepStore
 from compaction_pipeline.storage.watchers import SqlWatcherStore
 
 
-def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, keys: GivenKeys = GivenKeys()) -> Stores:
+def open_stores(
+    url: str, *, upgrade: bool = False, make_folder: bool = False, keys: GivenKeys = GivenKeys(), reckoning: Reckoning | None = None
+) -> Stores:
     """Open a state database, and create or migrate its tables where that is allowed (see `migrations`).
+
+    `reckoning` is what the limits of teams are reckoned with; None means the clock of the database, and runs whose memory nobody knows.
 
     `upgrade` allows the migration on PostgreSQL. With `make_folder`, the folder of a SQLite file is created. `keys` encrypt secrets.
 
@@ -51,6 +57,8 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
     engine = open_state(url, make_folder=make_folder)
     sealer = Sealer(engine, keys)
     upgraded = migrate(engine, sealer, upgrade=upgrade)
+    now = DatabaseClock(engine).now if engine.dialect.name == "postgresql" else None
+    reckoning = reckoning or Reckoning(now or own_clock)
     return Stores(
         SqlCatalogStore(engine, sealer),
         SqlTableReader(engine),
@@ -59,7 +67,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlCommitsStore(engine),
         SqlSwitchStore(engine),
         SqlFileStore(engine),
-        SqlTaskStore(engine),
+        SqlTaskStore(engine, reckoning),
         SqlRecordStore(engine),
         SqlLeaseStore(engine),
         SqlHistoryStore(engine),
@@ -67,7 +75,7 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlOptimizerStore(engine),
         SqlGroupStore(engine, sealer),
         SqlTokenStore(engine),
-        SqlQueueReader(engine),
+        SqlQueueReader(engine, reckoning),
         SqlReportStore(engine),
         SqlWatcherStore(engine),
         SqlUpkeepStore(engine),
@@ -81,9 +89,10 @@ def open_stores(url: str, *, upgrade: bool = False, make_folder: bool = False, k
         SqlCenterFiguresReader(engine),
         SqlRunHistory(engine),
         SqlCostStore(engine),
+        SqlTeamStore(engine, reckoning),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,
-        DatabaseClock(engine).now if engine.dialect.name == "postgresql" else None,
+        now,
         sealer.rotate,
     )

@@ -104,9 +104,11 @@ def cancel_running(connection: Connection, row: StoredRow, end_reason: EndReason
 
 
 def insert_tasks(
-    connection: Connection, tasks: Sequence[CompactionTask], paused: Collection[str], replaced: Mapping[str, datetime]
+    connection: Connection, tasks: Sequence[CompactionTask], team: str, paused: Collection[str], replaced: Mapping[str, datetime]
 ) -> None:
-    """Insert tasks as Pending. `paused` are the identifiers of the paused tables, and `replaced` what `cancel_replaced` has returned.
+    """Insert tasks of one team as Pending.
+
+    `paused` are the identifiers of the paused tables, and `replaced` what `cancel_replaced` has returned.
 
     Raises Overtaken when an open task has one of the data files of these tasks.
     """
@@ -117,7 +119,7 @@ def insert_tasks(
         # Two plans of one table ran at the same time. The caller makes this one again from the present state.
         raise Overtaken("a data file of the plan is in use")
     for batch in batches(in_place_of(replaced, tasks)):
-        connection.execute(insert(schema.task), [{**_planned(task), "paused": str(task.table) in paused} for task in batch])
+        connection.execute(insert(schema.task), [{**_planned(task), "team": team, "paused": str(task.table) in paused} for task in batch])
     inputs = [
         {"task_id": task.task_id, "ordinal": ordinal, "path": file.path} for task in tasks for ordinal, file in enumerate(task.work.inputs)
     ]

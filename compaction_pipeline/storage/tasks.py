@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, delete, func, select, text, true, update
+from sqlalchemy import Connection, Engine, delete, func, select, text, true, update
 
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
@@ -22,17 +22,18 @@ from compaction_pipeline.core.queue.open_work import InUse, OpenTasks, PlannedWo
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.claims import application_of, claim, next_pending
+from compaction_pipeline.storage.claims import Asked, application_of, claim, next_pending
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import lock_group
 from compaction_pipeline.storage.ledger import correct
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
 from compaction_pipeline.storage.open_work import in_use, open_tasks, planned_work, prepared_work
-from compaction_pipeline.storage.queue_moves import move_waiting, other_queues
+from compaction_pipeline.storage.queue_moves import give_team, move_waiting, other_queues
 from compaction_pipeline.storage.silent_workers import lease_ended, take_from_workers
 from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.switches import paused_among
@@ -57,6 +58,7 @@ from compaction_pipeline.storage.task_rows import (
     unknown_task,
     write_attempt_end,
 )
+from compaction_pipeline.storage.team_rooms import Reckoning, has_limits, held_teams, read_standings
 
 _task = schema.task.c
 
@@ -64,9 +66,20 @@ _task = schema.task.c
 class SqlTaskStore(SqlStore):
     """Tasks in the state database."""
 
+    def __init__(self, engine: Engine, reckoning: Reckoning | None = None) -> None:
+        super().__init__(engine)
+        self._reckoning = reckoning or Reckoning()
+
     # ---- planning ----
 
-    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime, room: QueueRoom | None = None) -> bool:
+    def insert(
+        self,
+        tasks: Sequence[CompactionTask],
+        replaces: Sequence[TaskId],
+        now: datetime,
+        room: QueueRoom | None = None,
+        team: str = UNASSIGNED,
+    ) -> bool:
         for task in tasks:
             allowed(TaskStatus.INIT, TaskStatus.PENDING if task.status is TaskStatus.INIT else task.status)
         try:
@@ -79,10 +92,10 @@ class SqlTaskStore(SqlStore):
                 paused = paused_among(connection, identifiers)
                 replaced = cancel_replaced(connection, replaces, now)
                 if room is not None:
-                    room = replace(room, taken=taken(connection, room.group))
+                    room = replace(room, taken=taken(connection, room.group, held_teams(connection, self._reckoning, now)))
                     if not room.admits(len(tasks)):
                         raise QueueFull(room)
-                insert_tasks(connection, tasks, paused, replaced)
+                insert_tasks(connection, tasks, team, paused, replaced)
         except Overtaken:
             return False
         return True
@@ -103,10 +116,11 @@ class SqlTaskStore(SqlStore):
         turns: Sequence[TableIdentifier] = (),
         application: str = "",
     ) -> CompactionTask | None:
-        if not self._waits(queue, task_ids):
+        asked = Asked(queue, task_ids, turns)
+        if not self._waits(asked, now):
             return None
         with writing(self._engine) as connection:
-            rows = next_pending(connection, queue, task_ids, turns, locked=True)
+            rows = next_pending(connection, asked, self._reckoning, now, owner)
             claimed = claim(connection, rows, owner, now, lease, application)
         return claimed[0] if claimed else None
 
@@ -120,30 +134,31 @@ class SqlTaskStore(SqlStore):
         turns: Sequence[TableIdentifier] = (),
         token_id: str | None = None,
     ) -> Sequence[CompactionTask]:
-        if not self._waits(queue, None):
+        asked = Asked(queue, None, turns, most)
+        if not self._waits(asked, now):
             return ()
         with writing(self._engine) as connection:
             application = "" if token_id is None else application_of(connection, owner, token_id)
             if application is None:
                 return ()
-            rows = next_pending(connection, queue, None, turns, most, locked=True)
+            rows = next_pending(connection, asked, self._reckoning, now, owner)
             return tuple(claim(connection, rows, owner, now, lease, application))
 
-    def _waits(self, queue: str | None, task_ids: Sequence[TaskId] | None) -> bool:
+    def _waits(self, asked: Asked, now: datetime) -> bool:
         """Whether a poll may find a task. Most polls find none. They must not wait for the write lock, of which SQLite has only one."""
         with reading(self._engine) as connection:
-            return bool(next_pending(connection, queue, task_ids))
+            return bool(next_pending(connection, Asked(asked.queue, asked.task_ids), self._reckoning, now))
 
     def first_waiting(
         self, queue: str | None, task_ids: Sequence[TaskId] | None = None, turns: Sequence[TableIdentifier] = ()
     ) -> TableIdentifier | None:
         with reading(self._engine) as connection:
-            rows = next_pending(connection, queue, task_ids, turns)
+            rows = next_pending(connection, Asked(queue, task_ids, turns), self._reckoning, self._reckoning.clock())
         return TableIdentifier.parse(rows[0].identifier) if rows else None
 
     def next_tables(self, queue: str, most: int, turns: Sequence[TableIdentifier] = ()) -> Sequence[TableIdentifier]:
         with reading(self._engine) as connection:
-            rows = next_pending(connection, queue, None, turns, most)
+            rows = next_pending(connection, Asked(queue, None, turns, most), self._reckoning, self._reckoning.clock())
         return tuple(TableIdentifier.parse(identifier) for identifier in dict.fromkeys(row.identifier for row in rows))
 
     def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
@@ -376,7 +391,7 @@ class SqlTaskStore(SqlStore):
 
     def waiting_tables(self, queue: str) -> Sequence[TableIdentifier]:
         with reading(self._engine) as connection:
-            return tuple(map(TableIdentifier.parse, waiting_identifiers(connection, queue)))
+            return tuple(map(TableIdentifier.parse, waiting_identifiers(connection, queue, self._held(connection))))
 
     def slot_seconds(self, queue: str, since: datetime, now: datetime) -> Mapping[TableIdentifier, float]:
         with reading(self._engine) as connection:
@@ -390,6 +405,31 @@ class SqlTaskStore(SqlStore):
                 queues[TableIdentifier.parse(row.identifier)].add(row.queue)
         return queues
 
+    def held(self, task_ids: Sequence[TaskId]) -> Mapping[TaskId, str]:
+        held: dict[TaskId, str] = {}
+        with reading(self._engine) as connection:
+            if has_limits(connection):
+                standings = read_standings(connection, self._reckoning, self._reckoning.clock())
+                why = {name: one.why_held or "" for name, one in standings.items() if one.is_held and not one.waits_for_own_work}
+                for batch in batches(task_ids):
+                    waiting = select(_task.task_id, _task.team).where(_task.task_id.in_(batch), _task.status == TaskStatus.PENDING)
+                    held.update({row.task_id: why[row.team] for row in connection.execute(waiting) if row.team in why})
+        return held
+
+    def teams_of_waiting(self) -> Mapping[TableIdentifier, Collection[str]]:
+        teams: dict[TableIdentifier, set[str]] = defaultdict(set)
+        with reading(self._engine) as connection:
+            for row in connection.execute(select(_task.identifier, _task.team).where(WAITS).distinct()):
+                teams[TableIdentifier.parse(row.identifier)].add(row.team)
+        return teams
+
+    def move_to_team(self, table: TableIdentifier, team: str) -> Sequence[TaskId]:
+        with writing(self._engine) as connection:
+            return give_team(connection, table, team)
+
+    def _held(self, connection: Connection) -> Sequence[str]:
+        return held_teams(connection, self._reckoning, self._reckoning.clock())
+
     def move_to_queue(self, table: TableIdentifier, queue: str) -> Sequence[TaskId]:
         with reading(self._engine) as connection:
             others = other_queues(connection, table, queue)
@@ -400,7 +440,7 @@ class SqlTaskStore(SqlStore):
 
     def queue_taken(self, queue: str) -> int:
         with reading(self._engine) as connection:
-            return taken(connection, queue)
+            return taken(connection, queue, self._held(connection))
 
     def count_replaced(self) -> int:
         # The condition is a literal, because a database takes a partial index only for what it knows to be in it.

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
-from compaction_pipeline.core.capacity.ledger import UNASSIGNED
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared

@@ -19,8 +19,6 @@ KEPT_DAYS = 35
 SUMS_KEPT_DAYS = 400
 MOST_CORES = 4096
 """A worker may say that it has so many cores. One that does not say how many is believed to have no more."""
-UNASSIGNED = "unassigned"
-"""The team of tables that no team has."""
 
 
 @dataclass(frozen=True, slots=True)

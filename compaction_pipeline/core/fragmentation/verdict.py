@@ -47,6 +47,8 @@ class PlanReasonCode(str, Enum):
     """Other tasks, or another process, hold the files."""
     OVER_BUDGET = "OVER_BUDGET"
     """Work is due, but the table's quota, or the limit on the bytes of its tasks, allows no more tasks now."""
+    OVER_TEAM_BUDGET = "OVER_TEAM_BUDGET"
+    """Work is due, but the team that pays for the table has reached a limit."""
     QUEUE_FULL = "QUEUE_FULL"
     """Work is due, but the queue of the table's group has no room for it."""
     NOT_REQUESTED = "NOT_REQUESTED"
@@ -81,6 +83,7 @@ class PlanReasonCode(str, Enum):
 ORDER = (
     PlanReasonCode.PLANNED,
     PlanReasonCode.MIN_PLAN_INTERVAL,
+    PlanReasonCode.OVER_TEAM_BUDGET,
     PlanReasonCode.QUEUE_FULL,
     PlanReasonCode.OVER_BUDGET,
     PlanReasonCode.FILES_IN_USE,

@@ -77,6 +77,8 @@ def node_gains(tasks: Iterable[Work]) -> dict[TableNode, int]:
 
 def limit_in_words(budget: Budget, planned: Sequence[Work], left_out: Sequence[Work]) -> tuple[PlanReasonCode, str]:
     """Return the limit that keeps the tasks of a node out of a plan. `planned` are the plan's tasks."""
+    if budget.team_held is not None:
+        return PlanReasonCode.OVER_TEAM_BUDGET, budget.team_held
     if budget.task_slots <= 0:
         return PlanReasonCode.OVER_BUDGET, "the table's tasks use up its quota"
     if budget.input_bytes <= 0:

@@ -80,16 +80,20 @@ class FilesAfter:
 class Budget:
     """How many tasks, and how many input bytes, a plan may add to the Pending and Executing tasks of its table.
 
-    `room` says how full the queue of the table's group is; None when that does not matter.
+    `room` says how full the queue of the table's group is; None when that does not matter. `team_held` says why the team that pays for the
+    table may begin nothing more; None while it may.
     """
 
     task_slots: int
     input_bytes: int
     room: QueueRoom | None = None
+    team_held: str | None = None
 
     @property
     def is_used_up(self) -> bool:
         """Whether not even one task may be added."""
+        if self.team_held is not None:
+            return True
         return self.task_slots <= 0 or self.input_bytes <= 0 or (self.room is not None and not self.room.free)
 
 

@@ -16,6 +16,7 @@ UNCHANGED = PlanReason(PlanReasonCode.NOT_FRAGMENTED, "no node is due, and no no
 _WAITING = frozenset(
     {
         PlanReasonCode.MIN_PLAN_INTERVAL,
+        PlanReasonCode.OVER_TEAM_BUDGET,
         PlanReasonCode.QUEUE_FULL,
         PlanReasonCode.OVER_BUDGET,
         PlanReasonCode.FILES_IN_USE,

@@ -15,14 +15,15 @@ class QueueWork:
     """The tasks of one queue, by what they wait for, and what was merged of late.
 
     `pending` counts the tasks that a worker may take, and `waiting_since` says since when the first of them has waited. `paused` counts
-    those that wait until their tables are resumed. `retrying` counts those that failed and are tried again, and `failed` those that are
-    not. `merged` and `merged_bytes` count what was merged lately, and `refused_reports` the reports that could not be true; the asker says
-    since when.
+    those that wait until their tables are resumed, and `held` those that wait because their team has reached a limit. `retrying` counts
+    those that failed and are tried again, and `failed` those that are not. `merged` and `merged_bytes` count what was merged lately, and
+    `refused_reports` the reports that could not be true; the asker says since when.
     """
 
     queue: str
     pending: int = 0
     paused: int = 0
+    held: int = 0
     executing: int = 0
     prepared: int = 0
     retrying: int = 0

@@ -26,10 +26,12 @@ from compaction_pipeline.core.tables.property_rules import (
     GROUP_KEY,
     OWN_ENABLED_KEY,
     PROPERTIES,
+    TEAM_KEY,
     Property,
 )
 from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.tables.watermark_keys import WATERMARK_KEYS
 from compaction_pipeline.core.windows import Window
 
@@ -48,6 +50,7 @@ class TableProperties:
 
     amoros_switch: bool = True
     group: str = DEFAULT_GROUP
+    team: str = UNASSIGNED
     filter: str = ""
     priority: int = 0
     target_size_bytes: int = 128 * MIB
@@ -235,6 +238,15 @@ def properties_or_defaults(table: Mapping[str, str], catalog: Mapping[str, str])
 def group_of(table: Mapping[str, str], catalog: Mapping[str, str]) -> str:
     """Return the resource group that a table belongs to, whatever its other properties are. The name may break its rule."""
     return table.get(GROUP_KEY, catalog.get(CATALOG_PREFIX + GROUP_KEY, DEFAULT_GROUP)).strip()
+
+
+def named_team(of: TableIdentifier, table: Mapping[str, str], catalog: Mapping[str, str], mapped: Mapping[str, str]) -> str:
+    """Return the team that a table names, which need not exist. `mapped` gives teams to names of tables and of catalogs.
+
+    Who may write to a table may change its property, and so move its bill. A mapping is made by an administrator, so it wins.
+    """
+    by_property = table.get(TEAM_KEY, catalog.get(CATALOG_PREFIX + TEAM_KEY, UNASSIGNED)).strip()
+    return mapped.get(str(of)) or mapped.get(of.catalog) or by_property or UNASSIGNED
 
 
 def asset_key_of(table: Mapping[str, str], catalog: Mapping[str, str], of: TableIdentifier) -> tuple[tuple[str, ...], str | None]:

@@ -13,6 +13,7 @@ from math import isfinite
 
 from compaction_pipeline.core.tables.asset_key import ASSET_KEY_RULE, asset_key_levels
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP, GROUP_NAME_RULE, is_group_name
+from compaction_pipeline.core.tables.team_name import TEAM_NAME_RULE, UNASSIGNED, is_team_name
 from compaction_pipeline.core.tables.watermark_keys import (
     WATERMARK_KEYS,
     WATERMARK_KEYS_KEY,
@@ -114,6 +115,7 @@ ENABLED_KEY, OWN_ENABLED_KEY = "self-optimizing.enabled", "compaction.enabled"
 DELTA_REWRITE_KEY = "compaction.delta-rewrite.enabled"
 ASSET_KEY = "compaction.dagster-asset-key"
 GROUP_KEY = "self-optimizing.group"
+TEAM_KEY = "compaction.team"
 MAY_ROLL_BACK_KEY = "compaction.catalog-may-roll-back"
 FILTER_KEY = "self-optimizing.filter"
 FILTER_RULE = "a SQL condition without functions, on columns by which the table is partitioned"
@@ -139,6 +141,15 @@ PROPERTIES: tuple[Property, ...] = (
         Rule(str.strip, GROUP_NAME_RULE, is_group_name),
         DEFAULT_GROUP,
         "the resource group, which must exist; the table's tasks wait in its queue",
+    ),
+    Property(
+        TEAM_KEY,
+        "team",
+        # A team that does not exist is no reason to leave a table alone, whatever its name: somebody is charged all the same.
+        Rule(str.strip, TEAM_NAME_RULE, is_team_name),
+        UNASSIGNED,
+        "the team that is charged for the table's work, and whose limits bound it; `team map` wins over this",
+        stops=False,
     ),
     Property(
         FILTER_KEY,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
+    from compaction_pipeline.services.capacity.manage_teams import ManageTeams
     from compaction_pipeline.services.capacity.read_costs import ReadCosts
     from compaction_pipeline.services.capacity.read_use import ReadUse
 
@@ -27,3 +28,9 @@ class CapacityServices(Wiring):
 
         stores = self._stores
         return ReadUse(stores.optimizers, stores.costs, stores.groups, self.clock, self._settings.low_use)
+
+    @cached_property
+    def manage_teams(self) -> ManageTeams:
+        from compaction_pipeline.services.capacity.manage_teams import ManageTeams
+
+        return ManageTeams(self._stores.teams, self.clock, self._new_id)

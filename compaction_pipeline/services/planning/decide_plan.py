@@ -16,7 +16,15 @@ from compaction_pipeline.core.catalogs.formats import why_format_left_out
 from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.fragmentation.clock import is_pausing
 from compaction_pipeline.core.fragmentation.keyed_metrics import measure_keyed
-from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeState, PlanReason, PlanReasonCode, history_of
+from compaction_pipeline.core.fragmentation.verdict import (
+    NOT_ADMITTED,
+    NOTHING_TO_DO,
+    NodeHistory,
+    NodeState,
+    PlanReason,
+    PlanReasonCode,
+    history_of,
+)
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.admission import Admitted, OfCatalog, admission
@@ -41,6 +49,7 @@ from compaction_pipeline.core.tables.index import NO_SNAPSHOT, Complete, LoadedT
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.services.planning.find_waits import FindWaits
 from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
@@ -71,13 +80,14 @@ class Decision:
     """A plan, and what it was made from.
 
     `made_from` is None when the table may not be planned, or when its index changed meanwhile. `distrusted` is a read in which a file
-    was younger than its snapshot. `room` is the room in the queue that the plan counted on.
+    was younger than its snapshot. `room` is the room in the queue that the plan counted on, and `team` the team that pays for its tasks.
     """
 
     plan: CompactionPlan
     made_from: Admitted | None = None
     distrusted: Complete | None = None
     room: QueueRoom | None = None
+    team: str = UNASSIGNED
 
 
 LetsIn = Callable[[Place], bool]
@@ -161,7 +171,12 @@ class DecidePlan:
         group = self._rooms.group(admitted.properties.group)
         if group is None:
             return Decision(CompactionPlan.empty(PlanReasonCode.GROUP_MISSING, group_missing_text(admitted.properties.group)))
-        return self._decide(known, admitted, self._look(known, admitted, group, request, asker, now), request, asker)
+        team, held = self._rooms.team(known, entry.properties)
+        seen = self._look(known, admitted, group, request, asker, now)
+        if held is not None and asker in (Asker.TICK, Asker.PERSON):
+            seen = replace(seen, budget=replace(seen.budget, team_held=held))
+        decision = replace(self._decide(known, admitted, seen, request, asker), team=team)
+        return decision if seen.budget.team_held is None else _held_by_team(decision, seen.budget.team_held, known.planning.reason)
 
     def decide_by_files(self, known: KnownTable, now: datetime) -> Decision:
         """Decide what is due on a table by its files alone, as somebody who sees the table for the first time.
@@ -319,6 +334,19 @@ class DecidePlan:
         room = self._rooms.room(group, known, by_person=False)
         # A queue that is not open counts as full. Otherwise a tick would plan again for every single place that becomes free.
         return replace(budget, room=room if room.is_open else replace(room, taken=max(room.taken, room.limit))), most
+
+
+def _held_by_team(decision: Decision, held: str, before: PlanReason | None) -> Decision:
+    """Let the reason of a table whose team may begin nothing be that, also when its work waits as tasks already.
+
+    `before` is the reason that the table has. It stays while it says the same, because the figures in it change with each tick.
+    """
+    plan = decision.plan
+    if plan.tasks or plan.reason.code in NOT_ADMITTED | NOTHING_TO_DO:
+        return decision
+    code = PlanReasonCode.OVER_TEAM_BUDGET
+    reason = before if before is not None and before.code is code else PlanReason(code, held)
+    return replace(decision, plan=replace(plan, reason=reason))
 
 
 def _lets_all_in(place: Place) -> bool:

@@ -172,7 +172,7 @@ class PlanTables:
         ahead = FOR_PEOPLE if asker is Asker.PERSON else 0
         tasks = tasks_of_plan(plan, self._new_id(), known.table, decision.made_from, request.snapshot_properties, now, ahead)
         try:
-            if not self._tasks.insert(tasks, plan.replaces, now, _for_insert(decision.room, len(tasks))):
+            if not self._tasks.insert(tasks, plan.replaces, now, _for_insert(decision.room, len(tasks)), decision.team):
                 return _busy("a task that this plan replaces started meanwhile; the table is planned again later")
         except QueueFull as full:
             return _busy(f"other plans were faster: {full}; the table is planned again later")

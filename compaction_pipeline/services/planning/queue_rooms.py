@@ -1,9 +1,10 @@
-"""Says how much a plan may add to the queue of a table's group, and how many slots the group has."""
+"""Says how much a plan may add to the queue of a table's group, how many slots the group has, and which team pays for a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.line import Waiting, is_first
@@ -13,11 +14,12 @@ from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.quota import group_slots
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
-from compaction_pipeline.core.tables.properties import group_of
+from compaction_pipeline.core.tables.properties import group_of, named_team
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 
 
 class QueueRooms:
-    """Three questions: group, slots, room."""
+    """Four questions: group, team, slots, room."""
 
     def __init__(
         self,
@@ -26,6 +28,7 @@ class QueueRooms:
         tasks: TaskStore,
         tables: TableReader,
         catalogs: CatalogStore,
+        teams: TeamStore,
         run_slots: int,
     ) -> None:
         """`run_slots` is how many tasks a run of `compact_job` merges at a time."""
@@ -34,11 +37,19 @@ class QueueRooms:
         self._tasks = tasks
         self._tables = tables
         self._catalogs = catalogs
+        self._teams = teams
         self._run_slots = run_slots
 
     def group(self, name: str) -> ResourceGroup | None:
         """Return a group; None when it does not exist."""
         return self._groups.group(name)
+
+    def team(self, known: KnownTable, of_catalog: Mapping[str, str]) -> tuple[str, str | None]:
+        """Return the team that pays for a table, and why it may begin nothing more now; None while it may."""
+        standings = self._teams.standings()
+        name = named_team(known.table, properties_of(known), of_catalog, self._teams.mapping())
+        standing = standings.get(name) or standings.get(UNASSIGNED)
+        return (UNASSIGNED, None) if standing is None else (standing.team.name, standing.why_held)
 
     def slots(self, group: str) -> int:
         """Return how many tasks of a group are merged at a time."""
@@ -67,5 +78,10 @@ class QueueRooms:
 
 
 def _group(known: KnownTable, catalogs: Mapping[str, Mapping[str, str]]) -> str:
+    return group_of(properties_of(known), catalogs.get(known.table.catalog, {}))
+
+
+def properties_of(known: KnownTable) -> Mapping[str, str]:
+    """Return the properties of a table as they are known; none when it was never read."""
     loaded = known.index.loaded
-    return group_of(loaded.layout.properties if loaded is not None else {}, catalogs.get(known.table.catalog, {}))
+    return loaded.layout.properties if loaded is not None else {}

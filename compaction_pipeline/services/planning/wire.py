@@ -54,4 +54,6 @@ class PlanningServices(Wiring):
         from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 
         stores = self._stores
-        return QueueRooms(stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, self._settings.task_slots)
+        return QueueRooms(
+            stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, stores.teams, self._settings.task_slots
+        )

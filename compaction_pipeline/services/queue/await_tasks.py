@@ -35,8 +35,8 @@ class AwaitTasks:
     def worked_off(self, task_ids: Iterable[TaskId]) -> Callable[[], bool]:
         """Return a function that says whether the caller need not wait for workers any longer.
 
-        That is so when each of these tasks is merged, has ended, or has no turn because its table was paused. A task that was found in one
-        of these states is not asked about again.
+        That is so when each of these tasks is merged, has ended, or has no turn: its table was paused, or its team has reached a limit. A
+        task that was found in one of these states is not asked about again.
         """
         left = list(task_ids)[::-1]
 
@@ -99,18 +99,21 @@ class AwaitTasks:
         return self._tasks.cancel(task_ids, EndReason.GIVEN_UP, reason, self._clock())
 
     def give_up_paused(self, task_ids: Iterable[TaskId]) -> dict[TaskId, str]:
-        """Cancel those of these tasks that wait for the end of a pause, and return the reason by task id.
+        """Cancel those of these tasks that wait for the end of a pause, or for a new limit of their team. Return the reason by task id.
 
-        Somebody who asked for this work is told that it was not done. After the pause, ticks plan what is due then.
+        Somebody who asked for this work is told that it was not done. After that, ticks plan what is due then.
         """
         given_up: dict[TaskId, str] = {}
         for task in self.of(task_ids):
-            if self._has_no_turn(task):
+            held = self._tasks.held([task.task_id]) if waits_for_turn(task) else {}
+            if held:
+                given_up.update(dict.fromkeys(self.give_up([task.task_id], held[task.task_id]), held[task.task_id]))
+            elif self._has_no_turn(task):
                 ends = f"`resume_job` of Dagster or `compaction-pipeline resume {task.table}` ends the pause"
                 reason = f"a person paused {task.table} before this task began; {ends}"
                 given_up.update(dict.fromkeys(self.give_up([task.task_id], reason), reason))
         return given_up
 
     def _has_no_turn(self, task: KnownTask) -> bool:
-        """Return whether the task waits until its table is resumed."""
-        return waits_for_turn(task) and self._tables.state(task.table).paused
+        """Return whether the task waits until its table is resumed, or until its team may begin work again."""
+        return waits_for_turn(task) and (self._tables.state(task.table).paused or bool(self._tasks.held([task.task_id])))

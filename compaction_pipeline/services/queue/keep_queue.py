@@ -1,4 +1,4 @@
-"""Keeps the queue going: frees tasks of dead and endless attempts, puts back what failed a while ago, and moves tasks to a new group.
+"""Keeps the queue going: frees tasks of dead and endless attempts, puts back what failed a while ago, and has tasks moved.
 
 Every step is one compare-and-set in the store, so any number of processes may do this at the same time.
 """
@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.retries import retries
 from compaction_pipeline.core.tables.index import Refused
-from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
-from compaction_pipeline.core.tables.properties import group_of
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merged import MergedWork
@@ -52,19 +49,18 @@ class KeepQueue:
 
     def __init__(
         self,
-        catalogs: CatalogStore,
         tables: TableReader,
         files: FileStore,
         tasks: TaskStore,
-        groups: GroupStore,
         lost_attempts: LostAttempts,
+        move: Callable[[], None],
         clock: Clock,
     ) -> None:
-        self._catalogs = catalogs
+        """`move` moves waiting tasks to the groups and teams that their tables have now."""
         self._tables = tables
         self._files = files
         self._tasks = tasks
-        self._groups = groups
+        self._move = move
         self._lost_attempts = lost_attempts
         self._clock = clock
 
@@ -103,30 +99,6 @@ class KeepQueue:
             log.info("%d lost attempt(s), %d endless attempt(s), %d task(s) put back, %d outdated task(s)", *counts)
         self._move()
         return KeptQueue(tuple(lost), tuple(timed_out), tuple(put_back), tuple(outdated), tuple(dict.fromkeys(outdated.values())))
-
-    def _move(self) -> None:
-        """Move waiting tasks whose table now names another group. They stay while that group does not exist."""
-        for table, queues in self._tasks.queues_to_merge().items():
-            group = self._group(table)
-            # A table of a missing group shows that as the reason of its plans.
-            if group is None or set(queues) == {group} or self._groups.group(group) is None:
-                continue
-            try:
-                moved = self._tasks.move_to_queue(table, group)
-            except NotFoundError:
-                # The group was deleted just now.
-                continue
-            if moved:
-                log.info("table=%s moved to group %s with %d waiting task(s)", table, group, len(moved))
-
-    def _group(self, table: TableIdentifier) -> str | None:
-        """Return the group that a table names; None when its properties are not known now."""
-        try:
-            loaded = self._tables.state(table).index.loaded
-            of_catalog = self._catalogs.entry(table.catalog).properties
-        except NotFoundError:
-            return None
-        return None if loaded is None else group_of(loaded.layout.properties, of_catalog)
 
     def _live_paths(self, table: TableIdentifier, tasks: Sequence[MergedWork[Work]]) -> frozenset[str] | None:
         """Return the live data files of the nodes of these tasks. Return None when the index is not one whole snapshot now."""

@@ -62,9 +62,11 @@ class QueueServices(Wiring):
     @cached_property
     def keep_queue(self) -> KeepQueue:
         from compaction_pipeline.services.queue.keep_queue import KeepQueue
+        from compaction_pipeline.services.queue.move_tasks import MoveTasks
 
         stores = self._stores
-        return KeepQueue(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.groups, self._lost_attempts, self.clock)
+        moves = MoveTasks(stores.catalogs, stores.tables, stores.tasks, stores.groups, stores.teams)
+        return KeepQueue(stores.tables, stores.files, stores.tasks, self._lost_attempts, moves.move, self.clock)
 
     @cached_property
     def serve_optimizers(self) -> ServeOptimizers:

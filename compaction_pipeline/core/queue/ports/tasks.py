@@ -13,6 +13,7 @@ from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
 from compaction_pipeline.core.queue.queue_work import EndedWork, MergedTotals, QueueWork
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 
@@ -20,8 +21,15 @@ from compaction_pipeline.core.work.result import MergeResult
 class TaskStore(PreparedTasks[CompactionTask], Protocol):
     """The stored tasks. Only this store writes the status of a task, by compare-and-set, after `core.queue.transitions` allowed it."""
 
-    def insert(self, tasks: Sequence[CompactionTask], replaces: Sequence[TaskId], now: datetime, room: QueueRoom | None = None) -> bool:
-        """In one transaction, cancel the tasks `replaces` and insert `tasks` as Pending. Return True.
+    def insert(
+        self,
+        tasks: Sequence[CompactionTask],
+        replaces: Sequence[TaskId],
+        now: datetime,
+        room: QueueRoom | None = None,
+        team: str = UNASSIGNED,
+    ) -> bool:
+        """In one transaction, cancel the tasks `replaces` and insert `tasks` as Pending, for a team that pays for them. Return True.
 
         `room` is the room in their queue that the plan counted on. The taken places are counted again here; the tasks of `replaces` no
         longer count. Raises QueueFull and changes nothing when the queue does not admit the tasks any more. None inserts them however full
@@ -42,6 +50,8 @@ class TaskStore(PreparedTasks[CompactionTask], Protocol):
         application: str = "",
     ) -> CompactionTask | None:
         """Claim the Pending task that is next by the order of its queue; None when there is none. `task_ids` limits the choice to these.
+
+        A task whose team has a limit is claimed only while the team has room for it, in the transaction that counts what the team uses.
 
         Polls of all queues together use the order PRIORITY. `turns` are tables that have a turn before all others, in this order. Pending
         tasks of paused tables have no turn. `application` is the Spark application of the owner, which the attempt keeps.
@@ -80,6 +90,15 @@ class TaskStore(PreparedTasks[CompactionTask], Protocol):
 
     def queues_to_merge(self) -> Mapping[TableIdentifier, Collection[str]]:
         """Return in which queues each table has tasks that are Pending, or FAILED and wait to be tried again."""
+
+    def held(self, task_ids: Sequence[TaskId]) -> Mapping[TaskId, str]:
+        """Return those of these Pending tasks whose team may begin nothing, and why, also when all that it runs has ended."""
+
+    def teams_of_waiting(self) -> Mapping[TableIdentifier, Collection[str]]:
+        """Return for which teams each table has tasks that are Pending, or FAILED and wait to be tried again."""
+
+    def move_to_team(self, table: TableIdentifier, team: str) -> Sequence[TaskId]:
+        """Let the waiting tasks of a table belong to another team, and return their ids. They are those that `move_to_queue` moves."""
 
     def move_to_queue(self, table: TableIdentifier, queue: str) -> Sequence[TaskId]:
         """Move the waiting tasks of a table to another queue, however full it is, and return their ids.

@@ -1,0 +1,103 @@
+"""Shows, makes, changes and deletes teams, and their loans, mappings and entries of the whitelist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from compaction_pipeline.core.capacity.limits import Standing
+from compaction_pipeline.core.capacity.loan import Loan, asked
+from compaction_pipeline.core.capacity.ports import TeamChange, TeamStore
+from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Team, Whitelisted, checked, unknown_team
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.words import time_text
+
+
+class ManageTeams:
+    """The verbs of a person who decides what compaction may cost: what is there, set, delete, lend, approve, end, allow and map.
+
+    `who` makes the change. It is written down with it.
+    """
+
+    def __init__(self, teams: TeamStore, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._teams = teams
+        self._clock = clock
+        self._new_id = new_id
+
+    def standings(self) -> Sequence[Standing]:
+        """Return how every team stands now beside its limits, by name."""
+        return tuple(self._teams.standings().values())
+
+    def standing(self, name: str) -> Standing:
+        """Return how one team stands now. Raises NotFoundError."""
+        found = self._teams.standings().get(name)
+        if found is None:
+            raise unknown_team(name)
+        return found
+
+    def mapping(self) -> Mapping[str, str]:
+        """Return the teams that administrators gave to tables and catalogs, by their names."""
+        return self._teams.mapping()
+
+    def loans(self) -> Sequence[Loan]:
+        """Return the loans that have not ended, asked-for ones included, the newest first."""
+        return self._teams.loans()
+
+    def changes(self, most: int, team: str | None = None) -> Sequence[TeamChange]:
+        """Return who changed what, the newest change first, at most `most`."""
+        return self._teams.changes(most, team)
+
+    def set(self, team: Team, who: str) -> bool:
+        """Make a team, or replace the one of its name. Return whether anything changed. Raises ConfigError."""
+        return self._teams.put(checked(team), _named(who), self._clock())
+
+    def delete(self, name: str, who: str) -> None:
+        """Delete a team. Raises NotFoundError, and ConfigError while it has loans or mappings."""
+        self._teams.remove(name, _named(who), self._clock())
+
+    def lend(self, lender: str, borrower: str, until: datetime, who: str, *, slots: int = 0, gb_hours: float = 0.0) -> Loan:
+        """Ask a team for a loan, and return it. It counts once it is approved. Raises NotFoundError and ConfigError."""
+        loan = asked(Loan(self._new_id(), lender, borrower, until, _named(who), self._clock(), slots, gb_hours))
+        self._teams.ask(loan)
+        return loan
+
+    def approve(self, loan_id: str, consent: str, who: str) -> Loan:
+        """Let a loan begin now. `consent` is the name of who consents for the lender. Raises NotFoundError and ConfigError."""
+        if not consent.strip():
+            raise ConfigError("'consent' is empty but must name the person who consents for the team that lends")
+        return self._teams.approve(loan_id, _short("consent", consent.strip()), _named(who), self._clock())
+
+    def end(self, loan_id: str, who: str) -> Loan:
+        """End a loan early: slots at once, GB-hours at the next 00:00 UTC. Raises NotFoundError."""
+        return self._teams.end(loan_id, _named(who), self._clock())
+
+    def allow(self, team: str, until: datetime, reason: str, who: str) -> Whitelisted:
+        """Let a team work without its limits until a time, for a reason. Raises NotFoundError and ConfigError."""
+        now = self._clock()
+        if until <= now:
+            raise ConfigError(f"'until' is {time_text(until)} but must be later than now, {time_text(now)}")
+        if not reason.strip():
+            raise ConfigError("'reason' is empty but must say why the team may work without its limits")
+        entry = Whitelisted(team, until, _short("reason", reason.strip()), _named(who), now)
+        self._teams.allow(entry)
+        return entry
+
+    def map(self, target: str, team: str | None, who: str) -> bool:
+        """Give a table or a catalog to a team, or with None take the mapping away. It wins over properties.
+
+        Return whether anything changed. Raises NotFoundError when the team does not exist.
+        """
+        if not target.strip():
+            raise ConfigError("the name of the table or catalog is empty")
+        return self._teams.map(target.strip(), team, _named(who), self._clock())
+
+
+def _named(who: str) -> str:
+    return _short("who", who.strip()) or "unknown"
+
+
+def _short(key: str, text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise ConfigError(f"'{key}' has {len(text)} characters but must have at most {LONGEST_TEXT}")
+    return text

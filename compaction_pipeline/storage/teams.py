@@ -1,0 +1,203 @@
+"""The TeamStore: teams, their loans, the whitelist, the mapping of tables, and the audit of all changes.
+
+A change of what bounds a team locks the team's row, as claims of its tasks do. So no claim sees a half of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+
+from compaction_pipeline.core.capacity.limits import Standing
+from compaction_pipeline.core.capacity.loan import Loan, check_approval, check_change, ended
+from compaction_pipeline.core.capacity.ports import TeamChange
+from compaction_pipeline.core.capacity.team import Team, Whitelisted, unknown_team
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
+from compaction_pipeline.storage import schema
+from compaction_pipeline.storage.engine import lock, reading, upsert, writing
+from compaction_pipeline.storage.sql_store import SqlStore
+from compaction_pipeline.storage.team_rooms import Reckoning, has_limits, read_standings, team_of
+
+_team, _loan, _mapping, _change = schema.team.c, schema.team_loan.c, schema.team_mapping.c, schema.team_change.c
+_JSON: Mapping[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Team, Loan, Whitelisted, str)}
+
+
+class SqlTeamStore(SqlStore):
+    """Teams in the state database."""
+
+    def __init__(self, engine: Engine, reckoning: Reckoning) -> None:
+        super().__init__(engine)
+        self._reckoning = reckoning
+
+    def teams(self) -> Sequence[Team]:
+        # Databases sort texts differently, so Python sorts here.
+        return tuple(sorted(map(team_of, self._rows(select(schema.team))), key=lambda team: team.name))
+
+    def standings(self) -> Mapping[str, Standing]:
+        with reading(self._engine) as connection:
+            found = read_standings(connection, self._reckoning, self._reckoning.clock())
+        return {name: found[name] for name in sorted(found)}
+
+    def mapping(self) -> Mapping[str, str]:
+        return {row.target: row.team for row in self._rows(select(schema.team_mapping).order_by(_mapping.target))}
+
+    def loans(self) -> Sequence[Loan]:
+        now = self._reckoning.clock()
+        rows = self._rows(select(schema.team_loan).where(_loan.until > now).order_by(_loan.asked_at.desc(), _loan.loan_id))
+        return tuple(loan for loan in (Loan(**row._mapping) for row in rows) if loan.end > now)
+
+    def changes(self, most: int, team: str | None = None) -> Sequence[TeamChange]:
+        query = select(schema.team_change).order_by(_change.change_id.desc()).limit(most)
+        rows = self._rows(query if team is None else query.where(_change.team == team))
+        return tuple(TeamChange(row.at, row.who, row.team, row.what, row.before, row.after) for row in rows)
+
+    def put(self, team: Team, who: str, now: datetime) -> bool:
+        with writing(self._engine) as connection:
+            before = _locked(connection, [team.name]).get(team.name)
+            if before == team:
+                return False
+            if before is not None:
+                check_change(before, team, _loans(connection), now)
+            limits = team.limits
+            values = {
+                "owners": team.owners,
+                "slots": limits.slots,
+                "memory_bytes": limits.memory_bytes,
+                "gb_hours": limits.gb_hours,
+            }
+            row = upsert(connection, schema.team).values(name=team.name, **values)
+            connection.execute(row.on_conflict_do_update(index_elements=["name"], set_=values))
+            _write_down(connection, TeamChange(now, who, team.name, "limits and owners", _json(before), _json(team)))
+        return True
+
+    def remove(self, name: str, who: str, now: datetime) -> None:
+        if name == UNASSIGNED:
+            raise ConfigError(f"the team {UNASSIGNED!r} cannot be deleted: tables that name no team are charged to it")
+        with writing(self._engine) as connection:
+            before = _known(_locked(connection, [name]), name)
+            check_change(before, None, _loans(connection), now)
+            mapped = connection.execute(select(_mapping.target).where(_mapping.team == name).order_by(_mapping.target)).scalars().all()
+            if mapped:
+                shown = ", ".join(mapped[:5]) + ", …" * (len(mapped) > 5)
+                raise ConfigError(f"team {name} cannot be deleted while something is mapped to it ({shown}); map that to another one")
+            connection.execute(delete(schema.team).where(_team.name == name))
+            _write_down(connection, TeamChange(now, who, name, "deleted", _json(before), None))
+
+    def ask(self, loan: Loan) -> None:
+        with writing(self._engine) as connection:
+            teams = _locked(connection, [loan.lender, loan.borrower])
+            for name in (loan.lender, loan.borrower):
+                _known(teams, name)
+            connection.execute(insert(schema.team_loan).values(_values(loan)))
+            for name in (loan.lender, loan.borrower):
+                _write_down(connection, TeamChange(loan.asked_at, loan.asked_by, name, "loan asked for", None, _json(loan)))
+
+    def approve(self, loan_id: str, consent: str, who: str, now: datetime) -> Loan:
+        with writing(self._engine) as connection:
+            asked = _loan_of(connection, loan_id)
+            teams = _locked(connection, [asked.lender, asked.borrower])
+            before = _loan_of(connection, loan_id)
+            lender, borrower = _known(teams, before.lender), _known(teams, before.borrower)
+            # What was used until just now counts here, not what was added up a few seconds ago.
+            fresh = replace(self._reckoning, _used=None)
+            used = fresh.used_today(connection, now).get(before.lender, 0.0) if before.gb_hours else 0.0
+            check_approval(before, lender, borrower, _loans(connection), used, now)
+            after = replace(before, consent=consent, approved_by=who, began_at=now)
+            return self._changed(connection, before, after, "loan approved", who, now)
+
+    def end(self, loan_id: str, who: str, now: datetime) -> Loan:
+        with writing(self._engine) as connection:
+            asked = _loan_of(connection, loan_id)
+            _locked(connection, [asked.lender, asked.borrower])
+            before = _loan_of(connection, loan_id)
+            return before if before.end <= now else self._changed(connection, before, ended(before, now), "loan ended", who, now)
+
+    def allow(self, entry: Whitelisted) -> None:
+        with writing(self._engine) as connection:
+            _known(_locked(connection, [entry.team]), entry.team)
+            connection.execute(
+                insert(schema.team_whitelist).values(
+                    team=entry.team, at=entry.at, until=entry.until, reason=entry.reason, allowed_by=entry.allowed_by
+                )
+            )
+            _write_down(connection, TeamChange(entry.at, entry.allowed_by, entry.team, "whitelisted", None, _json(entry)))
+
+    def map(self, target: str, team: str | None, who: str, now: datetime) -> bool:
+        with writing(self._engine) as connection:
+            lock(connection, "teams")
+            before = connection.execute(select(_mapping.team).where(_mapping.target == target)).scalar()
+            if before == team:
+                return False
+            if team is None:
+                connection.execute(delete(schema.team_mapping).where(_mapping.target == target))
+            else:
+                _known(_locked(connection, [team]), team)
+                row = upsert(connection, schema.team_mapping).values(target=target, team=team)
+                connection.execute(row.on_conflict_do_update(index_elements=["target"], set_={"team": team}))
+            of = team or before or UNASSIGNED
+            _write_down(connection, TeamChange(now, who, of, f"mapping of {target}", _json(before), _json(team)))
+        return True
+
+    def note_held(self) -> None:
+        now = self._reckoning.clock()
+        with reading(self._engine) as connection:
+            limited = has_limits(connection)
+            noted = connection.execute(select(func.count()).select_from(schema.team).where(_team.held_since.is_not(None))).scalar_one()
+            found = read_standings(connection, self._reckoning, now) if limited or noted else {}
+        changed = {name: now if one.is_held else None for name, one in found.items() if one.is_held != (one.held_since is not None)}
+        if changed:
+            with writing(self._engine) as connection:
+                for name, since in sorted(changed.items()):
+                    connection.execute(update(schema.team).where(_team.name == name).values(held_since=since))
+
+    def _changed(self, connection: Connection, before: Loan, after: Loan, what: str, who: str, now: datetime) -> Loan:
+        connection.execute(update(schema.team_loan).where(_loan.loan_id == after.loan_id).values(_values(after)))
+        for name in (after.lender, after.borrower):
+            _write_down(connection, TeamChange(now, who, name, what, _json(before), _json(after)))
+        return after
+
+
+def _locked(connection: Connection, names: Sequence[str]) -> dict[str, Team]:
+    """These teams as they are now. Nobody changes teams, and no claim counts on these, before this transaction ends."""
+    lock(connection, "teams")
+    rows = connection.execute(select(schema.team).where(_team.name.in_(names)).order_by(_team.name).with_for_update())
+    return {row.name: team_of(row) for row in rows}
+
+
+def _known(teams: Mapping[str, Team], name: str) -> Team:
+    if name not in teams:
+        raise unknown_team(name)
+    return teams[name]
+
+
+def _loans(connection: Connection) -> list[Loan]:
+    return [Loan(**row._mapping) for row in connection.execute(select(schema.team_loan).where(_loan.began_at.is_not(None)))]
+
+
+def _loan_of(connection: Connection, loan_id: str) -> Loan:
+    row = connection.execute(select(schema.team_loan).where(_loan.loan_id == loan_id)).first()
+    if row is None:
+        raise NotFoundError(f"loan {loan_id[:100]!r} does not exist; `compaction-pipeline team list` shows those that do")
+    return Loan(**row._mapping)
+
+
+def _values(loan: Loan) -> dict[str, object]:
+    return {column.name: getattr(loan, column.name) for column in schema.team_loan.columns}
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else _JSON[type(value)].dump_json(value).decode()
+
+
+def _write_down(connection: Connection, change: TeamChange) -> None:
+    connection.execute(
+        insert(schema.team_change).values(
+            at=change.at, who=change.who, team=change.team, what=change.what, before=change.before, after=change.after
+        )
+    )

@@ -1,0 +1,108 @@
+"""A team that has reached a limit gets nothing planned, by a tick or by a person, and its tables say why, with figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.core.capacity.team import Limits, Team
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline_tests.services.house import House
+from compaction_pipeline_tests.services.planning.test_queue_room import plan
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+def table_of(house: House, name: str, team: str) -> TableIdentifier:
+    table = house.fragmented(name)
+    house.services.manage_teams.map(str(table.identifier), team, "root")
+    house.services.one_table.refresh(table.identifier)
+    return table.identifier
+
+
+def limit(house: House, name: str, slots: int | None) -> None:
+    house.services.manage_teams.set(Team(name, (), Limits(slots)), "root")
+
+
+def reason_of(house: House, table: TableIdentifier) -> PlanReason:
+    reason = house.services.stores.tables.state(table).planning.reason
+    assert reason is not None
+    return reason
+
+
+def test_nothing_of_a_team_at_its_limit_is_planned_and_others_are_not_affected(house: House) -> None:
+    limit(house, "ant", 0)
+    mine, other = table_of(house, "a", "ant"), house.fragmented("b").identifier
+    house.services.one_table.refresh(other)
+    house.services.keep_queue.keep()
+    assert plan(house, mine, other) == [("a", PlanReasonCode.OVER_TEAM_BUDGET), ("b", PlanReasonCode.PLANNED)]
+    said = reason_of(house, mine)
+    assert said.code is PlanReasonCode.OVER_TEAM_BUDGET
+    assert "team ant uses 0 of 0 slots, since 2" in said.text
+    (node,) = house.services.stores.tables.nodes(mine)
+    assert node.verdict is not None
+    assert (node.verdict.reason.code, node.verdict.is_due) == (PlanReasonCode.OVER_TEAM_BUDGET, True)
+    launched = house.services.compact_tables.compact(mine)
+    assert (launched.records, launched.plan.reason.code) == ((), PlanReasonCode.OVER_TEAM_BUDGET)
+    # A mere look at a plan is not bounded: it shows what would be done.
+    assert house.services.plan_tables.explain(mine).tasks
+    limit(house, "ant", 1)
+    assert plan(house, mine) == [("a", PlanReasonCode.PLANNED)]
+    assert house.services.compact_tables.compact(mine).records
+
+
+def test_tasks_that_wait_already_stay_and_are_let_go_with_the_limit(house: House) -> None:
+    """A keeper gives waiting tasks to the team that the table has now. A run that only waited for them ends."""
+    mine = house.fragmented("a").identifier
+    house.services.one_table.refresh(mine)
+    assert plan(house, mine) == [("a", PlanReasonCode.PLANNED)]
+    limit(house, "ant", 0)
+    (waiting,) = house.services.stores.tasks.tasks(mine, [TaskStatus.PENDING])
+    assert house.services.serve_tasks.waits("default")
+    house.services.manage_teams.map(mine.catalog, "ant", "root")
+    house.services.keep_queue.keep()
+    assert not house.services.serve_tasks.waits("default")
+    assert house.services.serve_tasks.poll("me", "default") is None
+    assert house.services.await_tasks.under_way()() is False
+    house.pass_time(60)
+    assert [code for _, code in plan(house, mine)] == [PlanReasonCode.OVER_TEAM_BUDGET]
+    assert reason_of(house, mine).code is PlanReasonCode.OVER_TEAM_BUDGET
+    assert house.services.stores.tasks.tasks(mine, [TaskStatus.PENDING]) == (waiting,)
+    standing = house.services.manage_teams.standing("ant")
+    assert standing.held_since is not None
+    limit(house, "ant", None)
+    house.services.keep_queue.keep()
+    assert house.services.manage_teams.standing("ant").held_since is None
+    assert house.services.serve_tasks.poll("me", "default") is not None
+
+
+def test_a_run_gives_up_its_own_tasks_when_their_team_reaches_a_limit_meanwhile(house: House) -> None:
+    limit(house, "ant", 1)
+    mine = table_of(house, "a", "ant")
+    tasks = house.services.plan_tables.plan(mine, unlimited=True).tasks
+    ids = [task.task_id for task in tasks]
+    assert not house.services.await_tasks.worked_off(ids)()
+    limit(house, "ant", 0)
+    assert house.services.await_tasks.worked_off(ids)()
+    given_up = house.services.await_tasks.give_up_paused(ids)
+    assert list(given_up) == ids
+    assert "team ant uses 0 of 0 slots" in given_up[ids[0]]
+
+
+def test_a_table_that_names_a_team_which_does_not_exist_is_charged_to_unassigned(house: House) -> None:
+    table = house.fragmented("a")
+    with table.table.transaction() as transaction:
+        transaction.set_properties({"compaction.team": "ghost"})
+    house.services.one_table.refresh(table.identifier)
+    assert plan(house, table.identifier) == [("a", PlanReasonCode.PLANNED)]
+    limit(house, "unassigned", 0)
+    assert house.services.serve_tasks.poll("me", "default") is None
+    limit(house, "ghost", None)
+    house.services.keep_queue.keep()
+    assert house.services.serve_tasks.poll("me", "default") is not None

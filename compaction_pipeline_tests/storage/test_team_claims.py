@@ -1,0 +1,330 @@
+"""Claims while teams have limits: the order of the queue stays, no limit is passed, and tasks of held teams cost nothing."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+from sqlalchemy.engine import Connection
+
+from compaction_pipeline.core.capacity.loan import Loan
+from compaction_pipeline.core.capacity.team import Limits, Team, Whitelisted
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
+from compaction_pipeline.core.queue.optimizer import Optimizer
+from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.storage.engine import open_state
+from compaction_pipeline.storage.stores import open_stores
+from compaction_pipeline.storage.team_rooms import Reckoning
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, make_groups, prepared
+from compaction_pipeline_tests.builders import NOW, TABLE
+from compaction_pipeline_tests.storage.test_polls import steps_of, visited
+
+OTHER = TableIdentifier.parse("lake.shop.other")
+HELD = 100_000
+SLOT = 2 * 10**9
+"""The memory of a slot of a run here, in bytes."""
+
+
+def opened(url: str) -> Stores:
+    return open_stores(url, reckoning=Reckoning(lambda: NOW, SLOT))
+
+
+def limit(stores: Stores, name: str, slots: int | None = None, memory: int | None = None, gb_hours: float | None = None) -> None:
+    stores.teams.put(Team(name, (), Limits(slots, memory, gb_hours)), "root", NOW)
+
+
+def fill(stores: Stores, seed: int, by_table: bool = False) -> None:
+    """Some tasks of three teams and two tables, in two queues, with priorities and ages that differ."""
+    make_groups(stores, "light", "heavy")
+    of = random.Random(seed)
+    for number in range(40):
+        table = of.choice([TABLE, OTHER])
+        task = example(
+            f"t{number:02}",
+            queue=of.choice(["light", "heavy"]),
+            table=table,
+            priority=of.randrange(3),
+            created_at=NOW - timedelta(minutes=of.randrange(300)),
+        )
+        assert stores.tasks.insert(
+            [task], [], NOW, team="bee" if by_table and table == OTHER else of.choice(["ant", "bee", "unassigned"][: 1 if by_table else 3])
+        )
+
+
+def drained(stores: Stores, queue: str | None, most: int, turns: tuple[TableIdentifier, ...]) -> list[str]:
+    taken: list[str] = []
+    while True:
+        if queue is None:
+            one = stores.tasks.poll(None, "me", NOW, LEASE)
+            found = [] if one is None else [one]
+        else:
+            peeked = stores.tasks.next_tables(queue, most, turns)
+            found = list(stores.tasks.poll_many(queue, "me", NOW, LEASE, most, turns))
+            assert set(peeked) == {task.table for task in found}
+        if not found:
+            return taken
+        taken += [task.task_id for task in found]
+
+
+@pytest.mark.parametrize(
+    ("queue", "order", "turns"),
+    [
+        (None, QueueOrder.PRIORITY, ()),
+        ("light", QueueOrder.PRIORITY, ()),
+        ("light", QueueOrder.FIFO, ()),
+        ("light", QueueOrder.QUOTA, (OTHER, TABLE)),
+        ("light", QueueOrder.QUOTA, (OTHER,)),
+    ],
+)
+@pytest.mark.parametrize("most", [1, 3, 16])
+def test_the_order_of_a_queue_is_the_same_with_limits(
+    state_url: str, tmp_path: Any, queue: str | None, order: QueueOrder, turns: tuple[TableIdentifier, ...], most: int
+) -> None:
+    orders = []
+    for number, url in enumerate([state_url, f"sqlite:///{tmp_path}/twin.db"]):
+        stores = opened(url)
+        fill(stores, most, by_table=bool(turns))
+        stores.groups.change(ResourceGroup("light", queue=CompactionQueue(order=order)))
+        for name in ("ant", "bee"):
+            limit(stores, name, slots=None if number else 1_000)
+        orders.append(drained(stores, queue, most, turns))
+        stores.close()
+    assert orders[0] == orders[1]
+    assert len(orders[0]) >= 10
+
+
+@pytest.mark.parametrize("queue", [None, "light"])
+def test_a_held_team_gets_nothing_and_holds_up_nobody(state_url: str, queue: str | None) -> None:
+    stores = opened(state_url)
+    fill(stores, 1)
+    running = stores.tasks.poll("light", "me", NOW, LEASE)
+    assert running is not None
+    limit(stores, "ant", slots=0)
+    limit(stores, "bee", slots=2)
+    before = {task.task_id: task for task in stores.tasks.tasks(statuses=[TaskStatus.PENDING])}
+    assert stores.queues.waiting() == ("heavy", "light")
+    drained(stores, queue, 3, ())
+    assert running_by_team(state_url)["bee"] <= 2
+    assert running_by_team(state_url).get("ant", 0) <= 1
+    left = stores.tasks.tasks(statuses=[TaskStatus.PENDING])
+    # No limit writes a task row.
+    assert all(task == before[task.task_id] for task in left)
+    works = stores.queues.works(NOW)
+    assert works["light"].held > 0
+    assert (works["light"].pending, works["light"].waiting_since) == (0, None)
+    assert works["light"].taken == works["light"].executing == stores.tasks.queue_taken("light")
+    assert "light" not in stores.queues.waiting()
+    assert stores.tasks.waiting_tables("light") == ()
+    assert stores.tasks.poll("light", "me", NOW, LEASE, [task.task_id for task in left]) is None
+    # What runs ends normally, and lets the team begin another one.
+    assert stores.tasks.complete(prepared(running), NOW) is TaskStatus.PREPARED
+    limit(stores, "ant")
+    limit(stores, "bee")
+    drained(stores, "light", 3, ())
+    assert stores.queues.works(NOW)["light"].pending == 0
+    stores.close()
+
+
+def running_by_team(url: str) -> dict[str, int]:
+    engine = open_state(url)
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT team, count(*) FROM compaction_task WHERE status = 'EXECUTING' GROUP BY team").all()
+    engine.dispose()
+    return {row[0]: row[1] for row in rows}
+
+
+@pytest.mark.parametrize("by_memory", [False, True])
+def test_servers_and_runs_that_poll_at_once_never_pass_a_limit_together(state_url: str, by_memory: bool) -> None:
+    """Two servers of ten pollers each, beside a run that takes named tasks, and a loan that moves slots meanwhile."""
+    first = opened(state_url)
+    make_groups(first, "light")
+    names = ["ant", "bee", "unassigned"]
+    for number in range(120):
+        assert first.tasks.insert([example(f"t{number:03}", queue="light")], [], NOW, team=names[number % 3])
+    for name in names[:2]:
+        limit(first, name, slots=3, memory=3 * SLOT if by_memory else None)
+    first.teams.ask(Loan("l1", "ant", "bee", NOW + timedelta(days=1), "ann", NOW, slots=2))
+    servers = [first, opened(state_url)]
+    named = [f"t{number:03}" for number in range(0, 120, 7)]
+
+    def work(number: int) -> int:
+        stores, of, most = servers[number % 2], random.Random(number), 0
+        for turn in range(8):
+            if number == 0 and turn in (2, 5):
+                stores.teams.approve("l1", "bob", "root", NOW) if turn == 2 else stores.teams.end("l1", "root", NOW)
+            if number < 2:
+                one = stores.tasks.poll(None, f"run {number}", NOW, LEASE, named)
+                held = [] if one is None else [one]
+            else:
+                held = list(stores.tasks.poll_many("light", f"o{number}", NOW, LEASE, of.randrange(1, 5)))
+            running = running_by_team(state_url)
+            most = max(most, running.get("ant", 0) + running.get("bee", 0))
+            for task in held:
+                stores.tasks.complete(prepared(task), NOW)
+        return most
+
+    with ThreadPoolExecutor(20) as pool:
+        assert 0 < max(pool.map(work, range(20))) <= 6
+    assert len(first.tasks.tasks(statuses=[TaskStatus.PREPARED])) > 60
+    for stores in servers:
+        stores.close()
+
+
+def test_gb_hours_of_today_hold_a_team_until_midnight(state_url: str) -> None:
+    """Ended attempts of today, those that run, and those that began yesterday count; the memory is that of the slot."""
+    moment = [NOW.replace(hour=1)]
+    stores = open_stores(state_url, reckoning=Reckoning(lambda: moment[0], SLOT))
+    make_groups(stores, "light")
+    for number in range(4):
+        assert stores.tasks.insert([example(f"t{number}", queue="light")], [], NOW, team="ant")
+    stores.optimizers.add(Optimizer("o1", "light", "host", "1", "1", 4, NOW, NOW, memory_bytes=16 * 10**9))
+    began = NOW.replace(hour=0) - timedelta(hours=1)
+    ended, running = (stores.tasks.poll("light", owner, began, timedelta(days=9)) for owner in ("a run", "o1"))
+    assert ended is not None
+    assert running is not None
+    stores.tasks.complete(prepared(ended), moment[0] - timedelta(minutes=30))
+    limit(stores, "ant", gb_hours=4.9)
+    # A run: half an hour of today × 2 GB. The optimizer: one hour of today × 16 GB / 4 slots.
+    assert stores.teams.standings()["ant"].use.gb_hours == pytest.approx(0.5 * 2 + 1 * 4)
+    assert stores.tasks.poll("light", "me", moment[0], LEASE) is None
+    stores.teams.allow(Whitelisted("ant", moment[0] + timedelta(hours=1), "a release", "root", moment[0]))
+    assert stores.tasks.poll("light", "me", moment[0], LEASE) is not None
+    moment[0] += timedelta(hours=2)
+    assert stores.tasks.poll("light", "me", moment[0], LEASE) is None
+    assert stores.teams.standings()["ant"].why_held is not None
+    stores.tasks.complete(prepared(running), moment[0])
+    moment[0] = moment[0].replace(hour=0) + timedelta(days=1)
+    assert stores.tasks.poll("light", "me", moment[0], LEASE) is not None
+    stores.close()
+
+
+@contextmanager
+def plans_of_all_queries() -> Iterator[list[Any]]:
+    """Collect how the database answers each query about tasks that is sent meanwhile."""
+    plans: list[Any] = []
+
+    def explain(connection: Connection, cursor: object, statement: str, parameters: Any, context: object, many: bool) -> None:
+        if "compaction_task" not in statement or not statement.startswith(("SELECT", "WITH")):
+            return
+        if connection.dialect.name == "sqlite":
+            plans.append([row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)])
+            return
+        answer = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).scalar_one()
+        plans.append((json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"])
+
+    event.listen(Engine, "before_cursor_execute", explain)
+    try:
+        yield plans
+    finally:
+        event.remove(Engine, "before_cursor_execute", explain)
+
+
+def with_many_held(url: str, held: int) -> Stores:
+    """A queue in which very many tasks of a held team wait before a few of twelve other teams."""
+    stores = opened(url)
+    make_groups(stores, "light")
+    assert stores.tasks.insert([example("held", queue="light", priority=9)], [], NOW, team="ant")
+    engine = open_state(url)
+    with engine.begin() as connection:
+        names = [column.name for column in schema_columns()]
+        copied = ", ".join("'held' || number" if name == "task_id" else name for name in names)
+        numbers = f"WITH RECURSIVE n(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM n WHERE number < {held}) "
+        connection.exec_driver_sql(f"INSERT INTO compaction_task ({', '.join(names)}) {numbers} SELECT {copied} FROM compaction_task, n")
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:
+            connection.exec_driver_sql("ANALYZE compaction_task")
+    engine.dispose()
+    limit(stores, "ant", slots=0)
+    for number in range(60):
+        name = f"team{number % 12:02}"
+        limit(stores, name, slots=50 if number % 2 else None)
+        assert stores.tasks.insert(
+            [example(f"t{number:02}", queue="light", created_at=NOW + timedelta(minutes=number))], [], NOW, team=name
+        )
+    return stores
+
+
+def scanned(plan: dict[str, Any]) -> set[str]:
+    """The tables that a plan of PostgreSQL reads whole. It reads the list of teams so, because that is short."""
+    below = {name for step in plan.get("Plans", []) for name in scanned(step)}
+    return below | ({plan["Relation Name"]} if plan["Node Type"] == "Seq Scan" else set())
+
+
+def schema_columns() -> Any:
+    from compaction_pipeline.storage import schema
+
+    return schema.task.columns
+
+
+@pytest.mark.parametrize("order", [QueueOrder.PRIORITY, QueueOrder.FIFO])
+def test_a_poll_visits_no_task_of_a_held_team(state_url: str, order: QueueOrder) -> None:
+    """Each of the 13 teams costs a step of the list of teams and the head of its tasks, and each task one row."""
+    is_postgres = not state_url.startswith("sqlite")
+    stores = with_many_held(state_url, HELD if is_postgres else 1_000)
+    stores.groups.change(ResourceGroup("light", queue=CompactionQueue(order=order)))
+    with plans_of_all_queries() as plans:
+        assert len(stores.tasks.poll_many("light", "me", NOW, LEASE, 16)) == 16
+    assert len(plans) > 10
+    for plan in plans:
+        if isinstance(plan, list):
+            # The list of running tasks is as long as there are slots.
+            assert not [step for step in plan if step.startswith("SCAN compaction") or "TEMP B-TREE" in step], plan
+            assert not [step for step in plan if "compaction_task_poll_queue" in step or "compaction_task_poll_fifo" in step], plan
+        else:
+            assert "Sort" not in steps_of(plan), plan
+            assert "compaction_task" not in scanned(plan), plan
+    if is_postgres:
+        # A poll looks before its transaction and in it. The steps of a plan hand rows on, and one row counts once in each: so a team costs
+        # at most 5 in each look, and a task that is taken 6. None of the held tasks is visited but the first one.
+        assert sum(map(visited, plans)) <= 2 * 5 * 13 + 6 * 16 + 10, [visited(plan) for plan in plans]
+    stores.close()
+
+
+def test_who_changed_what_is_written_down(state_url: str) -> None:
+    stores = opened(state_url)
+    limit(stores, "ant", slots=4)
+    assert not stores.teams.put(Team("ant", (), Limits(4)), "root", NOW)
+    limit(stores, "bee", slots=1)
+    wish = Loan("l1", "ant", "bee", NOW + timedelta(days=2), "ann", NOW, slots=3)
+    stores.teams.ask(wish)
+    assert stores.teams.standings()["bee"].allowed.slots == 1
+    begun = stores.teams.approve("l1", "bob", "root", NOW)
+    assert (begun.consent, begun.approved_by, stores.teams.loans()) == ("bob", "root", (begun,))
+    assert stores.teams.standings()["bee"].allowed.slots == 4
+    with pytest.raises(ConfigError, match="must be at least 3"):
+        limit(stores, "ant", slots=2)
+    with pytest.raises(ConfigError, match="cannot be deleted"):
+        stores.teams.remove("ant", "root", NOW)
+    stores.teams.end("l1", "root", NOW)
+    assert stores.teams.loans() == ()
+    assert stores.teams.map("lake", "ant", "root", NOW)
+    assert not stores.teams.map("lake", "ant", "root", NOW)
+    assert stores.teams.mapping() == {"lake": "ant"}
+    with pytest.raises(ConfigError, match="mapped"):
+        stores.teams.remove("ant", "root", NOW)
+    assert stores.teams.map("lake", None, "root", NOW)
+    stores.teams.remove("ant", "eve", NOW)
+    changes = stores.teams.changes(99, "ant")
+    assert [(one.who, one.what) for one in changes] == [
+        ("eve", "deleted"),
+        ("root", "mapping of lake"),
+        ("root", "mapping of lake"),
+        ("root", "loan ended"),
+        ("root", "loan approved"),
+        ("ann", "loan asked for"),
+        ("root", "limits and owners"),
+    ]
+    assert changes[0].after is None
+    assert '"slots":4' in (changes[0].before or "")
+    assert (changes[-1].before, len(stores.teams.changes(2))) == (None, 2)
+    stores.close()
