@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.insight.checks.every_check import CheckResult
     from compaction_pipeline.core.queue.queue_counts import QueueCounts
     from compaction_pipeline.core.queue.queue_work import QueueWork
-    from compaction_pipeline.services.capacity.read_use import OptimizerUse
     from compaction_pipeline.services.insight.read_queues import Queues
 
 MOST_FILES = 100
@@ -104,16 +103,6 @@ def optimizers_table(optimizers: Iterable[Optimizer]) -> Table:
             time_text(each.touched_at),
             escape(each.why),
         )
-    return table
-
-
-def uses_table(uses: Iterable[OptimizerUse]) -> Table:
-    """Each optimizer's score, what is low, and what would be better."""
-    table = titled_table("use of optimizers", "id", "group", "slots", "score", "why", "proposed")
-    for each in uses:
-        score = "–" if each.use is None else str(each.use.score)
-        why = "it has not lived long enough" if each.use is None else "; ".join(each.use.reasons)
-        table.add_row(each.optimizer_id, each.group, f"{each.slots:,}", score, why, each.use.remedy if each.use else "")
     return table
 
 
@@ -182,7 +171,7 @@ def nodes_table(nodes: Iterable[NodeOverview], title: str = "nodes", *, with_tab
     for node in nodes:
         first = [escape(str(node.table))] if with_table else []
         health, why = (_health(node.health), score_cell(node.score)), escape(with_score(node.reason, node.score))
-        table.add_row(*first, _node(node.node), *health, *_figures(node.metrics), why)
+        table.add_row(*first, node_cell(node.node), *health, *_figures(node.metrics), why)
     return table
 
 
@@ -193,7 +182,7 @@ def files_table(files: Sequence[LiveFile]) -> Table:
     for file in files[:MOST_FILES]:
         size = bytes_text(file.file_size_bytes)
         sequence = str(file.data_sequence_number)
-        table.add_row(_node(file.node), file.content.value, size, f"{file.record_count:,}", sequence, escape(file.path))
+        table.add_row(node_cell(file.node), file.content.value, size, f"{file.record_count:,}", sequence, escape(file.path))
     return table
 
 
@@ -209,7 +198,7 @@ def keyed_files_table(files: Sequence[ListedFile]) -> Table:
             hides = f"{count_text(each.hides.files, 'file')} ({count_text(each.hides.rows, 'row')})" if each.hides.files else "nothing"
         size, sequence = bytes_text(file.file_size_bytes), str(file.data_sequence_number)
         table.add_row(
-            _node(each.node), each.store.value.lower(), each.kind, size, f"{file.record_count:,}", sequence, hides, escape(file.path)
+            node_cell(each.node), each.store.value.lower(), each.kind, size, f"{file.record_count:,}", sequence, hides, escape(file.path)
         )
     return table
 
@@ -243,7 +232,7 @@ def plan_tasks_table(plan: CompactionPlan) -> Table:
     for task in plan.tasks:
         size, deletes = bytes_text(task.input_bytes), str(len(task.deletes))
         after = str(task.predicted_files)
-        table.add_row(_node(task.node), task.type.value, task.action.value, str(task.files_read), deletes, size, after)
+        table.add_row(node_cell(task.node), task.type.value, task.action.value, str(task.files_read), deletes, size, after)
     return table
 
 
@@ -253,7 +242,7 @@ def left_alone_table(verdicts: Iterable[NodeVerdict]) -> Table:
     for verdict in verdicts:
         metrics = verdict.metrics
         counts = (str(metrics.data_files), str(metrics.small_files), str(metrics.delete_files))
-        table.add_row(_node(verdict.node), *counts, escape(verdict.reason.text))
+        table.add_row(node_cell(verdict.node), *counts, escape(verdict.reason.text))
     return table
 
 
@@ -340,7 +329,7 @@ def tasks_table(tasks: Iterable[CompactionTask], title: str, attempts: Mapping[s
         table.add_row(
             task.task_id,
             escape(str(task.table)),
-            _node(task.work.node),
+            node_cell(task.work.node),
             task.work.type.value,
             task.status.value,
             attempt_text(task),
@@ -404,7 +393,7 @@ def failures_table(result: CheckResult) -> Table:
     shown = f", the first {SHOWN} of {len(failures)}" if len(failures) > SHOWN else ""
     table = titled_table(f"{result.check.name}{shown}", "table", "node", "why it fails")
     for failure in failures[:SHOWN]:
-        table.add_row(escape(failure.place), _node(failure.node) if failure.node is not None else "", escape(failure.reason))
+        table.add_row(escape(failure.place), node_cell(failure.node) if failure.node is not None else "", escape(failure.reason))
     table.caption = escape(result.check.description)
     return table
 
@@ -433,7 +422,7 @@ def titled_table(title: str, *columns: str) -> Table:
     return table
 
 
-def _node(node: TableNode) -> str:
+def node_cell(node: TableNode) -> str:
     return escape(str(node))
 
 

@@ -9,11 +9,14 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, case, delete, func, literal, select
 
+from compaction_pipeline.core.capacity.calibration import RUNS, PastRun
 from compaction_pipeline.core.capacity.costs import CostKey, CostSum, SlotSum
 from compaction_pipeline.core.capacity.ledger import gb_hours
 from compaction_pipeline.core.capacity.low_use import SlotUse
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import Moment, StoredRow
 from compaction_pipeline.storage.engine import reading, upsert, writing
@@ -64,6 +67,16 @@ class SqlCostStore(SqlStore):
             )
             for row in rows
         )
+
+    def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
+        attempt = schema.attempt.c
+        wanted = [_cost.end_reason == EndReason.MERGED, _cost.bytes_read.is_not(None)]
+        wanted += [] if table is None else [_cost.identifier == str(table)]
+        wanted += [] if kind is None else [_cost.type == kind]
+        sums = [func.sum(_cost[name]).label(name) for name in ("bytes_read", "slot_seconds", "gb_hours")]
+        query = select(*sums).join(schema.attempt, attempt.attempt_id == _cost.attempt_id).where(*wanted)
+        newest = query.group_by(_cost.attempt_id, attempt.ended_at).order_by(attempt.ended_at.desc(), _cost.attempt_id).limit(RUNS)
+        return tuple(PastRun(int(row.bytes_read), row.slot_seconds, row.gb_hours) for row in self._rows(newest))
 
     def uses(self, since: datetime, now: datetime) -> Mapping[str, SlotUse]:
         attempt, task = schema.attempt.c, schema.task.c

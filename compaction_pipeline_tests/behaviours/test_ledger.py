@@ -173,3 +173,17 @@ def test_the_use_of_an_owner_counts_its_time_in_the_window_and_what_it_told(stor
     assert later["o1"].busy_seconds == pytest.approx(10, abs=0.01)
     assert (later["o1"].told_seconds, later["o1"].peak_memory_bytes) == (0.0, None)
     assert not stores.costs.uses(NOW + 71 * SECONDS, NOW + 80 * SECONDS)
+
+
+def test_the_last_attempts_are_those_that_merged_newest_first(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    for number in range(25):
+        task = claimed(stores, example(f"t{number:02}", inputs_kb=10 + number))
+        stores.tasks.complete(prepared(task), NOW + (10 + number) * SECONDS)
+    stores.tasks.complete(failed(claimed(stores, example("bad"))), NOW + 99 * SECONDS)
+    found = stores.costs.past(TABLE, CompactionType.MINOR)
+    assert [run.slot_seconds for run in found] == [float(10 + number) for number in reversed(range(5, 25))]
+    assert found[0].bytes_read > found[-1].bytes_read
+    assert found[0].gb_hours == pytest.approx(2 * 34 / 3600)
+    assert stores.costs.past(None, None) == found
+    assert not stores.costs.past(TABLE, CompactionType.FULL)

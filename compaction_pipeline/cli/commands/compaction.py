@@ -22,6 +22,7 @@ from compaction_pipeline.cli.compaction_answer import (
     interrupted_answer,
     interrupted_in_words,
 )
+from compaction_pipeline.cli.cost_tables import ranking_table
 from compaction_pipeline.cli.following import Following
 from compaction_pipeline.cli.render import left_alone, left_alone_table, plan_tasks_table, record_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
@@ -31,7 +32,9 @@ from compaction_pipeline.core.commit.snapshot_properties import snapshot_propert
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
 from compaction_pipeline.core.insight.overview import TableOverview
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.insight.plan_value import plan_value
+from compaction_pipeline.core.planning.benefit import budget_of
 from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import count_text
@@ -71,18 +74,35 @@ _WHERE = typer.Option(
 @commands.command(epilog=GLOBAL_HELP)
 def plan(
     context: typer.Context,
-    table: str = typer.Argument(help=TABLE_HELP),
+    table: str | None = typer.Argument(None, help=TABLE_HELP + " With --budget it may be left out, which means all tables."),
     kind: TypeChoice | None = _TYPE,
     where: str | None = _WHERE,
+    budget: str | None = typer.Option(
+        None, "--budget", metavar="GBh", help="Order what is due in all tables by benefit for cost, and draw the line at so many GB-hours."
+    ),
 ) -> None:
     """Show what `compact` would do now, and why every other node is left alone. The command changes nothing.
+
+    With --budget it shows which nodes readers gain most from for their cost, and how far the budget reaches. Tables are taken as they were
+    read last, and by their own thresholds.
 
     Examples:
 
       compaction-pipeline plan lake.shop.orders
       compaction-pipeline plan lake.shop.orders --type full --where day=2024-01-01
+      compaction-pipeline plan --budget 4GBh
     """
-    identifier = TableIdentifier.parse(table)
+    identifier = None if table is None else TableIdentifier.parse(table)
+    if budget is not None:
+        if kind is not None or where is not None:
+            raise ConfigError("--budget goes with no --type and no --where: it orders what is due by the tables' own thresholds")
+        with Session(context) as session:
+            found = session.services.rank_by_benefit.rank(budget_of(budget), identifier)
+            lines = [f"{name}: {why}" for name, why in found.unknown.items()]
+            session.output.answer(plain(found), ranking_table(found) if found.nodes else "no table has work that is due", *lines)
+        return
+    if identifier is None:
+        raise ConfigError("the table is missing: name one, for example lake.shop.orders, or give --budget for all tables")
     with Session(context) as session:
         session.refresh(identifier, strict=True)
         request = _request(session, identifier, kind, where)

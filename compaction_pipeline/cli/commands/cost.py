@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
-
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.cost_tables import costs_table, time_cell
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
 from compaction_pipeline.core.insight.plain import plain
-from compaction_pipeline.core.words import bytes_text, duration_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from compaction_pipeline.services.capacity.read_costs import Costs
 
 commands = command_group()
 
@@ -41,40 +33,11 @@ def cost(
         session.output.answer(plain(found), costs_table(found) if found.costs else empty, *lines)
 
 
-def costs_table(found: Costs) -> Table:
-    """One line for each sum."""
-    from rich.markup import escape
-
-    from compaction_pipeline.cli.render import titled_table
-
-    heads = ("attempts", "slot time", "of it in vain", "CPU", "GB-hours", "read", "written")
-    table = titled_table(f"costs from {found.first} to {found.last}", found.by.value, *heads, "note")
-    for each in found.costs:
-        notes = [f"{each.provisional} not reported"] if each.provisional else []
-        notes += [f"{each.cut} cut"] if each.cut else []
-        table.add_row(
-            escape(each.key),
-            f"{each.attempts:,}",
-            _time(each.slot_seconds),
-            _time(each.slot_seconds - each.merged_slot_seconds),
-            "–" if each.cpu_seconds is None else _time(each.cpu_seconds),
-            "–" if each.gb_hours is None else f"{each.gb_hours:,.2f}",
-            "–" if each.bytes_read is None else bytes_text(each.bytes_read),
-            "–" if each.bytes_written is None else bytes_text(each.bytes_written),
-            ", ".join(notes),
-        )
-    return table
-
-
 def _slots_text(each: SlotSum) -> str:
-    parts = [f"{name} {_time(seconds)}" for name, seconds in _parts(each) if seconds > 0]
+    parts = [f"{name} {time_cell(seconds)}" for name, seconds in _parts(each) if seconds > 0]
     memory = "" if each.gb_hours is None else f", {each.gb_hours:,.2f} GB-hours in all"
     return f"slots of the optimizers of group {each.group}: {', '.join(parts)}; idle {each.idle / each.seconds:.0%}{memory}"
 
 
 def _parts(each: SlotSum) -> tuple[tuple[str, float], ...]:
     return ("starting", each.starting), ("held by attempts", each.held), ("idle", each.idle), ("ending", each.ending)
-
-
-def _time(seconds: float) -> str:
-    return duration_text(timedelta(seconds=max(seconds, 0.0)))

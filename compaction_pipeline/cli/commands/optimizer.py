@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
+from compaction_pipeline.cli.cost_tables import uses_table
 from compaction_pipeline.cli.logs import log_service
 from compaction_pipeline.cli.output import Output
-from compaction_pipeline.cli.render import optimizers_table, uses_table
+from compaction_pipeline.cli.render import optimizers_table
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.plain import plain

@@ -8,7 +8,10 @@ from datetime import date, datetime
 from enum import Enum
 from typing import Protocol
 
+from compaction_pipeline.core.capacity.calibration import PastRun
 from compaction_pipeline.core.capacity.low_use import SlotUse
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
 
 
 class CostKey(str, Enum):
@@ -72,6 +75,9 @@ class CostStore(Protocol):
 
     def slots(self, first: date, last: date) -> Sequence[SlotSum]:
         """Return what the slots of each group's optimizers did on these UTC days, sorted by group."""
+
+    def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
+        """Return the last `RUNS` attempts that merged a task, the newest first: of this table and of this type; None is any."""
 
     def uses(self, since: datetime, now: datetime) -> Mapping[str, SlotUse]:
         """Return what each owner's attempts did between the two times. Owners without an attempt are left out."""

@@ -53,6 +53,7 @@ class TableProperties:
     team: str = UNASSIGNED
     filter: str = ""
     priority: int = 0
+    read_weight: float = 1.0
     target_size_bytes: int = 128 * MIB
     fragment_ratio: int = 8
     min_target_size_ratio: float = 0.75

@@ -168,6 +168,13 @@ PROPERTIES: tuple[Property, ...] = (
         "tasks of a table with a higher number are merged first; an hour of waiting makes up for one step",
     ),
     Property(
+        "compaction.read-weight",
+        "read_weight",
+        _FINITE,
+        "1",
+        "how much more than other tables this one is read: under a budget, `plan --budget` counts each file that readers open less so much",
+    ),
+    Property(
         "self-optimizing.target-size",
         "target_size_bytes",
         _BYTES,

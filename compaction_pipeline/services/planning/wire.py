@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.core.tables.table import TableIdentifier
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.planning.queue_rooms import QueueRooms
+    from compaction_pipeline.services.planning.rank_by_benefit import RankByBenefit
     from compaction_pipeline.services.planning.table_parts import TableParts
     from compaction_pipeline.services.planning.tables_in_line import TablesInLine
 
@@ -48,6 +49,13 @@ class PlanningServices(Wiring):
         outside = Outside(self._scan, FindWaits(self._scan, self._not_ready))
         decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, outside, stores.tasks, self._rooms)
         return PlanTables(stores.tables, stores.planning, stores.tasks, decide, self._leases, self._new_id, self._committer.check_writable)
+
+    @cached_property
+    def rank_by_benefit(self) -> RankByBenefit:
+        from compaction_pipeline.services.planning.rank_by_benefit import RankByBenefit
+
+        stores = self._stores
+        return RankByBenefit(stores.tables, stores.costs, self.plan_tables.explain, stores.catalogs)
 
     @cached_property
     def _rooms(self) -> QueueRooms:

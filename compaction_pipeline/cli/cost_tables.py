@@ -1,0 +1,72 @@
+"""Tables of what compaction costs: sums of the ledger, the use of optimizers, and what a budget reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from compaction_pipeline.cli.render import node_cell, titled_table
+from compaction_pipeline.core.words import bytes_text, duration_text
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.capacity.read_costs import Costs
+    from compaction_pipeline.services.capacity.read_use import OptimizerUse
+    from compaction_pipeline.services.planning.rank_by_benefit import Ranking
+
+
+def costs_table(found: Costs) -> Table:
+    """One line for each sum."""
+    heads = ("attempts", "slot time", "of it in vain", "CPU", "GB-hours", "read", "written")
+    table = titled_table(f"costs from {found.first} to {found.last}", found.by.value, *heads, "note")
+    for each in found.costs:
+        notes = [f"{each.provisional} not reported"] if each.provisional else []
+        notes += [f"{each.cut} cut"] if each.cut else []
+        table.add_row(
+            escape(each.key),
+            f"{each.attempts:,}",
+            time_cell(each.slot_seconds),
+            time_cell(each.slot_seconds - each.merged_slot_seconds),
+            "–" if each.cpu_seconds is None else time_cell(each.cpu_seconds),
+            "–" if each.gb_hours is None else f"{each.gb_hours:,.2f}",
+            "–" if each.bytes_read is None else bytes_text(each.bytes_read),
+            "–" if each.bytes_written is None else bytes_text(each.bytes_written),
+            ", ".join(notes),
+        )
+    return table
+
+
+def uses_table(uses: Iterable[OptimizerUse]) -> Table:
+    """Each optimizer's score, what is low, and what would be better."""
+    table = titled_table("use of optimizers", "id", "group", "slots", "score", "why", "proposed")
+    for each in uses:
+        score = "–" if each.use is None else str(each.use.score)
+        why = "it has not lived long enough" if each.use is None else "; ".join(each.use.reasons)
+        table.add_row(each.optimizer_id, each.group, f"{each.slots:,}", score, why, each.use.remedy if each.use else "")
+    return table
+
+
+def ranking_table(ranking: Ranking) -> Table:
+    """One line for each due node in its place, and a line where the budget ends."""
+    heads = ("", "table", "node", "type", "files less", "GB-hours", "in all")
+    table = titled_table(f"what {ranking.budget_gb_hours:g} GB-hours reach", *heads)
+    reached = True
+    for place, each in enumerate(ranking.nodes, start=1):
+        if reached and not each.is_within:
+            table.add_section()
+            table.add_row("", "[yellow]the budget ends here[/]", *[""] * 5)
+            table.add_section()
+        reached, due = each.is_within, each.due
+        error = "" if due.error is None else f" (× {due.error:.2f})"
+        cost = f"{due.gb_hours:.3g}{error}"
+        numbers = (f"{due.benefit:,.3g}", cost, f"{each.gb_hours_so_far:.3g}")
+        table.add_row(str(place), escape(str(due.table)), node_cell(due.node), due.type.value, *numbers)
+    return table
+
+
+def time_cell(seconds: float) -> str:
+    """A time in words; a sum that measuring errors made a little less than nothing is 0."""
+    return duration_text(timedelta(seconds=max(seconds, 0.0)))
