@@ -78,6 +78,7 @@ class QueueAnswer(BaseModel):
     failed: int
     merged: int
     paused: int
+    held: int
     refused_reports: int
     oldest_wait_seconds: float | None
     optimizers: int

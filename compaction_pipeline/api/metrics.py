@@ -67,7 +67,7 @@ class _Figures(Collector):
         wait = GaugeMetricFamily("compaction_queue_oldest_wait_seconds", "How long the first waiting task has waited", labels=labels)
         for work in found.all_works:
             names = [work.queue if work.queue in found.groups else "", work.queue]
-            counts = {"waiting": work.pending, "running": work.executing, "merged": work.prepared}
+            counts = {"waiting": work.pending, "running": work.executing, "merged": work.prepared, "held": work.held}
             for state, count in {**counts, "retrying": work.retrying, "paused": work.paused}.items():
                 tasks.add_metric([*names, state], count)
             wait.add_metric(names, 0 if work.waiting_since is None else max(0, (found.at - work.waiting_since).total_seconds()))

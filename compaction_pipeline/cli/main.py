@@ -57,6 +57,12 @@ def _maintain() -> typer.Typer:
     return commands
 
 
+def _team() -> typer.Typer:
+    from compaction_pipeline.cli.commands.team import commands
+
+    return commands
+
+
 def _cost() -> typer.Typer:
     from compaction_pipeline.cli.commands.cost import commands
 
@@ -127,6 +133,7 @@ COMMANDS.update(
         "check": _check,
         "record": _record,
         "cost": _cost,
+        "team": _team,
         "maintain": _maintain,
         "consumer": _consumer,
         "ready": _dependencies,

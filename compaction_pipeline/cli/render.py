@@ -136,7 +136,7 @@ def _properties(properties: Mapping[str, str]) -> str:
 
 def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
     """One line for each of these queues: what waits and runs, how full it is, and who works on it."""
-    heads = ("group", "waiting", "oldest", "merging", "failed", "merged", "paused", "refused", "full", "order", "slots")
+    heads = ("group", "waiting", "oldest", "merging", "failed", "merged", "paused", "held", "refused", "full", "order", "slots")
     table = titled_table("queues", *heads)
     for work in works:
         group = queues.groups.get(work.queue)
@@ -144,7 +144,7 @@ def queues_table(queues: Queues, works: Iterable[QueueWork]) -> Table:
             escape(work.queue),
             f"{work.pending:,}",
             "–" if work.waiting_since is None else duration_text(queues.at - work.waiting_since),
-            *(f"{count:,}" for count in (work.executing, work.retrying, work.prepared, work.paused, work.refused_reports)),
+            *(f"{count:,}" for count in (work.executing, work.retrying, work.prepared, work.paused, work.held, work.refused_reports)),
             f"{work.taken:,}" if group is None else f"{work.taken:,} of {group.queue.capacity:,}",
             "no such group" if group is None else group.queue.order.value,
             str(queues.slots(work.queue)),

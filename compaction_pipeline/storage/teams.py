@@ -15,8 +15,7 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
 from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan, check_approval, check_change, ended
-from compaction_pipeline.core.capacity.ports import TeamChange
-from compaction_pipeline.core.capacity.team import Team, Whitelisted, unknown_team
+from compaction_pipeline.core.capacity.team import Team, TeamChange, Whitelisted, unknown_team
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.storage import schema
@@ -161,6 +160,11 @@ class SqlTeamStore(SqlStore):
         for name in (after.lender, after.borrower):
             _write_down(connection, TeamChange(now, who, name, what, _json(before), _json(after)))
         return after
+
+
+def insert_team_without_limits(connection: Connection, name: str) -> None:
+    """Insert a team whose name is free, and which has no limits and no owners."""
+    connection.execute(insert(schema.team).values(name=name, owners=()))
 
 
 def _locked(connection: Connection, names: Sequence[str]) -> dict[str, Team]:

@@ -292,6 +292,9 @@ def test_a_poll_visits_no_task_of_a_held_team(state_url: str, order: QueueOrder)
 
 def test_who_changed_what_is_written_down(state_url: str) -> None:
     stores = opened(state_url)
+    assert stores.teams.teams() == (Team("unassigned"),)
+    with pytest.raises(ConfigError, match="'unassigned' cannot be deleted"):
+        stores.teams.remove("unassigned", "root", NOW)
     limit(stores, "ant", slots=4)
     assert not stores.teams.put(Team("ant", (), Limits(4)), "root", NOW)
     limit(stores, "bee", slots=1)

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan
-from compaction_pipeline.core.capacity.team import Team, Whitelisted
-
-
-@dataclass(frozen=True, slots=True)
-class TeamChange:
-    """A change: who made it, when, of which team, and what was before and is after it, as JSON. None means that there was or is nothing."""
-
-    at: datetime
-    who: str
-    team: str
-    what: str
-    before: str | None
-    after: str | None
+from compaction_pipeline.core.capacity.team import Team, TeamChange, Whitelisted
 
 
 class TeamStore(Protocol):

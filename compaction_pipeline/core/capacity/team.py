@@ -49,6 +49,18 @@ class Whitelisted:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class TeamChange:
+    """A change: who made it, when, of which team, and what was before and is after it, as JSON. None means that there was or is nothing."""
+
+    at: datetime
+    who: str
+    team: str
+    what: str
+    before: str | None
+    after: str | None
+
+
 def checked(team: Team) -> Team:
     """Return the team. Raises ConfigError when a part of it breaks its rule."""
     if not is_team_name(team.name):

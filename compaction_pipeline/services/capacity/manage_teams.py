@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan, asked
-from compaction_pipeline.core.capacity.ports import TeamChange, TeamStore
-from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Team, Whitelisted, checked, unknown_team
+from compaction_pipeline.core.capacity.ports import TeamStore
+from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Team, TeamChange, Whitelisted, checked, unknown_team
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.words import time_text
+
+MOST_DAYS = 366
+"""A team may be whitelisted for so many days. Loans are shorter (`core.capacity.loan`)."""
 
 
 class ManageTeams:
@@ -56,9 +58,13 @@ class ManageTeams:
         """Delete a team. Raises NotFoundError, and ConfigError while it has loans or mappings."""
         self._teams.remove(name, _named(who), self._clock())
 
-    def lend(self, lender: str, borrower: str, until: datetime, who: str, *, slots: int = 0, gb_hours: float = 0.0) -> Loan:
-        """Ask a team for a loan, and return it. It counts once it is approved. Raises NotFoundError and ConfigError."""
-        loan = asked(Loan(self._new_id(), lender, borrower, until, _named(who), self._clock(), slots, gb_hours))
+    def lend(self, lender: str, borrower: str, days: float, who: str, *, slots: int = 0, gb_hours: float = 0.0) -> Loan:
+        """Ask a team for a loan that ends so many days from now, and return it. It counts once it is approved.
+
+        Raises NotFoundError and ConfigError.
+        """
+        now = self._clock()
+        loan = asked(Loan(self._new_id(), lender, borrower, _in_days(now, days), _named(who), now, slots, gb_hours))
         self._teams.ask(loan)
         return loan
 
@@ -72,11 +78,10 @@ class ManageTeams:
         """End a loan early: slots at once, GB-hours at the next 00:00 UTC. Raises NotFoundError."""
         return self._teams.end(loan_id, _named(who), self._clock())
 
-    def allow(self, team: str, until: datetime, reason: str, who: str) -> Whitelisted:
-        """Let a team work without its limits until a time, for a reason. Raises NotFoundError and ConfigError."""
+    def allow(self, team: str, days: float, reason: str, who: str) -> Whitelisted:
+        """Let a team work without its limits for so many days, for a reason. Raises NotFoundError and ConfigError."""
         now = self._clock()
-        if until <= now:
-            raise ConfigError(f"'until' is {time_text(until)} but must be later than now, {time_text(now)}")
+        until = _in_days(now, days)
         if not reason.strip():
             raise ConfigError("'reason' is empty but must say why the team may work without its limits")
         entry = Whitelisted(team, until, _short("reason", reason.strip()), _named(who), now)
@@ -91,6 +96,12 @@ class ManageTeams:
         if not target.strip():
             raise ConfigError("the name of the table or catalog is empty")
         return self._teams.map(target.strip(), team, _named(who), self._clock())
+
+
+def _in_days(now: datetime, days: float) -> datetime:
+    if not 0 < days <= MOST_DAYS:
+        raise ConfigError(f"'days' is {days:g} but must be more than 0 and at most {MOST_DAYS}")
+    return now + timedelta(days=days)
 
 
 def _named(who: str) -> str:

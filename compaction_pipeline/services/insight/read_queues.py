@@ -66,6 +66,7 @@ class Queues:
             "failed": work.retrying,
             "merged": work.prepared,
             "paused": work.paused,
+            "held": work.held,
             "refused_reports": work.refused_reports,
             "oldest_wait_seconds": None if work.waiting_since is None else (self.at - work.waiting_since).total_seconds(),
             "optimizers": sum(optimizer.group == work.queue for optimizer in self.serving),

@@ -19,6 +19,7 @@ from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstrain
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.storage.engine import VERSION_TABLE, lock, reading, shown, writing
 from compaction_pipeline.storage.groups import insert_group_without_properties
 from compaction_pipeline.storage.plain_text import (
@@ -32,6 +33,7 @@ from compaction_pipeline.storage.plain_text import (
 from compaction_pipeline.storage.private_files import make_private_file
 from compaction_pipeline.storage.schema import metadata
 from compaction_pipeline.storage.sealing import Sealer
+from compaction_pipeline.storage.teams import insert_team_without_limits
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -142,9 +144,10 @@ def schema_version(connection: Connection) -> str | None:
 
 
 def _create(connection: Connection) -> None:
-    """Make the newest schema in an empty database, with the default resource group."""
+    """Make the newest schema in an empty database, with the default resource group and the team of tables that name none."""
     metadata.create_all(connection, checkfirst=False)
     insert_group_without_properties(connection, ResourceGroup(DEFAULT_GROUP))
+    insert_team_without_limits(connection, UNASSIGNED)
     _version.create(connection, checkfirst=False)
     connection.execute(insert(_version).values(version_num=HEAD))
 
