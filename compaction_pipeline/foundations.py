@@ -65,7 +65,8 @@ def open_state_database(settings: Settings, *, upgrade: bool = False) -> Stores:
 
     keys = GivenKeys(None if settings.secret_key is None else settings.secret_key.get_secret_value(), settings.secret_key_file)
     # Only the folder of the default database is created: if a person misspells a folder, it must not be created.
-    return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url, keys=keys)
+    memory = settings.run_memory // (1 if settings.merge_engine == "in-process" else settings.task_slots)
+    return open_stores(settings.state_database_url, upgrade=upgrade, make_folder=not settings.state_url, keys=keys, run_slot_memory=memory)
 
 
 def no_step(step: str) -> None:

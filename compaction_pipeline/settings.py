@@ -111,6 +111,13 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="One process hands at most this many tasks to Spark at a time.",
     )
+    run_memory: int = Field(
+        default=0,
+        ge=0,
+        lt=2**60,
+        description="The bytes of memory that are reserved for a run of Dagster, or a command, that merges: for all COMPACTION_TASK_SLOTS "
+        "together. Costs and limits of teams count it. 0 means that it is not known. Optimizers say their own with `--memory`.",
+    )
     retry_interval_seconds: float = Field(
         default=60,
         ge=0,

@@ -40,6 +40,16 @@ class Asked:
     most: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Claimer:
+    """Who claims: its name, the Spark application that its attempts keep, and the memory of its slot; None for an optimizer, whose own row
+    has it, and when nobody said it."""
+
+    owner: str
+    application: str = ""
+    reserve_bytes: int | None = None
+
+
 def next_pending(connection: Connection, asked: Asked, reckoning: Reckoning, now: datetime, claimer: str | None = None) -> list[StoredRow]:
     """The next Pending tasks by the order of their queue, at most `asked.most` of them.
 
@@ -141,25 +151,23 @@ def application_of(connection: Connection, optimizer_id: str, token_id: str) -> 
     return claimer.application if row is not None and all(ended is None for ended in row) else None
 
 
-def claim(
-    connection: Connection, rows: Sequence[StoredRow], owner: str, now: datetime, lease: timedelta, application: str
-) -> list[CompactionTask]:
-    """Begin an attempt of each of these Pending tasks for `owner`, and return those that were still Pending. They keep their order."""
+def claim(connection: Connection, rows: Sequence[StoredRow], by: Claimer, now: datetime, lease: timedelta) -> list[CompactionTask]:
+    """Begin an attempt of each of these Pending tasks, and return those that were still Pending. They keep their order."""
     begun = []
     for row in rows:
         attempt_id = uuid.uuid4().hex[:_ATTEMPT_ID_DIGITS]
         values = {
             "attempt": row.attempt + 1,
             "attempt_id": attempt_id,
-            "owner": owner,
+            "owner": by.owner,
             "lease_expires_at": expires_at(now, lease),
             "started_at": now,
             "end_reason": None,
             "reason": None,
         }
         if move(connection, row, TaskStatus.EXECUTING, values):
-            attempt = {"task_id": row.task_id, "number": row.attempt + 1, "attempt_id": attempt_id, "owner": owner, "started_at": now}
-            begun.append({**attempt, "application": application})
+            attempt = {"task_id": row.task_id, "number": row.attempt + 1, "attempt_id": attempt_id, "owner": by.owner}
+            begun.append({**attempt, "started_at": now, "application": by.application, "reserve_bytes": by.reserve_bytes})
     if not begun:
         return []
     connection.execute(insert(schema.attempt), begun)

@@ -39,7 +39,7 @@ def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: d
     ended = now
     if end_reason is EndReason.LOST and row.lease_expires_at is not None:
         ended = min(now, row.lease_expires_at - LEASE)
-    share, since = _share(connection, row.owner, row.started_at)
+    share, since = _share(connection, row.owner, row.attempt_id, row.started_at)
     used = believable(used_by(row.planned.work, result), share, now - row.started_at, now - since)
     of_attempt = {
         "attempt_id": row.attempt_id,
@@ -73,7 +73,7 @@ def correct(connection: Connection, result: MergeResult, now: datetime) -> None:
     begun = datetime(rows[0].day.year, rows[0].day.month, rows[0].day.day, tzinfo=timezone.utc)
     attempt = schema.attempt.c
     started = connection.execute(select(attempt.started_at).where(attempt.attempt_id == result.attempt_id)).scalar() or begun
-    share, since = _share(connection, rows[0].owner, started)
+    share, since = _share(connection, rows[0].owner, rows[0].attempt_id, started)
     told = Used(
         None if result.cpu_ms is None else result.cpu_ms / 1000,
         None if result.overhead_cpu_ms is None else result.overhead_cpu_ms / 1000,
@@ -87,12 +87,13 @@ def correct(connection: Connection, result: MergeResult, now: datetime) -> None:
         connection.execute(update(schema.cost).where(*mine).values(**columns, is_provisional=False))
 
 
-def _share(connection: Connection, owner: str, otherwise: datetime) -> tuple[Share, datetime]:
+def _share(connection: Connection, owner: str, attempt_id: str, otherwise: datetime) -> tuple[Share, datetime]:
     """What one slot of a worker has, and since when the worker is there: `otherwise` when it is no registered optimizer."""
     columns = (_optimizer.memory_bytes, _optimizer.parallelism, _optimizer.cores, _optimizer.started_at)
     found = connection.execute(select(*columns).where(_optimizer.optimizer_id == owner)).first()
     if found is None:
-        return Share(), otherwise
+        attempt = schema.attempt.c
+        return Share(connection.execute(select(attempt.reserve_bytes).where(attempt.attempt_id == attempt_id)).scalar()), otherwise
     return Share(found.memory_bytes // found.parallelism or None, found.cores), min(found.started_at, otherwise)
 
 

@@ -372,6 +372,8 @@ attempt = _table(
     Column("reason", Said),
     Column("claimed", Member(EndReason)),
     Column("application", String, nullable=False, server_default=""),
+    # The memory of its slot, when it is no optimizer's.
+    Column("reserve_bytes", BigInteger),
     # An attempt id is never used twice, because a file name contains it to tell which attempt wrote the file.
     Index("compaction_attempt_id", "attempt_id", unique=True),
     # The occupation of tables is that of the last hour.

@@ -44,11 +44,18 @@ from compaction_pipeline.storage.watchers import SqlWatcherStore
 
 
 def open_stores(
-    url: str, *, upgrade: bool = False, make_folder: bool = False, keys: GivenKeys = GivenKeys(), reckoning: Reckoning | None = None
+    url: str,
+    *,
+    upgrade: bool = False,
+    make_folder: bool = False,
+    keys: GivenKeys = GivenKeys(),
+    run_slot_memory: int = 0,
+    reckoning: Reckoning | None = None,
 ) -> Stores:
     """Open a state database, and create or migrate its tables where that is allowed (see `migrations`).
 
-    `reckoning` is what the limits of teams are reckoned with; None means the clock of the database, and runs whose memory nobody knows.
+    `run_slot_memory` is the memory of a slot of this process, in bytes, when it merges and is no optimizer; 0 when nobody knows it.
+    `reckoning` is what the limits of teams are reckoned with; None means the clock of the database, and that memory.
 
     `upgrade` allows the migration on PostgreSQL. With `make_folder`, the folder of a SQLite file is created. `keys` encrypt secrets.
 
@@ -58,7 +65,7 @@ def open_stores(
     sealer = Sealer(engine, keys)
     upgraded = migrate(engine, sealer, upgrade=upgrade)
     now = DatabaseClock(engine).now if engine.dialect.name == "postgresql" else None
-    reckoning = reckoning or Reckoning(now or own_clock)
+    reckoning = reckoning or Reckoning(now or own_clock, run_slot_memory)
     return Stores(
         SqlCatalogStore(engine, sealer),
         SqlTableReader(engine),

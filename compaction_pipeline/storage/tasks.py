@@ -26,7 +26,7 @@ from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.claims import Asked, application_of, claim, next_pending
+from compaction_pipeline.storage.claims import Asked, Claimer, application_of, claim, next_pending
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import lock_group
@@ -121,7 +121,8 @@ class SqlTaskStore(SqlStore):
             return None
         with writing(self._engine) as connection:
             rows = next_pending(connection, asked, self._reckoning, now, owner)
-            claimed = claim(connection, rows, owner, now, lease, application)
+            by = Claimer(owner, application, self._reckoning.run_slot_memory or None)
+            claimed = claim(connection, rows, by, now, lease)
         return claimed[0] if claimed else None
 
     def poll_many(
@@ -142,7 +143,7 @@ class SqlTaskStore(SqlStore):
             if application is None:
                 return ()
             rows = next_pending(connection, asked, self._reckoning, now, owner)
-            return tuple(claim(connection, rows, owner, now, lease, application))
+            return tuple(claim(connection, rows, Claimer(owner, application), now, lease))
 
     def _waits(self, asked: Asked, now: datetime) -> bool:
         """Whether a poll may find a task. Most polls find none. They must not wait for the write lock, of which SQLite has only one."""

@@ -50,5 +50,23 @@ def test_a_budget_without_anything_to_predict_from_says_what_to_do(desk: Desk) -
     assert "start optimizers with --memory" in answer.stderr
 
 
+def test_a_budget_orders_what_is_due_once_something_was_merged(desk: Desk) -> None:
+    table = desk.table(files=12, buckets=(0, 1))
+    desk.add_catalog()
+    memory = {"COMPACTION_RUN_MEMORY": str(4 * 10**9)}
+    assert desk.type("compact", TABLE, **memory).exit_code == 0
+    (cost,) = json.loads(desk.type("cost", "--json").stdout)["costs"]
+    assert cost["gb_hours"] == pytest.approx(4 * cost["slot_seconds"] / 3600)
+    for bucket, files in ((0, 12), (1, 30)):
+        desk.append(table, files, buckets=(bucket,), first=100 * (bucket + 1))
+    assert desk.type("plan", TABLE).exit_code == 0
+    found = json.loads(desk.type("plan", "--budget", "1000GBh", "--json").stdout)
+    assert [(one["due"]["node"], one["is_within"]) for one in found["nodes"]] == [("bucket=1", True), ("bucket=0", True)]
+    assert [one["due"]["benefit"] for one in found["nodes"]] == [30, 12]
+    none = json.loads(desk.type("plan", "--budget", "0.000001GBh", "--json").stdout)
+    assert [one["is_within"] for one in none["nodes"]] == [False, False]
+    assert "the budget ends here" in desk.type("plan", "--budget", "0.000001GBh").stdout
+
+
 def test_without_optimizers_nothing_is_badly_used(desk: Desk) -> None:
     assert desk.type("optimizer", "use").stdout.strip() == "no optimizers run"

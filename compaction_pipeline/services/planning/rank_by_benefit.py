@@ -93,6 +93,6 @@ class _Fits:
             if found is not None and found.gb is not None:
                 return found
         raise ConfigError(
-            "no attempt has merged a task in memory of a known size, so no GB-hours can be predicted: start optimizers with --memory, or "
-            "give their group the property 'memory', and let them merge something first"
+            "no attempt has merged a task in memory of a known size, so no GB-hours can be predicted: start optimizers with --memory, "
+            "give their group the property 'memory', or set COMPACTION_RUN_MEMORY for runs, and let them merge something first"
         )
