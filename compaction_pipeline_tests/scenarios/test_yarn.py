@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections import Counter
@@ -13,6 +14,7 @@ from random import Random
 import pytest
 import yaml
 
+from compaction_pipeline.containers.java_program import JavaFailed, java_program
 from compaction_pipeline.containers.processes import OptimizerProcesses
 from compaction_pipeline.containers.yarn import Yarn
 from compaction_pipeline.core.queue.container import Container, ContainerKind
@@ -22,7 +24,7 @@ from compaction_pipeline.ending.process_table import command_of
 from compaction_pipeline.settings import Settings
 from compaction_pipeline.spark.java import find_java
 from compaction_pipeline_tests.iceberg.lake import Lake
-from compaction_pipeline_tests.interop.peers import SPARK_JARS
+from compaction_pipeline_tests.interop.peers import SPARK_JARS, java
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.ports import free_port
 from compaction_pipeline_tests.real_services.yarn import YarnCluster, yarn_cluster
@@ -41,8 +43,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
 
 def keys(home: Path, cluster: YarnCluster, mode: str) -> dict[str, str]:
     """What a file of containers says of this YARN. Its NodeManagers run on this host."""
-    java = find_java(os.environ, home).path
-    own = {"JAVA_HOME": java, "PYSPARK_PYTHON": sys.executable}
+    own = {"JAVA_HOME": find_java(os.environ, home).path, "PYSPARK_PYTHON": sys.executable}
     driver = {**own, "COMPACTION_HOME": str(home), "COMPACTION_MERGE_ENGINE": "spark"}
     return {
         "deploy-mode": mode,
@@ -170,3 +171,11 @@ def test_a_yarn_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     for late in (impatient.running(away), impatient.stop(away, "r")):
         assert isinstance(late, Unknown)
         assert "within 1.5 s" in late.why
+
+
+def test_a_jvm_that_ends_in_the_middle_of_a_call_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(JavaFailed, match="py4j failed: "), java_program(java(), [f"{SPARK_JARS}/*"], [], os.environ, 60) as jvm:
+        jvm.java.lang.Runtime.getRuntime().halt(1)
+    # Python's root logger would give this process a second handler, which repeats each line of its log.
+    assert [record.getMessage() for record in caplog.records if record.name == "root"] == []
