@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, exists, select, tuple_, update
 from sqlalchemy.orm import aliased
 
-from compaction_pipeline.core.dependencies.center.inbox import FAILED, NOTHING, RunId
+from compaction_pipeline.core.dependencies.center.inbox import NOTHING, RunId
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.ports import Leader, Told
@@ -159,11 +159,12 @@ def regroup(connection: Connection, instances: Collection[int], leader: Leader, 
 
 
 def _tell_of_failed(connection: Connection, subjects: Sequence[int], leader: Leader) -> None:
-    """Let groups whose until is over look again at runs that failed. Others see it when theirs is over."""
+    """Let groups whose until is over look again at runs that failed, and at those of which nothing is there, because they may have failed
+    before: no requirement tells the difference. Other groups see it when their until is over."""
     for some in batches(subjects):
-        failed = connection.execute(select(SUBJECT.id).where(SUBJECT.id.in_(some), SUBJECT.reached == FAILED)).scalars().all()
-        if failed:
-            on_it = select(REQUIREMENT.instance_id, REQUIREMENT.edge).where(REQUIREMENT.subject_id.in_(failed))
+        absent = connection.execute(select(SUBJECT.id).where(SUBJECT.id.in_(some), SUBJECT.reached < THERE)).scalars().all()
+        if absent:
+            on_it = select(REQUIREMENT.instance_id, REQUIREMENT.edge).where(REQUIREMENT.subject_id.in_(absent))
             waits = (GROUP.waits_for_failed, GROUP.until_at <= leader.now, tuple_(GROUP.instance_id, GROUP.edge).in_(on_it))
             connection.execute(update(schema.center_group).where(*waits).values(look_at=leader.now))
 

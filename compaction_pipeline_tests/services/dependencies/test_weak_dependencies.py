@@ -210,3 +210,16 @@ def test_a_saved_project_changes_the_rules_of_what_waits(house: CenterHouse) -> 
 def test_weak_edges_count_for_ways_round(house: CenterHouse) -> None:
     with pytest.raises(ConfigError, match="load"):
         house.save(load({"job": "other", "strength": "any", "until": "1h"}), {"name": "other", "period": "day", "needs": [{"job": "load"}]})
+
+
+def test_a_failure_that_is_over_and_taken_back_at_once_no_longer_holds_up_what_waits(house: CenterHouse) -> None:
+    """It had failed, and then it is not there: no requirement tells of that, because it never was there in between."""
+    house.save(RAW, load({"job": "raw", "until": "2h"}))
+    at(house, 1)
+    house.succeed(f"job=raw && biz={DAY}", 1, InstanceState.FAILED)
+    at(house, 2)
+    assert house.state("load", DAY) == "WAITING"
+    for generation, state in ((2, InstanceState.SUCCEEDED), (3, InstanceState.RUNNING)):
+        house.center.report(f"job=raw && biz={DAY}", state, "test", generation=generation)
+    house.settle()
+    assert house.state("load", DAY) == "READY"
