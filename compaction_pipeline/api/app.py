@@ -33,6 +33,7 @@ from compaction_pipeline.api.reports import report_routes
 from compaction_pipeline.api.security import Guard, no_token, unknown_token
 from compaction_pipeline.api.tables import table_routes
 from compaction_pipeline.api.tasks import task_routes
+from compaction_pipeline.api.teams import team_routes
 from compaction_pipeline.api.wrong_tokens import AnswerWrongTokens, WrongTokens
 from compaction_pipeline.bootstrap import Services
 
@@ -90,6 +91,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
         prefix=VERSION_PREFIX,
     )
     app.include_router(cost_routes(services.read_costs, services.read_use, guard), prefix=VERSION_PREFIX)
+    app.include_router(team_routes(services.manage_teams, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(task_routes(services.read_tasks, services.steer_tasks, guard), prefix=VERSION_PREFIX)
     tables = table_routes(services.read_tables, services.plan_tables, services.one_table, services.explore_catalogs, guard)
     app.include_router(tables, prefix=VERSION_PREFIX)
