@@ -99,8 +99,8 @@ class Settings(BaseSettings):
         ge=1,
         le=36_500,
         description="Once a week `compaction_retire_job` deletes from Dagster's event log the events of `delta_files`, `table_health`, "
-        "`table_figures`, `compaction_queues`, `optimizers` and `waiting_jobs` older than this many days. The newest of each partition "
-        "stays.",
+        "`table_figures`, `compaction_queues`, `optimizers`, `waiting_jobs` and `compaction_capacity` older than this many days. The "
+        "newest of each partition stays.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Log messages below this level are left out."

@@ -12,4 +12,5 @@ COMPACTED_FILES = NAMES.compacted_files
 COMPACTION_RECORDS = NAMES.compaction_records
 COMPACTION_QUEUES = NAMES.compaction_queues
 WAITING_JOBS = NAMES.waiting_jobs
+COMPACTION_CAPACITY = NAMES.compaction_capacity
 OPTIMIZERS = NAMES.optimizers

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from compaction_pipeline.defs.assets import compacted_files, compaction_records, delta_files, table_figures, table_health
+from compaction_pipeline.defs.capacity import compaction_capacity
 from compaction_pipeline.defs.check_sensor import check_sensor
 from compaction_pipeline.defs.checks import definitions_of
 from compaction_pipeline.defs.checks_job import compaction_checks_job
@@ -62,6 +63,7 @@ def _one_set(choices: Choices, *, with_executor: bool, pyspark: Any) -> dg.Defin
             compaction_queues(names, settings),
             waiting_jobs(names, settings),
             optimizers(names, settings),
+            compaction_capacity(names, settings),
         ],
         asset_checks=[*definitions_of(names), *own_checks(names, choices, checked)],
         jobs=[

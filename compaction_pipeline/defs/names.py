@@ -104,9 +104,15 @@ class Names:
         return self._asset("waiting_jobs")
 
     @property
+    def compaction_capacity(self) -> dg.AssetKey:
+        """What compaction costs and may cost."""
+        return self._asset("compaction_capacity")
+
+    @property
     def external_assets(self) -> tuple[dg.AssetKey, ...]:
         """The assets that nobody launches: sensors and runs store their events."""
-        return (self.delta_files, self.table_health, self.table_figures, self.compaction_queues, self.optimizers, self.waiting_jobs)
+        of_sensor = (self.compaction_queues, self.optimizers, self.waiting_jobs, self.compaction_capacity)
+        return (self.delta_files, self.table_health, self.table_figures, *of_sensor)
 
     @property
     def assets(self) -> frozenset[dg.AssetKey]:

@@ -1,4 +1,4 @@
-"""The assets `compaction_queues` and `optimizers`, and the sensor that materializes them.
+"""The assets `compaction_queues` and `optimizers`, and the sensor that materializes them and others.
 
 Both are unpartitioned, because Dagster plots only such assets over time. A group is a part of the names of its figures.
 """
@@ -18,6 +18,7 @@ from compaction_pipeline.core.insight.checks.queues import LATELY
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.queue_work import MergedTotals, QueueWork
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+from compaction_pipeline.defs.capacity import capacity_event
 from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.markdown import fitting, plain, wrapped
 from compaction_pipeline.defs.metadata import Column, megabytes, table_of, unbroken
@@ -233,10 +234,10 @@ def queue_sensor(names: Names) -> dg.SensorDefinition:
         names,
         "queue_sensor",
         _queue_tick,
-        events_of=[names.compaction_queues, names.optimizers, names.waiting_jobs],
+        events_of=[names.compaction_queues, names.optimizers, names.waiting_jobs, names.compaction_capacity],
         every=INTERVAL_SECONDS,
-        description="Materializes `compaction_queues`, `optimizers` and `waiting_jobs` when something about them has changed. It starts no "
-        "run.",
+        description="Materializes `compaction_queues`, `optimizers`, `waiting_jobs` and `compaction_capacity` when something about them "
+        "has changed. It starts no run.",
     )
 
 
@@ -249,12 +250,12 @@ def _queue_tick(names: Names, context: dg.SensorEvaluationContext, services: Ser
         events.append(dg.AssetMaterialization(names.compaction_queues, metadata=queues_metadata(queues)))
     if queues.optimizers and before.get("optimizers") != now["optimizers"]:
         events.append(dg.AssetMaterialization(names.optimizers, metadata=optimizers_metadata(queues)))
-    jobs = waiting_event(names, services)
-    if jobs is not None:
-        event, state = jobs
-        now["jobs"] = _fingerprint(state)
-        if before.get("jobs") != now["jobs"]:
-            events.append(event)
+    for part, made in (("jobs", waiting_event(names, services)), ("capacity", capacity_event(names, services))):
+        if made is not None:
+            event, state = made
+            now[part] = _fingerprint(state)
+            if before.get(part) != now[part]:
+                events.append(event)
     waiting = count_text(sum(work.pending for work in queues.works), "waiting task")
     text = f"{waiting} in {count_text(len(queues.all_works), 'group')}, {count_text(len(queues.serving), 'serving optimizer')}"
     return dg.SensorResult(skip_reason=text, cursor=json.dumps(now), asset_events=events)

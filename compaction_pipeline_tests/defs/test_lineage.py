@@ -13,6 +13,7 @@ from compaction_pipeline_tests.defs.lake import Lake, key
 from compaction_pipeline_tests.defs.ticks import Tick
 from compaction_pipeline_tests.plain_names import (
     COMPACTED_FILES,
+    COMPACTION_CAPACITY,
     COMPACTION_QUEUES,
     COMPACTION_RECORDS,
     DELTA_FILES,
@@ -35,6 +36,7 @@ def test_each_asset_stands_behind_what_it_tells_of() -> None:
         COMPACTION_QUEUES: [DELTA_FILES],
         OPTIMIZERS: [COMPACTION_QUEUES],
         WAITING_JOBS: [],
+        COMPACTION_CAPACITY: [OPTIMIZERS],
         COMPACTED_FILES: [DELTA_FILES],
         COMPACTION_RECORDS: [COMPACTED_FILES],
     }

@@ -57,6 +57,7 @@ def test_loading_opens_no_database_and_no_jvm_and_a_prefix_stands_before_every_k
     keys, owners, jvm = _load(tmp_path, COMPACTION_ASSET_PREFIX="lake/ops")
     names = (
         "compacted_files",
+        "compaction_capacity",
         "compaction_queues",
         "compaction_records",
         "delta_files",
@@ -120,7 +121,7 @@ def test_our_definitions_merge_into_an_existing_deployment() -> None:
     def report() -> None: ...
 
     merged = dg.Definitions.merge(defs, dg.Definitions(assets=[report]))
-    assert len(list(merged.resolve_all_asset_specs())) == 9
+    assert len(list(merged.resolve_all_asset_specs())) == 10
 
 
 @pytest.mark.parametrize("prefix", ["a b", "a//c", "/a", "lake/"])

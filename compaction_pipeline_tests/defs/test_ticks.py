@@ -15,6 +15,7 @@ from compaction_pipeline_tests.defs.lake import Lake
 from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.plain_names import (
     COMPACTED_FILES,
+    COMPACTION_CAPACITY,
     COMPACTION_QUEUES,
     COMPACTION_RECORDS,
     DELTA_FILES,
@@ -26,7 +27,7 @@ from compaction_pipeline_tests.plain_names import (
 WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job", "upkeep_sensor": "upkeep_job"}
 SELECTED = {
     "snapshot_sensor": {DELTA_FILES},
-    "queue_sensor": {COMPACTION_QUEUES, OPTIMIZERS, WAITING_JOBS},
+    "queue_sensor": {COMPACTION_QUEUES, OPTIMIZERS, WAITING_JOBS, COMPACTION_CAPACITY},
     "check_sensor": {COMPACTED_FILES, COMPACTION_RECORDS, COMPACTION_QUEUES},
 }
 

@@ -28,6 +28,7 @@ _FILES = {
 }
 _ASSETS = (
     "compacted_files",
+    "compaction_capacity",
     "compaction_queues",
     "compaction_records",
     "delta_files",
