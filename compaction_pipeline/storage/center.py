@@ -87,7 +87,7 @@ class CenterDoors(SqlStore):
                 connection.execute(delete(schema.center_job).where(JOB.name.in_(some)))
             put_turns(connection, turns, name)
             for made in batches([one for some in waiting.by_job.values() for one in some]):
-                _wait_anew(connection, made, now)
+                _wait_anew(connection, made, waiting.nodes, now)
                 make_instances(connection, made, now)
             return True
 
@@ -408,15 +408,15 @@ def _has_others(connection: Connection, turns: Sequence[Turn], waiting: WaitingA
     return False
 
 
-def _wait_anew(connection: Connection, made: Sequence[Made], now: datetime) -> None:
+def _wait_anew(connection: Connection, made: Sequence[Made], nodes: frozenset[str], now: datetime) -> None:
     runs = {(one.job, one.biz, one.origin): one for one in made}
     jobs = sorted({one.job for one in made})
-    # Those that have succeeded by themselves, too.
+    # Nodes that have succeeded by themselves, too. What else succeeded since it was looked at has begun and ended by its former definition.
     waiting = (INSTANCE.job.in_(jobs), INSTANCE.claimed_at.is_(None), INSTANCE.state != InstanceState.FAILED)
     columns = (INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.state)
     # A receiver may claim one of them now. It waits, or it has it already.
     rows = connection.execute(select(*columns).where(*waiting).with_for_update()).all()
-    rows = [row for row in rows if (row.job, row.biz, row.origin) in runs]
+    rows = [row for row in rows if (row.job, row.biz, row.origin) in runs and (row.job in nodes or row.state in _UNCLAIMED)]
     found = {row.id: runs[row.job, row.biz, row.origin] for row in rows}
     ended = [run_subject(row.job, row.biz, row.origin).key for row in rows if row.state is InstanceState.SUCCEEDED]
     put_reached(connection, dict.fromkeys(ended, NOTHING), {}, now)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
+from typing import Any
 
 import pytest
 
 from compaction_pipeline.core.dependencies.center.inbox import Fact, RunId
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
-from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Leader, Released, Told
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, Leader, Released, Told
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
 
@@ -110,3 +111,24 @@ def test_a_backfill_that_is_made_beside_facts_misses_none(house: CenterHouse) ->
     # Of one job and business time one is ready at a time: the scheduled one, or that of the backfill.
     assert sum(state is InstanceState.READY for _, state in by_origin) == JOBS
     assert sum(origin != "" for origin, _ in by_origin) == 20
+
+
+def test_what_succeeds_by_itself_while_its_project_is_saved_is_not_set_back(house: CenterHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The save found it waiting. What was released for it would be withdrawn, although nothing was taken back."""
+    made = {"name": "made", "period": "day", "since": "2026-01-01", "made-by": {"table": "lake.a.b"}}
+    waits = {"name": "waits", "period": "day", "since": "2026-01-01", "needs": [{"job": "made"}]}
+    house.save(made, waits)
+    house.settle()
+    house.store.post([Fact(WINDOW, house.now, "test", 1)])
+    real = type(house.store).save_project
+
+    def beside(store: CenterStore, *arguments: Any) -> bool:
+        house.settle()
+        return real(store, *arguments)
+
+    monkeypatch.setattr(type(house.store), "save_project", beside)
+    house.save(made, waits, {"name": "other", "period": "day", "needs": [{"table": "lake.a.c"}]})
+    assert house.state("made", "2026-01-01") == "SUCCEEDED"
+    house.settle()
+    # What has not begun is looked at anew by the new definitions.
+    assert house.state("waits", "2026-01-01") == "READY"

@@ -126,7 +126,8 @@ class SaveProject:
         found: dict[str, list[Made]] = {name: [] for name in changed}
         for each in (*waiting, *fresh, *(made(one) for one in others)):
             found.setdefault(each.job, []).append(each)
-        return WaitingAnew(found, newest)
+        nodes = frozenset(name for name in found if name not in after.by_name or after.by_name[name].node)
+        return WaitingAnew(found, newest, nodes)
 
     def _is_there(self, one: Made) -> bool:
         return bool(self._store.instances(InstanceQuery(job=one.job, biz=one.biz, origin=one.origin, most=1)))

@@ -56,10 +56,14 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class WaitingAnew:
-    """What instances wait for from now on, by job, and the number of the newest instance that there was when this was found out."""
+    """What instances wait for from now on, by job, and the number of the newest instance that there was when this was found out.
+
+    Instances of the jobs `nodes` wait anew also when they have succeeded. One of another job that succeeds meanwhile stays as it is.
+    """
 
     by_job: Mapping[str, Sequence[Made]]
     newest: int
+    nodes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
