@@ -56,7 +56,7 @@ def test_a_group_keeps_its_optimizers_through_kills_and_a_restart_of_the_server(
     tmp_path: Path, processes: Processes, services: OpenedServices
 ) -> None:
     file = tmp_path / "containers.yaml"
-    file.write_text("workers:\n  kind: local\n")
+    file.write_text("workers:\n  kind: local\n  max-cores: 4\n")
     settings = {**SETTINGS, "COMPACTION_CONTAINERS_FILE": str(file)}
     table = small_table(Lake(tmp_path), services)
     truth: Counter[int] = Counter()
@@ -69,9 +69,12 @@ def test_a_group_keeps_its_optimizers_through_kills_and_a_restart_of_the_server(
     write(table, rng, truth, 14)
     wait_until(lambda: committed(services) >= 1, "the first commit")
 
-    # A group whose optimizers live cannot be deleted.
-    heavy = services.manage_groups.add(replace(group, name="heavy"))
+    # The second group gets what the container still holds, and says so. A group whose optimizers live cannot be deleted.
+    heavy = services.manage_groups.add(replace(with_instances(group, 3), name="heavy"))
     wait_until(lambda: sum(each.group == "heavy" for each in running(services)) == 2, "optimizers of the second group")
+    full = "container workers has no room for another optimizer of group heavy: it needs 1 core, and at "
+    wait_until(lambda: processes.ask("/api/v1/groups/heavy").get("problem", "").startswith(full), "the group says that the host is full")
+    assert sum(each.group == "heavy" for each in services.stores.optimizers.optimizers()) == 2
     with pytest.raises(ConfigError, match="live optimizers optimizer-"):
         services.manage_groups.delete("heavy")
     services.manage_groups.change(with_instances(heavy, 0))

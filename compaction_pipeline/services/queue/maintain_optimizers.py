@@ -96,7 +96,7 @@ class MaintainOptimizers:
         targets = self._targets(now)
         optimizers = self._optimizers.optimizers()
         answers = self._ask(targets, optimizers)
-        self._end_orphans(optimizers, answers, now)
+        answers |= self._end_orphans(optimizers, answers, now)
         self._note_last_words(optimizers, answers)
         for target in targets:
             try:
@@ -106,7 +106,7 @@ class MaintainOptimizers:
                 log.info("group=%s its optimizers are not maintained: %s", target.group.name, error)
         self._seen = _seen(targets)
 
-    def _ask(self, targets: Sequence[_Target], optimizers: Sequence[Optimizer]) -> Answers:
+    def _ask(self, targets: Sequence[_Target], optimizers: Sequence[Optimizer]) -> dict[str, Running | Unknown]:
         """Ask each container that has optimizers, or is to get some, what runs in it."""
         names = {each.container for each in optimizers if each.is_managed} | {each.group.container for each in targets if each.wanted}
         answers = {name: self._containers.running(self._known(name)) for name in sorted(names)}
@@ -122,13 +122,18 @@ class MaintainOptimizers:
             # What the file no longer describes may have left processes on this host.
             return Container(name, ContainerKind.LOCAL)
 
-    def _end_orphans(self, optimizers: Sequence[Optimizer], answers: Answers, now: datetime) -> None:
+    def _end_orphans(self, optimizers: Sequence[Optimizer], answers: Answers, now: datetime) -> Answers:
+        """End what nobody needs. Return the containers that no longer answer."""
         container_of = {each.resource_id: each.container for each in optimizers if each.is_managed}
+        silent: dict[str, Running | Unknown] = {}
         for resource_id in sorted(orphans(optimizers, now)):
-            answer = answers[container_of[resource_id]]
+            name = container_of[resource_id]
+            answer = answers[name]
             if isinstance(answer, Running) and resource_id in answer.alive:
                 log.warning("resource=%s its optimizer is no longer registered: its process is ended", resource_id)
-                self._containers.stop(self._known(container_of[resource_id]), resource_id)
+                stopped = self._containers.stop(self._known(name), resource_id)
+                silent |= {} if stopped is None else {name: stopped}
+        return silent
 
     def _note_last_words(self, optimizers: Sequence[Optimizer], answers: Answers) -> None:
         """Add the word of its container to the reason of an optimizer that had registered, and was lost because it was silent."""

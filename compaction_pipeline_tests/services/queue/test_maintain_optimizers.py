@@ -283,6 +283,10 @@ def test_nothing_is_started_beside_one_that_could_not_be_ended(stores: Stores) -
     hall.containers.stop = lambda container, resource_id: Unknown("timed out")  # type: ignore[method-assign]
     hall.pass_time(REGISTERS_WITHIN)
     assert (len(hall.rows(LOST)), len(hall.rows(STARTING)), hall.containers.alive) == (2, 0, before)
+    # By now they are orphans, which still cannot be ended.
+    hall.pass_time(timedelta(minutes=31))
+    assert (hall.rows(STARTING), hall.containers.alive) == ([], before)
+    assert hall.stores.groups.groups()[-1].held.endswith("until it does: timed out")
     del hall.containers.stop
     hall.pass_time()
     assert not before & hall.containers.alive
