@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from compaction_pipeline.core.capacity.costs import CostKey
 from compaction_pipeline.core.errors import IllegalTransition, StaleAttempt
 from compaction_pipeline.core.queue.attempts import Tries, after_attempt
 from compaction_pipeline.core.queue.order import priority_order
@@ -70,6 +71,7 @@ class TaskMachine(RuleBasedStateMachine):
         self.polled: list[CompactionTask] = []
         self.records: list[str] = []
         self.numbers = count(1)
+        self.charged: dict[str, float] = {}
 
     @initialize()
     def open(self) -> None:
@@ -155,6 +157,7 @@ class TaskMachine(RuleBasedStateMachine):
                 with pytest.raises(StaleAttempt):
                     self.stores.tasks.complete(result, self.now, retry_after)
             return
+        self._charge(before, self.now)
         after = self._after(before, end, retry_after)
         after = replace(after, held=before.held) if works else after
         assert self.stores.tasks.complete(result, self.now, retry_after) is after.status
@@ -165,6 +168,10 @@ class TaskMachine(RuleBasedStateMachine):
         late = [task_id for task_id, each in sorted(self.expected.items()) if each.expires is not None and each.expires <= self.now]
         assert list(self.stores.tasks.release_expired(self.now)) == late
         for task_id in late:
+            expires = self.expected[task_id].expires
+            assert expires is not None
+            # Nobody heard of it after the last renewal of its lease.
+            self._charge(self.expected[task_id], expires - LEASE)
             self.expected[task_id] = self._after(self.expected[task_id], EndReason.LOST, RETRY)
 
     @rule()
@@ -176,6 +183,7 @@ class TaskMachine(RuleBasedStateMachine):
         ]
         assert list(self.stores.tasks.end_overdue(self.now, TIMEOUT, RETRY)) == overdue
         for task_id in overdue:
+            self._charge(self.expected[task_id], self.now)
             self.expected[task_id] = self._after(self.expected[task_id], EndReason.TIMED_OUT, RETRY)
 
     @precondition(lambda self: self.expected)
@@ -195,6 +203,8 @@ class TaskMachine(RuleBasedStateMachine):
         may = before.waits or (running and before.status is TaskStatus.EXECUTING)
         assert bool(self.stores.tasks.cancel([task_id], EndReason.GIVEN_UP, "asked", self.now, running=running)) is may
         if may:
+            if before.status is TaskStatus.EXECUTING:
+                self._charge(before, self.now)
             self.expected[task_id] = replace(before, status=TaskStatus.CANCELED, retry_at=None, held=None, expires=None)
 
     @precondition(lambda self: self.expected)
@@ -204,6 +214,8 @@ class TaskMachine(RuleBasedStateMachine):
         before = self.expected[task_id]
         if before.status in (TaskStatus.EXECUTING, TaskStatus.PREPARED):
             self.stores.tasks.fail(task_id, EndReason.CONFLICT, "conflict", self.now)
+            if before.status is TaskStatus.EXECUTING:
+                self._charge(before, self.now)
             self.expected[task_id] = replace(before, status=TaskStatus.FAILED, expires=None)
         else:
             with pytest.raises(IllegalTransition):
@@ -257,6 +269,21 @@ class TaskMachine(RuleBasedStateMachine):
             return
         paths = [file.path for task in self.stores.tasks.tasks(TABLE) if not task.is_final for file in task.work.inputs]
         assert len(paths) == len(set(paths))
+
+    @invariant()
+    def every_attempt_that_ended_is_charged_once(self) -> None:
+        if not hasattr(self, "stores"):
+            return
+        found = self.stores.costs.sums(CostKey.GROUP, NOW.date(), self.now.date())
+        assert sum(each.attempts for each in found) == len(self.charged)
+        assert sum(each.slot_seconds for each in found) == pytest.approx(sum(self.charged.values()))
+
+    def _charge(self, before: Expected, ended: datetime) -> None:
+        assert before.held is not None
+        assert before.began is not None
+        attempt_id = str(before.held.attempt_id)
+        assert attempt_id not in self.charged
+        self.charged[attempt_id] = max((ended - before.began).total_seconds(), 0.0)
 
     def _holds(self, task: CompactionTask) -> bool:
         now = self.expected[task.task_id]
