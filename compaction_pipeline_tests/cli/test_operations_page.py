@@ -79,7 +79,7 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "The team that pays for the table has reached one of its limits: slots or memory at a time, or GB-hours of the day. Nothing new "
         "of it begins; what runs, commits and clean-up go on.",
         "Wait until some of its work has ended, or until 00:00 UTC. `team list` shows who uses how much. An administrator can raise the "
-        "limit with `team set`, and another team can lend a part of its own with `team lend`.",
+        "limit with `team set`, and another team can lend a part of its own with `team lend` ([What may compaction cost?](budgets.md)).",
     ),
     PlanReasonCode.QUEUE_FULL: (
         "The queue of the table's group has no room for the work. Tables that wait for room are planned before others.",

@@ -89,7 +89,7 @@ def test_every_table_means_the_same_after_the_upgrade(state_url: str) -> None:
 def test_the_overviews_show_the_same_after_the_upgrade(state_url: str) -> None:
     make_old_state(state_url)
     stores = open_stores(state_url, upgrade=True)
-    tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, lambda: NOW)
+    tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, stores.teams, lambda: NOW)
     shown = {table.table.name: (table.health, table.reason) for table in tables.tables()}
     assert {name: health for name, (health, _) in shown.items()} == {name: health for name, (health, _) in SHOWN.items()}
     assert [name for name, (_, reason) in shown.items() if not reason.startswith(SHOWN[name][1])] == []

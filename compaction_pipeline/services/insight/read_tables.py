@@ -6,8 +6,10 @@ Reads the state database only, so it answers at once and also while a catalog is
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from compaction_pipeline.core.capacity.ports import TeamStore
+from compaction_pipeline.core.capacity.team import team_missing_text
 from compaction_pipeline.core.commit.ports import RecordStore
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
@@ -36,7 +38,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.policies import PolicyType, TablePolicies, inherited
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.files import FileStore
-from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, resolve_properties
+from compaction_pipeline.core.tables.properties import TableProperties, asset_key_of, named_team, resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier, TableLayout
 from compaction_pipeline.services.insight.overviews import tables_with_nodes
 
@@ -71,13 +73,21 @@ class ReadTables:
     """Answers questions about tables and changes nothing."""
 
     def __init__(
-        self, catalogs: CatalogStore, tables: TableReader, files: FileStore, tasks: TaskStore, records: RecordStore, clock: Clock
+        self,
+        catalogs: CatalogStore,
+        tables: TableReader,
+        files: FileStore,
+        tasks: TaskStore,
+        records: RecordStore,
+        teams: TeamStore,
+        clock: Clock,
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
         self._files = files
         self._tasks = tasks
         self._records = records
+        self._teams = teams
         self._clock = clock
 
     def names(self, catalog: str | None = None) -> tuple[TableIdentifier, ...]:
@@ -101,8 +111,9 @@ class ReadTables:
         open_tasks = self._tasks.open_tasks(table).get(table, NO_TASKS)
         nodes = worst_first(node_overviews(self._tables.nodes(table), state, entry, open_tasks))
         properties, error = _properties(state, entry)
+        overview = table_overview(state, entry, nodes, open_tasks, overdue=commit_is_overdue(state, entry, open_tasks, self._clock()))
         return TableDetail(
-            overview=table_overview(state, entry, nodes, open_tasks, overdue=commit_is_overdue(state, entry, open_tasks, self._clock())),
+            overview=replace(overview, warning=overview.warning or self._team_problem(state, entry)),
             properties=properties,
             property_error=error,
             write_properties_not_honoured=_not_honoured(state),
@@ -160,6 +171,12 @@ class ReadTables:
         if unknown:
             raise NotFoundError(f"table {table} has no node {unknown[0]!r}: a plan of the whole table lists its nodes")
         return frozenset(named[name] for name in names)
+
+    def _team_problem(self, state: KnownTable, entry: CatalogEntry) -> str | None:
+        """Say that a table names a team that does not exist. It stops nothing, so it is only a warning."""
+        properties = state.layout.properties if state.layout is not None else {}
+        named = named_team(state.table, properties, entry.properties, self._teams.mapping())
+        return None if any(team.name == named for team in self._teams.teams()) else team_missing_text(named)
 
     def _sorted_files(self, table: TableIdentifier) -> tuple[LiveFile, ...]:
         return tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))

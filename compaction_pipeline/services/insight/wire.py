@@ -35,7 +35,7 @@ class InsightServices(Wiring):
         from compaction_pipeline.services.insight.read_tables import ReadTables
 
         stores = self._stores
-        return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, self.clock)
+        return ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, stores.teams, self.clock)
 
     @cached_property
     def read_files(self) -> ReadFiles:

@@ -29,7 +29,7 @@ class Desk:
         stores.catalogs.add(CatalogEntry("lake", {}))
         stores.catalogs.add(CatalogEntry("watched", {}, observe=True))
         self.status = ReadStatus(stores.catalogs, stores.tables, stores.tasks, stores.records, lambda: NOW, stores.listings)
-        self.tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, lambda: NOW)
+        self.tables = ReadTables(stores.catalogs, stores.tables, stores.files, stores.tasks, stores.records, stores.teams, lambda: NOW)
         self.records = ReadRecords(stores.catalogs, stores.tables, stores.tasks, stores.records)
         self.tasks = ReadTasks(stores.catalogs, stores.tables, stores.tasks)
 

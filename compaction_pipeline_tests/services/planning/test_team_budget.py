@@ -101,8 +101,12 @@ def test_a_table_that_names_a_team_which_does_not_exist_is_charged_to_unassigned
         transaction.set_properties({"compaction.team": "ghost"})
     house.services.one_table.refresh(table.identifier)
     assert plan(house, table.identifier) == [("a", PlanReasonCode.PLANNED)]
+    warning = house.services.read_tables.table(table.identifier).overview.warning
+    assert warning is not None
+    assert "'compaction.team' is 'ghost', and there is no such team, so the table is charged to 'unassigned'" in warning
     limit(house, "unassigned", 0)
     assert house.services.serve_tasks.poll("me", "default") is None
     limit(house, "ghost", None)
+    assert house.services.read_tables.table(table.identifier).overview.warning is None
     house.services.keep_queue.keep()
     assert house.services.serve_tasks.poll("me", "default") is not None
