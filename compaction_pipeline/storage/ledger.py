@@ -15,6 +15,7 @@ from compaction_pipeline.core.capacity.ledger import (
     charges,
     gb_hours,
     part_of,
+    seconds_told,
     shares_of,
     used_by,
 )
@@ -75,8 +76,8 @@ def correct(connection: Connection, result: MergeResult, now: datetime) -> None:
     started = connection.execute(select(attempt.started_at).where(attempt.attempt_id == result.attempt_id)).scalar() or begun
     share, since = _share(connection, rows[0].owner, rows[0].attempt_id, started)
     told = Used(
-        None if result.cpu_ms is None else result.cpu_ms / 1000,
-        None if result.overhead_cpu_ms is None else result.overhead_cpu_ms / 1000,
+        seconds_told(result.cpu_ms),
+        seconds_told(result.overhead_cpu_ms),
         result.peak_memory_bytes or None,
     )
     used = believable(told, share, now - started, now - since)

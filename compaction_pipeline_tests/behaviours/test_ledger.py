@@ -93,6 +93,20 @@ def test_a_lie_is_cut_and_the_cut_is_told(stores: Stores) -> None:
     assert (cost.cpu_seconds, cost.overhead_cpu_seconds, cost.cut) == (20.0, 0.0, 1)
 
 
+def test_a_lie_of_a_failed_attempt_that_no_column_could_hold_ends_the_attempt_all_the_same(stores: Stores) -> None:
+    task = claimed(stores, example("t1"), "nobody knows its memory")
+    lie = replace(failed(task), cpu_ms=10**400, overhead_cpu_ms=-(10**400), peak_memory_bytes=10**40)
+    assert stores.tasks.complete(lie, NOW + 10 * SECONDS) is not None
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (cost.attempts, cost.cut) == (1, 1)
+    stores.tasks.release_expired(NOW + 2 * LEASE)
+    again = stores.tasks.poll(None, "another", NOW, LEASE)
+    assert again is not None
+    stores.tasks.release_expired(NOW + 2 * LEASE)
+    stores.tasks.correct_cost(replace(prepared(again), cpu_ms=10**400, peak_memory_bytes=10**40), NOW + 3 * LEASE)
+    assert stores.costs.sums(CostKey.TABLE, TODAY, TODAY)[0].cut == 2
+
+
 def test_a_canceled_and_a_late_attempt_are_charged_until_they_end(stores: Stores) -> None:
     stores.optimizers.add(ONE)
     claimed(stores, example("t1"))

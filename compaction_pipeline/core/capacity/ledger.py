@@ -19,6 +19,8 @@ KEPT_DAYS = 35
 SUMS_KEPT_DAYS = 400
 MOST_CORES = 4096
 """A worker may say that it has so many cores. One that does not say how many is believed to have no more."""
+MOST_BYTES = 2**60
+"""No attempt used, read or wrote more than this. A database could not store what a broken worker or manifest may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,18 @@ def used_by(work: Work, result: MergeResult | None) -> Used:
         return UNKNOWN
     merged = result.error is None
     return Used(
-        None if result.cpu_ms is None else result.cpu_ms / 1000,
-        None if result.overhead_cpu_ms is None else result.overhead_cpu_ms / 1000,
+        seconds_told(result.cpu_ms),
+        seconds_told(result.overhead_cpu_ms),
         # A worker of an earlier release, or one whose Spark failed, tells nothing, which reads as 0.
         result.peak_memory_bytes or None,
-        work.bytes_read if merged else None,
-        sum(output.file_size_bytes for output in result.outputs) if merged else None,
+        min(work.bytes_read, MOST_BYTES) if merged else None,
+        min(sum(output.file_size_bytes for output in result.outputs), MOST_BYTES) if merged else None,
     )
+
+
+def seconds_told(milliseconds: int | None) -> float | None:
+    """The seconds that a worker tells. It may tell a number that no float can hold."""
+    return None if milliseconds is None else max(-1, min(milliseconds, MOST_BYTES)) / 1000
 
 
 def believable(used: Used, share: Share, held: timedelta, lived: timedelta) -> Used:
@@ -85,7 +92,7 @@ def believable(used: Used, share: Share, held: timedelta, lived: timedelta) -> U
         used,
         cpu_seconds=_between(used.cpu_seconds, cores * max(held.total_seconds(), 0.0)),
         overhead_cpu_seconds=_between(used.overhead_cpu_seconds, cores * max(lived.total_seconds(), 0.0)),
-        peak_memory_bytes=_whole(_between(used.peak_memory_bytes, share.reserve_bytes)),
+        peak_memory_bytes=_whole(_between(used.peak_memory_bytes, MOST_BYTES if share.reserve_bytes is None else share.reserve_bytes)),
     )
     return cut if cut == used else replace(cut, is_cut=True)
 

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.capacity.ledger import MOST_CORES, Share, Used, believable, charges, days_between, gb_hours, used_by
+from compaction_pipeline.core.capacity.ledger import (
+    MOST_BYTES,
+    MOST_CORES,
+    Share,
+    Used,
+    believable,
+    charges,
+    days_between,
+    gb_hours,
+    used_by,
+)
 from compaction_pipeline_tests.behaviours.example_tasks import example, failed, prepared
 
 USED = Used(90.0, 9.0, 500, 1_000_001, 77)
@@ -70,7 +80,7 @@ def test_a_worker_used_no_more_than_its_cores_and_its_memory_allow(told: Used, b
 
 def test_a_worker_that_tells_no_cores_is_not_believed_without_a_bound() -> None:
     lie = believable(Used(1e300, None, 2**80), Share(), timedelta(seconds=1), timedelta(seconds=1))
-    assert (lie.cpu_seconds, lie.peak_memory_bytes, lie.is_cut) == (MOST_CORES, 2**80, True)
+    assert (lie.cpu_seconds, lie.peak_memory_bytes, lie.is_cut) == (MOST_CORES, MOST_BYTES, True)
 
 
 def test_what_a_merge_read_and_wrote_is_what_the_task_and_its_files_say() -> None:
