@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from pathlib import Path
 
 from compaction_pipeline_tests.cli.conftest import Desk
 
@@ -77,3 +78,19 @@ def test_what_is_wrong_with_a_team_or_a_loan_is_said(desk: Desk) -> None:
         answer = desk.type("team", *arguments)
         assert answer.exit_code != 0
         assert said in " ".join(answer.stderr.split())
+
+
+def test_a_file_of_teams_is_applied_and_a_second_time_changes_nothing(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "teams.yaml"
+    file.write_text("shop: {slots: 8, owners: [a@example.com], tables: [lake.shop.orders]}\nlake: {gb-hours: 20.5}\n")
+    assert desk.json("team", "apply", str(file)) == {"changed": ["shop", "lake", "lake.shop.orders"]}
+    listed = desk.json("team", "list")
+    assert {team["team"]: team["limits"]["slots"] for team in listed["teams"]} == {"lake": None, "shop": 8, "unassigned": None}
+    assert listed["mapping"] == {"lake.shop.orders": "shop"}
+    assert desk.json("team", "apply", str(file)) == {"changed": []}
+    file.write_text("shop: {slots: 9}\nlake: {gb-hours: many}\n")
+    refused = desk.type("team", "apply", str(file))
+    assert refused.exit_code == 2
+    assert "'gb-hours' of team 'lake' is many but must be a number" in refused.stderr
+    assert desk.json("team", "list") == listed, "a file with a mistake changes nothing"
+    assert "which cannot be read" in desk.type("team", "apply", str(tmp_path / "none.yaml")).stderr

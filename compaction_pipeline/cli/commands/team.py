@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from pathlib import Path
 
 import typer
 
@@ -67,6 +68,22 @@ def set_(
         changed = session.services.manage_teams.set(Team(name, tuple(owners), limits), getpass.getuser())
         standing = session.services.manage_teams.standing(name)
         session.output.answer(team_value(standing), f"team {name} {'is set' if changed else 'was so already'}")
+
+
+@teams.command(epilog=GLOBAL_HELP)
+def apply(context: typer.Context, file: Path = typer.Argument(help="A YAML file: names of teams, and below each what it may use.")) -> None:
+    """Set the teams of a file, and map their tables. Teams that the file does not name stay as they are.
+
+    Below a name stand `slots`, `memory-gb`, `gb-hours`, `owners` and `tables`, the tables and catalogs that belong to the team. Each may be
+    left out.
+
+    Examples:
+
+      compaction-pipeline team apply teams.yaml
+    """
+    with Session(context) as session:
+        changed = session.services.manage_teams.apply(file, getpass.getuser())
+        session.output.answer({"changed": changed}, f"changed: {', '.join(changed)}" if changed else "all of it was so already")
 
 
 @teams.command(epilog=GLOBAL_HELP)

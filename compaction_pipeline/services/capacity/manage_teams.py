@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan, asked
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Team, TeamChange, Whitelisted, checked, unknown_team
+from compaction_pipeline.core.capacity.team_file import team_file_of
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.services.yaml_file import yaml_value
 
+_MOST_FILE_BYTES = 2**20
 MOST_DAYS = 366
 """A team may be whitelisted for so many days. Loans are shorter (`core.capacity.loan`)."""
 
 
 class ManageTeams:
-    """The verbs of a person who decides what compaction may cost: what is there, set, delete, lend, approve, end, allow and map.
+    """The verbs of a person who decides what compaction may cost: what is there, set, apply, delete, lend, approve, end, allow and map.
 
     `who` makes the change. It is written down with it.
     """
@@ -53,6 +57,18 @@ class ManageTeams:
     def set(self, team: Team, who: str) -> bool:
         """Make a team, or replace the one of its name. Return whether anything changed. Raises ConfigError."""
         return self._teams.put(checked(team), _named(who), self._clock())
+
+    def apply(self, path: Path, who: str) -> Sequence[str]:
+        """Set the teams of a YAML file, and map their tables, as `core.capacity.team_file` says. Return the names of what changed.
+
+        The file is judged whole before anything is changed. Teams and mappings that it does not name stay. A file that was applied before
+        changes nothing. Raises ConfigError, and also when a team has lent more than its new limit: what stands before it in the file is set
+        then, and the corrected file can be applied again.
+        """
+        source = f"the file of teams is {str(path)!r}"
+        found = team_file_of(yaml_value(path, source, _MOST_FILE_BYTES, "a file of teams"), f"the file {str(path)!r}")
+        changed = [team.name for team in found.teams if self.set(team, who)]
+        return [*changed, *(target for target, team in found.mapping.items() if self.map(target, team, who))]
 
     def delete(self, name: str, who: str) -> None:
         """Delete a team. Raises NotFoundError, and ConfigError while it has loans or mappings."""
