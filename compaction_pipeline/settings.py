@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     run_memory: int = Field(
         default=0,
         ge=0,
-        lt=2**60,
+        le=2**60,
         description="The bytes of memory that are reserved for a run of Dagster, or a command, that merges: for all COMPACTION_TASK_SLOTS "
         "together. Costs and limits of teams count it. 0 means that it is not known. Optimizers say their own with `--memory`.",
     )
@@ -142,7 +142,7 @@ class Settings(BaseSettings):
     low_use_memory: float = Field(
         default=0.5, ge=0, le=1, description="Use is low when the peak was less than this part of the memory that is reserved."
     )
-    low_use_idle: float = Field(default=0.25, ge=0, lt=1, description="Use is low when slots were idle for more than this part.")
+    low_use_idle: float = Field(default=0.25, ge=0, le=0.99, description="Use is low when slots were idle for more than this part.")
     sensor_interval_seconds: int = Field(
         default=30,
         ge=1,
