@@ -19,7 +19,7 @@ from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import Moment, StoredRow
-from compaction_pipeline.storage.engine import reading, upsert, writing
+from compaction_pipeline.storage.engine import lock, reading, upsert, writing
 from compaction_pipeline.storage.occupation import seconds_between
 from compaction_pipeline.storage.sql_store import SqlStore
 
@@ -101,6 +101,8 @@ class SqlCostStore(SqlStore):
 
     def expire(self, rows_before: date, sums_before: date) -> None:
         with writing(self._engine) as connection:
+            # Two that sum at once would both add the rows that only one of them removes.
+            lock(connection, "costs")
             old = _cost.day < rows_before
             for row in connection.execute(select(_cost.day, _cost.team, *_sums()).where(old).group_by(_cost.day, _cost.team)).all():
                 values = {column.name: getattr(row, column.name) or 0 for column in _day}

@@ -120,10 +120,10 @@ def note_slots(connection: Connection, optimizer: StoredRow, now: datetime, told
 
     Return the columns of the row that hold the totals from now on. What passed is charged to the day of this touch.
     """
-    lived = optimizer.parallelism * max((now - optimizer.started_at).total_seconds(), 0.0)
     before = SlotTotals(optimizer.held_seconds or 0.0, optimizer.idle_seconds or 0.0)
-    totals = told.bounded(lived).since(before)
     between = max(now - optimizer.touched_at, timedelta(0))
+    # What a touch tells too much for now, because another one was late on its way, counts at the next touch: totals repeat it.
+    totals = before.grown_to(told, optimizer.parallelism * between.total_seconds())
     spent = passed(optimizer.parallelism, between, before, totals, has_polled=optimizer.first_polled_at is not None)
     _add(connection, optimizer, now, spent)
     return {"held_seconds": totals.held, "idle_seconds": totals.idle}

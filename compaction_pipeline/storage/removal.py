@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, func, select, union
 
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import upsert
+from compaction_pipeline.storage.ledger import charge
 
 
 def remove_files(connection: Connection, identifier: str) -> None:
@@ -35,6 +38,10 @@ def remove_table(connection: Connection, identifier: str) -> None:
     connection.execute(delete(schema.node).where(schema.node.c.identifier == identifier))
     connection.execute(delete(schema.commit_report).where(schema.commit_report.c.identifier == identifier))
     connection.execute(delete(schema.comparison).where(schema.comparison.c.identifier == identifier))
+    # What its running attempts have cost stays. Their workers were heard of until their leases were last renewed.
+    runs = (schema.task.c.identifier == identifier, schema.task.c.status == TaskStatus.EXECUTING)
+    for row in connection.execute(select(schema.task).where(*runs).with_for_update()).all():
+        charge(connection, row, EndReason.LOST, row.lease_expires_at, None)
     # Inputs and attempts go with their tasks (ON DELETE CASCADE).
     connection.execute(delete(schema.task).where(schema.task.c.identifier == identifier))
 

@@ -18,14 +18,10 @@ class SlotTotals:
     held: float = 0.0
     idle: float = 0.0
 
-    def bounded(self, most: float) -> SlotTotals:
-        """These totals, cut where they are not numbers of 0 or more, or where there is more of them than `most`."""
-        held = min(max(self.held, 0.0), most)
-        return SlotTotals(held, min(max(self.idle, 0.0), most - held))
-
-    def since(self, before: SlotTotals) -> SlotTotals:
-        """These totals, or those of before where these are smaller: an earlier touch arrived late."""
-        return SlotTotals(max(self.held, before.held), max(self.idle, before.idle))
+    def grown_to(self, told: SlotTotals, most: float) -> SlotTotals:
+        """The totals after this was told. They never shrink, because a touch may arrive late, and grow by at most `most` together."""
+        held = min(max(told.held - self.held, 0.0), most)
+        return SlotTotals(self.held + held, self.idle + min(max(told.idle - self.idle, 0.0), most - held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class SlotTime:
 def passed(slots: int, between: timedelta, before: SlotTotals, now: SlotTotals, *, has_polled: bool) -> SlotTime:
     """What the slots did between two touches.
 
-    `before` and `now` are totals that have passed `bounded` and `since`. `has_polled` says whether the optimizer had polled at the first of
+    `now` is what `before` has `grown_to`. `has_polled` says whether the optimizer had polled at the first of
     the two. The rest may be a little below 0, because two clocks and a network lie between: over a life it evens out.
     """
     held, idle = now.held - before.held, now.idle - before.idle
