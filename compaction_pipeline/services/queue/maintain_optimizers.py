@@ -46,6 +46,24 @@ class _Target:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the containers of a round answered, and what the file said of them then, both by name.
+
+    `gone` are those that a file that could be read does not describe any more. They may have left processes on this host, so they are
+    looked for as processes of a local container. That tells nothing of what they have on a cluster.
+    """
+
+    answers: Answers
+    known: Mapping[str, Container]
+    gone: frozenset[str]
+
+    @property
+    def telling(self) -> Answers:
+        """The answers that tell whether an optimizer that has not registered is dead."""
+        return {name: answer for name, answer in self.answers.items() if name not in self.gone}
+
+
 class MaintainOptimizers:
     """Two verbs: maintain, watch. One process does both, in threads of their own, while it holds the lease of the keeper."""
 
@@ -95,53 +113,59 @@ class MaintainOptimizers:
     def _rounds(self, now: datetime) -> None:
         targets = self._targets(now)
         optimizers = self._optimizers.optimizers()
-        answers = self._ask(targets, optimizers)
-        answers |= self._end_orphans(optimizers, answers, now)
-        self._note_last_words(optimizers, answers)
+        asked = self._ask(targets, optimizers)
+        asked = replace(asked, answers={**asked.answers, **self._end_orphans(optimizers, asked, now)})
+        self._note_last_words(optimizers, asked)
         for target in targets:
             try:
-                self._round(target, optimizers, answers, now)
+                self._round(target, optimizers, asked, now)
             except NotFoundError as error:
                 # The group was deleted just now.
                 log.info("group=%s its optimizers are not maintained: %s", target.group.name, error)
         self._seen = _seen(targets)
 
-    def _ask(self, targets: Sequence[_Target], optimizers: Sequence[Optimizer]) -> dict[str, Running | Unknown]:
-        """Ask each container that has optimizers, or is to get some, what runs in it."""
+    def _ask(self, targets: Sequence[_Target], optimizers: Sequence[Optimizer]) -> _Asked:
+        """Ask each container that has optimizers, or is to get some, what runs in it.
+
+        While the file cannot be read, none is asked: nobody knows where to ask, and "nothing runs on this host" would be no answer.
+        """
         names = {each.container for each in optimizers if each.is_managed} | {each.group.container for each in targets if each.wanted}
-        answers = {name: self._containers.running(self._known(name)) for name in sorted(names)}
+        gone: frozenset[str] = frozenset()
+        known: dict[str, Container] = {}
+        answers: dict[str, Running | Unknown] = {}
+        try:
+            found = self._containers.containers()
+        except ConfigError as error:
+            answers = dict.fromkeys(sorted(names), Unknown(str(error)))
+        else:
+            gone = frozenset(names - set(found))
+            known = {name: found.get(name, Container(name, ContainerKind.LOCAL)) for name in sorted(names)}
+            answers = {name: self._containers.running(container) for name, container in known.items()}
         for name, answer in answers.items():
             if isinstance(answer, Unknown):
                 log.warning("container=%s did not answer: %s", name, answer.why)
-        return answers
+        return _Asked(answers, known, gone)
 
-    def _known(self, name: str) -> Container:
-        try:
-            return self._containers.container(name)
-        except ConfigError:
-            # What the file no longer describes may have left processes on this host.
-            return Container(name, ContainerKind.LOCAL)
-
-    def _end_orphans(self, optimizers: Sequence[Optimizer], answers: Answers, now: datetime) -> Answers:
+    def _end_orphans(self, optimizers: Sequence[Optimizer], asked: _Asked, now: datetime) -> Answers:
         """End what nobody needs. Return the containers that no longer answer."""
         container_of = {each.resource_id: each.container for each in optimizers if each.is_managed}
         silent: dict[str, Running | Unknown] = {}
         for resource_id in sorted(orphans(optimizers, now)):
             name = container_of[resource_id]
-            answer = answers[name]
+            answer = asked.answers[name]
             if isinstance(answer, Running) and resource_id in answer.alive:
                 log.warning("resource=%s its optimizer is no longer registered: its process is ended", resource_id)
-                stopped = self._containers.stop(self._known(name), resource_id)
+                stopped = self._containers.stop(asked.known[name], resource_id)
                 silent |= {} if stopped is None else {name: stopped}
         return silent
 
-    def _note_last_words(self, optimizers: Sequence[Optimizer], answers: Answers) -> None:
+    def _note_last_words(self, optimizers: Sequence[Optimizer], asked: _Asked) -> None:
         """Add the word of its container to the reason of an optimizer that had registered, and was lost because it was silent."""
         for each in optimizers:
-            answer = answers.get(each.container) if each.is_managed else None
+            answer = asked.answers.get(each.container) if each.is_managed else None
             is_silent = each.state is OptimizerState.LOST and bool(each.process) and _SAYS not in each.why
             if is_silent and isinstance(answer, Running) and each.resource_id in answer.ended:
-                words = self._containers.last_words(self._known(each.container), each.resource_id)
+                words = self._containers.last_words(asked.known[each.container], each.resource_id)
                 self._optimizers.move(
                     each.optimizer_id, (OptimizerState.LOST,), OptimizerState.LOST, f"{each.why}{_SAYS}{words or 'nothing'}"
                 )
@@ -168,27 +192,28 @@ class MaintainOptimizers:
             wanted = 0
         return _Target(group, wanted, container, settings_digest(container, group), "")
 
-    def _round(self, target: _Target, optimizers: Sequence[Optimizer], answers: Answers, now: datetime) -> None:
+    def _round(self, target: _Target, optimizers: Sequence[Optimizer], asked: _Asked, now: datetime) -> None:
         group = target.group
         mine = {each.optimizer_id: each for each in optimizers if each.group == group.name}
-        unseen = {name: answer for name, answer in answers.items() if isinstance(answer, Unknown)}
-        dead = {each.optimizer_id: self._why_dead(each) for each in dead_of(mine.values(), answers, self._containers.host)}
+        unseen = {name: answer for name, answer in asked.answers.items() if isinstance(answer, Unknown)}
+        ended = dead_of(mine.values(), asked.telling, self._containers.host)
+        dead = {each.optimizer_id: self._why_dead(asked.known[each.container], each) for each in ended}
         decided = round_of(group, mine.values(), target.wanted, target.settings, dead, now, unseen)
         for optimizer_id, why in decided.lost.items():
             lost = mine[optimizer_id]
             if optimizer_id not in dead:
                 # What it waits for, for example a pod whose image nobody finds.
-                words = self._containers.last_words(self._known(lost.container), lost.resource_id)
+                words = self._containers.last_words(asked.known[lost.container], lost.resource_id)
                 why += f": {words}" if words else ""
             # One that has registered meanwhile stays. After a crash between the two steps the next round finds an orphan.
             if self._give_up(lost, why):
-                answer = self._containers.stop(self._known(lost.container), lost.resource_id)
+                answer = self._containers.stop(asked.known[lost.container], lost.resource_id)
                 unseen |= {} if answer is None else {lost.container: answer}
         for optimizer_id, why in decided.drain.items():
             if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
                 log.info("optimizer=%s group=%s drains: %s", optimizer_id, group.name, why)
         silent = unseen.get(group.container) if target.wanted else None
-        start, held = self._held(target, decided.start, silent, answers, now)
+        start, held = self._held(target, decided.start, silent, asked.answers, now)
         if held != group.held:
             self._groups.hold(group.name, held)
         for _ in range(start):
@@ -198,11 +223,13 @@ class MaintainOptimizers:
     def _held(self, target: _Target, wanted: int, silent: Unknown | None, answers: Answers, now: datetime) -> tuple[int, str]:
         """Return how many of `wanted` more optimizers may be started, and why not all of them; "" when all may be."""
         group, container = target.group, target.container
-        if silent is None and (not wanted or container is None):
+        if silent is not None:
+            return 0, unknown_text(group.container, silent, now)
+        if not wanted or container is None:
             return wanted, ""
-        answer = silent or self._containers.free(self._known(group.container), group)
-        if isinstance(answer, Unknown) or container is None:
-            return 0, unknown_text(group.container, answer, now) if isinstance(answer, Unknown) else ""
+        answer = self._containers.free(container, group)
+        if isinstance(answer, Unknown):
+            return 0, unknown_text(group.container, answer, now)
         running = answers.get(group.container)
         alive = running.alive if isinstance(running, Running) else frozenset()
         # The groups before this one may have started optimizers in this round.
@@ -211,8 +238,8 @@ class MaintainOptimizers:
         start = room.holds(size, wanted)
         return start, "" if start == wanted else no_room_text(container, group, room.after(size, start), now)
 
-    def _why_dead(self, optimizer: Optimizer) -> str:
-        words = self._containers.last_words(self._known(optimizer.container), optimizer.resource_id)
+    def _why_dead(self, container: Container, optimizer: Optimizer) -> str:
+        words = self._containers.last_words(container, optimizer.resource_id)
         return f"its process ended before it registered{': ' * bool(words)}{words}"
 
     def _start(self, target: _Target, now: datetime) -> bool:

@@ -35,20 +35,25 @@ class FakeContainers:
     host: str = "here"
     has_file: bool = True
     known: dict[str, Container] = field(default_factory=lambda: {"workers": Container("workers", ContainerKind.LOCAL), "external": BY_HAND})
+    kind: ContainerKind = ContainerKind.LOCAL
+    """Where the optimizers run. A look for processes of another kind finds nothing."""
     alive: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     silent: Unknown | None = None
     asked: int = 0
     outside: Room = Room()
     problem: Exception | None = None
+    unread: ConfigError | None = None
     killed: bool = False
     before_start: Callable[[], object] = lambda: None
 
     def containers(self) -> Mapping[str, Container]:
+        if self.unread is not None:
+            raise self.unread
         return self.known
 
     def container(self, name: str) -> Container:
-        if name not in self.known:
+        if name not in self.containers():
             raise ConfigError(f"no container {name}")
         return self.known[name]
 
@@ -65,13 +70,15 @@ class FakeContainers:
 
     def running(self, container: Container) -> Running | Unknown:
         self.asked += 1
+        if container.kind is not self.kind:
+            return Running()
         return self.silent or Running(frozenset(self.alive), frozenset(self.ended))
 
     def last_words(self, container: Container, resource_id: str) -> str:
         return "no such token"
 
     def stop(self, container: Container, resource_id: str) -> Unknown | None:
-        if self.silent is None:
+        if self.silent is None and container.kind is self.kind:
             self.alive.discard(resource_id)
         return self.silent
 
@@ -357,6 +364,72 @@ def test_a_container_that_is_missing_is_a_start_that_fails_until_the_file_is_men
     hall.containers.known["cluster"] = Container("cluster", ContainerKind.LOCAL)
     hall.maintainer.watch()
     assert len(hall.rows(STARTING)) == 2
+
+
+PODS = Container("workers", ContainerKind.KUBERNETES, {"namespaces": "compaction"})
+
+
+def hall_of_pods(stores: Stores) -> Hall:
+    """Two Jobs wait for a node."""
+    hall = Hall(stores)
+    hall.containers.kind, hall.containers.known["workers"] = PODS.kind, PODS
+    hall.maintainer.maintain()
+    assert len(hall.containers.alive) == 2
+    return hall
+
+
+def test_a_file_that_cannot_be_read_tells_nothing_of_what_runs(stores: Stores) -> None:
+    hall = hall_of_pods(stores)
+    starting, alive = hall.rows(STARTING), set(hall.containers.alive)
+    hall.containers.unread = ConfigError("F is no YAML: line 3")
+    for _ in range(8):
+        hall.pass_time()
+    assert (hall.rows(STARTING), hall.rows(LOST), hall.containers.alive) == (starting, [], alive)
+    assert hall.stores.groups.groups()[-1].held.endswith("until it does: F is no YAML: line 3")
+    # The orphan of one that a person gave up is ended where it runs, as soon as that is known again.
+    first, second = starting
+    hall.stores.optimizers.move(first.optimizer_id, (STARTING,), LOST, "a person")
+    hall.register_all()
+    hall.pass_time()
+    assert hall.containers.alive == alive
+    hall.containers.unread = None
+    hall.pass_time()
+    assert first.resource_id not in hall.containers.alive
+    assert second.resource_id in hall.containers.alive
+    assert hall.stores.groups.groups()[-1].held == ""
+
+
+def test_an_entry_that_is_gone_for_a_round_ends_no_job(stores: Stores) -> None:
+    hall = hall_of_pods(stores)
+    starting, alive = hall.rows(STARTING), set(hall.containers.alive)
+    del hall.containers.known["workers"]
+    hall.pass_time()
+    hall.containers.known["workers"] = PODS
+    hall.pass_time()
+    assert (hall.rows(STARTING), hall.rows(LOST), hall.containers.alive) == (starting, [], alive)
+
+
+def test_a_job_whose_container_is_gone_for_good_is_given_up_only_when_it_is_late(stores: Stores) -> None:
+    hall = hall_of_pods(stores)
+    hall.containers.known["others"] = Container("others", PODS.kind)
+    del hall.containers.known["workers"]
+    hall.stores.groups.change(replace(HEAVY, container="others"))
+    hall.pass_time()
+    assert {each.container for each in hall.rows(STARTING)} == {"workers"}
+    hall.pass_time(REGISTERS_WITHIN)
+    assert {each.container for each in hall.rows(LOST)} == {"workers"}
+    assert {each.container for each in hall.rows(STARTING)} == {"others"}
+
+
+def test_what_a_container_that_is_gone_has_left_on_this_host_is_ended(stores: Stores) -> None:
+    hall = Hall(stores)
+    hall.maintainer.maintain()
+    hall.register_all()
+    first, second = hall.rows(RUNNING)
+    hall.stores.optimizers.move(first.optimizer_id, (RUNNING,), LOST, "silent")
+    del hall.containers.known["workers"]
+    hall.pass_time(ORPHANED_AFTER)
+    assert hall.containers.alive == {second.resource_id}
 
 
 def test_optimizers_whose_settings_have_changed_are_drained_and_then_replaced(stores: Stores) -> None:
