@@ -149,10 +149,14 @@ def _transfers(loans: Sequence[Loan], now: datetime) -> list[_Transfer]:
 
 
 def _hold_back(giver: str, over: int, transfers: Sequence[_Transfer], started: Sequence[datetime]) -> None:
-    """Hold back from the takers what the giver uses over its limit, from the newest move first."""
+    """Hold back from the takers what the giver uses over its limit, from the newest move first.
+
+    That is with attempts which began before the move, or with slots that the giver was owed itself and has not got back.
+    """
+    owed = sum(one.held for one in transfers if one.taker == giver)
     for one in transfers:
         if one.giver == giver:
-            one.held = max(one.held, min(one.slots, over, sum(began <= one.at for began in started)))
+            one.held = max(one.held, min(one.slots, over, owed + sum(began <= one.at for began in started)))
             over -= min(over, one.held)
 
 

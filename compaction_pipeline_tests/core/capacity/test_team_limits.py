@@ -75,6 +75,22 @@ class Teams(RuleBasedStateMachine):
             loans[number] = ended(loans[number], self.now) if loans[number].end > self.now else loans[number]
             self.book = replace(self.book, loans=tuple(loans))
 
+    @rule(three=st.permutations(NAMES), slots=st.integers(1, 3))
+    def lend_on_while_owed(self, three: list[str], slots: int) -> None:
+        """A borrower uses all that it may, the loan ends, and a third team uses all that it may when it borrows the same slots then."""
+        lender, borrower, third = three
+        before = len(self.book.loans)
+        self.lend(lender, borrower, slots, 9)
+        if len(self.book.loans) == before:
+            return
+        self.wait(1)
+        self.begin(borrower, 9)
+        self.wait(1)
+        self.end(before)
+        self.wait(1)
+        self.lend(lender, third, slots, 9)
+        self.begin(third, 9)
+
     @rule(name=st.sampled_from(NAMES), minutes=st.integers(1, 3))
     def whitelist(self, name: str, minutes: int) -> None:
         entry = Whitelisted(name, self.now + timedelta(minutes=minutes), "a release", "root", self.now)
@@ -125,6 +141,16 @@ def test_a_borrower_gets_only_what_the_lender_no_longer_uses_and_gives_back_what
     assert slot_limits(book, {"bee": [later] * 2}, over) == {"ant": 3, "bee": 1}
     # What began after the loan had ended has nothing to do with it.
     assert slot_limits(book, {"bee": [over]}, over) == {"ant": 4, "bee": 1}
+
+
+def test_slots_that_a_team_has_not_got_back_are_held_back_from_the_next_borrower() -> None:
+    """Bee lends its slot to ant, and after the end of that loan to cat, while ant still uses it."""
+    times = [NOW + timedelta(minutes=number) for number in range(6)]
+    first = replace(loan("bee", "ant", slots=1, began=times[0]), ended_at=times[2])
+    second = replace(loan("bee", "cat", slots=1, began=times[3]), loan_id="l2")
+    book = TeamBook({"ant": team("ant", slots=1), "bee": team("bee", slots=1), "cat": team("cat", slots=0)}, (first, second))
+    assert slot_limits(book, {"ant": [times[1]] * 2}, times[4]) == {"ant": 1, "bee": 0, "cat": 0}
+    assert slot_limits(book, {"ant": [times[1]]}, times[4]) == {"ant": 1, "bee": 0, "cat": 1}
 
 
 def test_gb_hours_are_lent_by_the_day_and_a_loan_ends_at_midnight() -> None:
