@@ -117,7 +117,7 @@ class Kubernetes:
                     for quota in quotas
                     if not (quota.spec.scopes or quota.spec.scope_selector)
                 ]
-                return Room(_left(left, _MEMORY), _left(left, _CPU))
+                return Room(_left(left, _MEMORY), _left(left, _CPU, 1000))
         except (_Silent, ConfigError) as error:
             return Unknown(str(error))
 
@@ -127,20 +127,23 @@ def _asked(container: Container) -> Iterator[client.BatchV1Api]:
     """Yield a client of Jobs. Raises _Silent for an answer that is none, and ConfigError."""
     try:
         from kubernetes.client.exceptions import ApiException
-        from kubernetes.config import ConfigException
         from urllib3.exceptions import HTTPError
     except ModuleNotFoundError as error:
         raise ConfigError(
             "containers of kind kubernetes need a package that is missing: pip install 'compaction-pipeline[kubernetes]'"
         ) from error
     try:
-        yield _jobs(container)
-    except ConfigException as error:
-        raise ConfigError(f"the configuration of Kubernetes cannot be read: {error}") from error
+        made = _jobs(container)
+    except Exception as error:
+        # The client checks little of what it reads: a text where a mapping should be is a TypeError, or one of the parser of YAML.
+        what = masked_text(" ".join(f"{type(error).__name__}: {error}".split()))[:_LONGEST_WORDS]
+        raise ConfigError(f"the configuration of Kubernetes (KUBECONFIG, ~/.kube/config) cannot be read: {what}; correct it") from error
+    try:
+        yield made
     except ApiException as error:
         raise _Silent(masked_text(f"HTTP {error.status}: {_said(error)}")[:_LONGEST_WORDS], error.status or 0) from error
-    except (HTTPError, OSError, ValueError, AttributeError) as error:
-        # The client raises the last two for an answer that was cut off, or that no API of Kubernetes gives.
+    except (HTTPError, OSError, ValueError, AttributeError, TypeError, ArithmeticError) as error:
+        # The client raises the last four for an answer that was cut off, or that no API of Kubernetes gives.
         # The client's own text names a pool of connections. The cause tells what happened.
         cause = getattr(error, "reason", None) or error
         raise _Silent(masked_text(f"no answer of Kubernetes: {cause}")[:_LONGEST_WORDS]) from error
@@ -197,11 +200,11 @@ def _words_of(pod: Any) -> str:
     return ""
 
 
-def _left(quotas: list[tuple[dict[str, str], dict[str, str]]], keys: tuple[str, ...]) -> int | None:
-    """The least that quotas leave of one of these resources; None when none of them bounds it."""
+def _left(quotas: list[tuple[dict[str, str], dict[str, str]]], keys: tuple[str, ...], unit: int = 1) -> int | None:
+    """The least that quotas leave of one of these resources; None when none of them bounds it. `unit` is the parts of one to count in."""
     from kubernetes.utils.quantity import parse_quantity
 
     left: list[Decimal] = [
         parse_quantity(hard[key]) - parse_quantity(used.get(key, "0")) for hard, used in quotas for key in keys if key in hard
     ]
-    return min(map(int, left), default=None)
+    return min((int(unit * each) for each in left), default=None)

@@ -150,7 +150,7 @@ def test_a_long_resource_id_is_a_digest_in_names_and_labels() -> None:
 
 def test_a_group_may_choose_only_what_its_container_allows() -> None:
     check_group_keys(PODS, GROUP)
-    assert size_of(PODS, GROUP) == Size(4_000_000_000, 2)
+    assert size_of(PODS, GROUP) == Size(4_000_000_000, 1500)
     for key, value, says in (
         ("namespace", "kube-system", "container pods may use only compaction, heavy"),
         ("cpu", "many", "must be a number of cores such as 2, 0.5 or 500m"),
@@ -235,7 +235,30 @@ def test_nothing_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Connection refused" in answer.why
     other = Kubernetes().running(replace(PODS, properties={**PODS.properties, "context": "prod"}))
     assert isinstance(other, Unknown)
-    assert other.why.startswith("the configuration of Kubernetes cannot be read: ")
+    assert other.why.startswith("the configuration of Kubernetes (KUBECONFIG, ~/.kube/config) cannot be read: ConfigException: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a: [", "ParserError: "),
+        ("- 1", "TypeError: "),
+        ("clusters: 5\ncontexts: []\ncurrent-context: a\nusers: []", "TypeError: "),
+        ("", "ConfigException: "),
+    ],
+)
+def test_a_kubeconfig_that_is_broken_is_an_unknown_answer_that_names_the_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str
+) -> None:
+    use(tmp_path, monkeypatch, 1)
+    (tmp_path / "kubeconfig").write_text(text)
+    found = Kubernetes()
+    for answer in (found.running(PODS), found.free(PODS, GROUP), found.stop(PODS, "r")):
+        assert isinstance(answer, Unknown)
+        assert answer.why.startswith(f"the configuration of Kubernetes (KUBECONFIG, ~/.kube/config) cannot be read: {why}")
+    assert found.last_words(PODS, "r") == ""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        found.start(Start(PODS, GROUP, "r", ("optimizer",)))
 
 
 def test_jobs_that_have_ended_or_are_being_deleted_are_not_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +327,19 @@ def test_the_room_is_what_the_quotas_of_the_groups_namespace_leave(tmp_path: Pat
         quota({"memory": "1"}, {}, scopes=["BestEffort"]),
     ]
     with api(tmp_path, monkeypatch, lambda verb, path: (200, {"kind": "ResourceQuotaList", "metadata": {}, "items": quotas})) as asked:
-        assert Kubernetes().free(PODS, GROUP) == Room(5 * 2**30, 2)
+        assert Kubernetes().free(PODS, GROUP) == Room(5 * 2**30, 2500)
     assert [path for _, path, _ in asked.requests] == ["/api/v1/namespaces/heavy/resourcequotas"]
     with api(tmp_path, monkeypatch, lambda verb, path: (200, {"kind": "ResourceQuotaList", "metadata": {}, "items": []})):
         assert Kubernetes().free(Container("pods", ContainerKind.KUBERNETES, PODS.properties), GROUP) == Room()
+
+
+@pytest.mark.parametrize(
+    ("quota", "cpu", "starts"), [("500m", "500m", 1), ("1", "300m", 3), ("499m", "500m", 0), ("3.3", "1.1", 3), ("2", "2", 1)]
+)
+def test_a_quota_of_parts_of_a_core_is_used_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cpu: str, starts: int) -> None:
+    group = replace(GROUP, properties={**GROUP.properties, "cpu": cpu})
+    item = {"metadata": {"name": "q"}, "spec": {"hard": {"cpu": quota}}, "status": {"hard": {"cpu": quota}, "used": {}}}
+    with api(tmp_path, monkeypatch, lambda verb, path: (200, {"kind": "ResourceQuotaList", "metadata": {}, "items": [item]})):
+        room = Kubernetes().free(PODS, group)
+    assert isinstance(room, Room)
+    assert room.holds(size_of(PODS, group), 9) == starts

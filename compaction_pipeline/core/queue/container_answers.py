@@ -1,6 +1,6 @@
 """What a container answers decides whether an optimizer is given up, ended or started: an answer that did not come decides none of it.
 
-Figures of memory are bytes.
+Figures of memory are bytes. Cores are counted in thousandths, as Kubernetes gives them out.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Size:
     """What an optimizer takes, or several together. `memory` is 0 where it is not known. A task that is merged at a time takes a core."""
 
     memory: int = 0
-    cores: int = 0
+    millicores: int = 0
 
     def __add__(self, other: Size) -> Size:
-        return Size(self.memory + other.memory, self.cores + other.cores)
+        return Size(self.memory + other.memory, self.millicores + other.millicores)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Room:
     """How much more a container may hold. None stands for a part that has no bound. It is negative when too much is there already."""
 
     memory: int | None = None
-    cores: int | None = None
+    millicores: int | None = None
 
     def holds(self, size: Size, wanted: int) -> int:
         """Return how many of `wanted` optimizers of this size may be started."""
-        bounded = [(free, each) for free, each in ((self.memory, size.memory), (self.cores, size.cores)) if free is not None]
+        bounded = [(free, each) for free, each in ((self.memory, size.memory), (self.millicores, size.millicores)) if free is not None]
         # What nobody knows the size of does not fit below a bound.
         parts = [max(0, free) // each if each else 0 for free, each in bounded]
         return min([wanted, *parts])
@@ -63,19 +63,20 @@ class Room:
     def after(self, size: Size, count: int) -> Room:
         """Return what is left when so many optimizers of this size have been started."""
         memory = None if self.memory is None else self.memory - count * size.memory
-        return Room(memory, None if self.cores is None else self.cores - count * size.cores)
+        return Room(memory, None if self.millicores is None else self.millicores - count * size.millicores)
 
     @property
     def in_words(self) -> str:
         """For example: 1.5 GB of memory and 2 cores."""
         parts = [] if self.memory is None else [f"{bytes_text(max(0, self.memory))} of memory"]
-        parts += [] if self.cores is None else [count_text(max(0, self.cores), "core")]
+        parts += [] if self.millicores is None else [_cores_text(max(0, self.millicores))]
         return " and ".join(parts)
 
 
 def size_of(container: Container, group: ResourceGroup) -> Size:
     """Return what one optimizer of a group takes in a container."""
-    return Size(memory_of(container, group), ceil(cores_of(cpu_of(container, group))))
+    # The second rounding takes off what 1.1 × 1000 is too much in binary numbers.
+    return Size(memory_of(container, group), ceil(round(1000 * cores_of(cpu_of(container, group)), 6)))
 
 
 def room_of(container: Container, outside: Room, optimizers: Iterable[Optimizer], alive: frozenset[str], host: str) -> Room:
@@ -87,12 +88,18 @@ def room_of(container: Container, outside: Room, optimizers: Iterable[Optimizer]
     memory, cores = bounds_of(container)
     # A process that was taken for lost and registers again has two rows. The newest one says what it is.
     held = {
-        each.resource_id: Size(each.memory_bytes, each.parallelism)
+        each.resource_id: Size(each.memory_bytes, 1000 * each.parallelism)
         for each in optimizers
         if each.container == container.name and each.host == host and (each.state.is_live or each.resource_id in alive)
     }
     taken = sum(held.values(), Size())
-    return Room(_least(memory, taken.memory, outside.memory), _least(cores, taken.cores, outside.cores))
+    bound = None if cores is None else 1000 * cores
+    return Room(_least(memory, taken.memory, outside.memory), _least(bound, taken.millicores, outside.millicores))
+
+
+def _cores_text(millicores: int) -> str:
+    whole, rest = divmod(millicores, 1000)
+    return f"{millicores / 1000:g} cores" if rest else count_text(whole, "core")
 
 
 def _least(bound: int | None, taken: int, outside: int | None) -> int | None:
@@ -124,7 +131,7 @@ def no_room_text(container: Container, group: ResourceGroup, room: Room, now: da
             f"container {container.name} starts no optimizer of group {group.name}, because its memory is bounded and nobody knows how "
             f"much an optimizer needs: set it with `compaction-pipeline group change {group.name} -p memory=BYTES`"
         )
-    needs = Room(size.memory if room.memory is not None else None, size.cores if room.cores is not None else None)
+    needs = Room(size.memory if room.memory is not None else None, size.millicores if room.millicores is not None else None)
     return (
         f"container {container.name} has no room for another optimizer of group {group.name}: it needs {needs.in_words}, and at "
         f"{moment_text(now, now)} {room.in_words} were free; end other optimizers of the container, make these smaller, or raise its bounds"

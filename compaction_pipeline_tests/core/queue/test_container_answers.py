@@ -36,7 +36,7 @@ def test_what_may_be_started_fits_and_one_more_would_not(memory: int | None, cor
     assert 0 <= count <= wanted
 
     def fits(number: int) -> bool:
-        parts = ((memory, size.memory), (cores, size.cores))
+        parts = ((memory, size.memory), (cores, size.millicores))
         return all(free is None or (each > 0 and number * each <= free) for free, each in parts)
 
     assert count == 0 or fits(count)
@@ -46,7 +46,7 @@ def test_what_may_be_started_fits_and_one_more_would_not(memory: int | None, cor
 def test_the_room_of_a_container_is_what_its_bounds_and_the_world_leave_on_this_host() -> None:
     rows = [one("a", OptimizerState.RUNNING), one("b", OptimizerState.DRAINING), one("c", STARTING, host="there")]
     rows += [one("d", OptimizerState.LOST), one("e", OptimizerState.ENDED), one("f", STARTING, container="others")]
-    assert room_of(WORKERS, Room(), rows, frozenset(), "here") == Room(2 * 2**30, 2)
+    assert room_of(WORKERS, Room(), rows, frozenset(), "here") == Room(2 * 2**30, 2000)
     # A process that was taken for lost takes its memory until it ends.
     assert room_of(WORKERS, Room(), rows, frozenset({"r-d"}), "here") == Room(-(2**30), 0)
     # It registered anew, so it has two rows.
@@ -55,17 +55,19 @@ def test_the_room_of_a_container_is_what_its_bounds_and_the_world_leave_on_this_
     unbounded = replace(WORKERS, properties={})
     assert room_of(unbounded, Room(), rows, frozenset(), "here") == Room()
     assert room_of(unbounded, Room(memory=5), rows, frozenset(), "here") == Room(5)
-    assert room_of(WORKERS, Room(2**40, 1), rows, frozenset(), "here") == Room(2 * 2**30, 1)
+    assert room_of(WORKERS, Room(2**40, 1000), rows, frozenset(), "here") == Room(2 * 2**30, 1000)
 
 
 def test_the_reason_says_what_is_needed_and_what_is_free() -> None:
-    assert size_of(WORKERS, HEAVY) == Size(3 * 2**30, 2)
+    assert size_of(WORKERS, HEAVY) == Size(3 * 2**30, 2000)
     assert no_room_text(WORKERS, HEAVY, Room(2 * 2**30, 0), NOW) == (
         "container workers has no room for another optimizer of group heavy: it needs 3.2 GB of memory and 2 cores, and at "
         f"{NOW:%H:%M:%S} UTC 2.1 GB of memory and 0 cores were free; end other optimizers of the container, make these smaller, or raise "
         "its bounds"
     )
-    assert "it needs 2 cores, and" in no_room_text(WORKERS, HEAVY, Room(None, 1), NOW)
+    text = no_room_text(WORKERS, HEAVY, Room(None, 1500), NOW)
+    assert "it needs 2 cores, and" in text
+    assert "1.5 cores were free" in text
     without = replace(HEAVY, properties={})
     assert "nobody knows how much an optimizer needs: set it with" in no_room_text(WORKERS, without, Room(2**30, 0), NOW)
 
@@ -89,4 +91,4 @@ def test_only_a_container_that_answers_tells_that_an_optimizer_will_not_come(row
 
 def test_an_optimizer_of_memory_that_nobody_knows_is_not_started_beside_a_bound() -> None:
     assert Room(memory=10**9).holds(Size(0, 1), 2) == 0
-    assert Room(cores=5).holds(Size(0, 2), 3) == 2
+    assert Room(millicores=5).holds(Size(0, 2), 3) == 2
