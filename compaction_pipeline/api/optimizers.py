@@ -26,7 +26,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.application import APPLICATION_PATTERN, LONGEST_APPLICATION
 from compaction_pipeline.core.queue.assignment import Assignment
-from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, MOST_OF_ONE_TOKEN, SILENCE, Registration
+from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, MOST_MEMORY_OF_ONE, MOST_OF_ONE_TOKEN, SILENCE, Registration
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
 from compaction_pipeline.core.work.report import REQUIRED
@@ -63,7 +63,7 @@ class RegisterBody(_Strict):
     version: _Name
     merge_version: int
     parallelism: int = Field(ge=1, le=MOST_SLOTS)
-    memory_bytes: int = Field(default=0, ge=0, lt=2**63)
+    memory_bytes: int = Field(default=0, ge=0, le=MOST_MEMORY_OF_ONE)
     resource_id: _Name = ""
     cores: float | None = Field(default=None, gt=0, le=MOST_CORES, allow_inf_nan=False)
 

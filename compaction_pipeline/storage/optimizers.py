@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
-from compaction_pipeline.core.queue.group import EXTERNAL
-from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
+from compaction_pipeline.core.queue.group import EXTERNAL, MEMORY, ResourceGroup
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, reserved_memory
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import writing
@@ -45,6 +45,8 @@ class SqlOptimizerStore(SqlStore):
         with writing(self._engine) as connection:
             lock_group(connection, optimizer.group)
             before = _newest_of(connection, optimizer)
+            memory = reserved_memory(optimizer.memory_bytes, before, _memory_of_group(connection, optimizer.group))
+            optimizer = replace(optimizer, memory_bytes=memory)
             if before is not None:
                 optimizer = replace(optimizer, container=before.container, settings=before.settings)
                 arrived = replace(optimizer, optimizer_id=before.optimizer_id, started_at=before.started_at)
@@ -116,6 +118,12 @@ class SqlOptimizerStore(SqlStore):
         with writing(self._engine) as connection:
             gone = (_optimizer.state.not_in(_LIVE), _optimizer.touched_at < before)
             return connection.execute(delete(schema.optimizer).where(*gone)).rowcount
+
+
+def _memory_of_group(connection: Connection, name: str) -> int | None:
+    """How much memory an optimizer of a group gets. It is no secret, so it stands among the properties that are not encrypted."""
+    properties = connection.execute(select(schema.group.c.properties).where(schema.group.c.name == name)).scalar_one()
+    return ResourceGroup(name, properties=properties).number(MEMORY)
 
 
 def _newest_of(connection: Connection, optimizer: Optimizer) -> Optimizer | None:

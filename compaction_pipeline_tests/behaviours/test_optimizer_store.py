@@ -133,6 +133,29 @@ def test_an_optimizer_that_registers_takes_the_place_that_waits_for_its_resource
     assert [each.optimizer_id for each in stores.optimizers.optimizers(live=True)] == ["new"]
 
 
+def test_what_a_container_asked_for_is_reserved_whatever_the_process_says(stores: Stores) -> None:
+    assert stores.optimizers.begin(replace(STARTING, memory_bytes=2 * 10**9), 1)
+    registers = Optimizer("new", "default", "there", "77", "1.0", 4, NOW, NOW, memory_bytes=1 << 50, resource_id="r")
+    assert stores.optimizers.register(registers).memory_bytes == 2 * 10**9
+    # It is called lost, and its process registers anew, in a row of its own.
+    assert stores.optimizers.move("o1", [OptimizerState.RUNNING], OptimizerState.LOST, "silent")
+    again = stores.optimizers.register(registers)
+    assert (again.optimizer_id, again.memory_bytes) == ("new", 2 * 10**9)
+    assert {each.memory_bytes for each in stores.optimizers.optimizers()} == {2 * 10**9}
+
+
+@pytest.mark.parametrize(("of_group", "told", "reserved"), [("8", 9, 8), ("8", 7, 7), ("8", 0, 0), ("0", 9, 9), (None, 9, 9)])
+def test_one_that_people_start_reserves_no_more_than_its_group_gives(
+    stores: Stores, of_group: str | None, told: int, reserved: int
+) -> None:
+    stores.groups.add(ResourceGroup("heavy", properties={} if of_group is None else {"memory": of_group}))
+    told_by_itself = replace(ONE, optimizer_id="by-hand", group="heavy", resource_id="", memory_bytes=told)
+    assert stores.optimizers.register(told_by_itself).memory_bytes == reserved
+    stored = stores.optimizers.optimizer("by-hand")
+    assert stored is not None
+    assert stored.memory_bytes == reserved
+
+
 def test_a_resource_id_of_another_group_or_none_gets_no_place(stores: Stores) -> None:
     stores.groups.add(ResourceGroup("heavy"))
     assert stores.optimizers.begin(STARTING, 1)

@@ -21,6 +21,8 @@ AT_ONCE = timedelta(minutes=2)
 """An optimizer of a container that fails so soon after its start has done no work that was worth the start."""
 MOST_OF_ONE_TOKEN = 500
 """So many optimizers that registered with one issued token may be live. More of them need another token."""
+MOST_MEMORY_OF_ONE = 2**50
+"""So many bytes of memory may an optimizer say that it has: more than any machine."""
 LONGEST_WHY = 500
 """An optimizer may say in so many characters which error ended it."""
 
@@ -124,3 +126,14 @@ class Registration:
     memory_bytes: int = 0
     resource_id: str = ""
     cores: float | None = None
+
+
+def reserved_memory(told: int, before: Optimizer | None, of_group: int | None) -> int:
+    """Return how many bytes of memory an optimizer that registers has reserved, 0 when unknown: teams are charged by it.
+
+    `told` is its own word. `before` is the one whose place it takes: a container that knew how much it asked for is believed, and not the
+    process. `of_group` is what an optimizer of its group gets at most; None or 0 when the group does not say.
+    """
+    if before is not None and before.is_managed and before.memory_bytes > 0:
+        return before.memory_bytes
+    return min(told, of_group or told)

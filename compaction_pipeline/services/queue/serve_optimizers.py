@@ -25,7 +25,15 @@ from compaction_pipeline.core.queue.credentials import too_often
 from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
-from compaction_pipeline.core.queue.optimizer import MOST_OF_ONE_TOKEN, NOT_ARRIVED, SILENCE, Optimizer, OptimizerState, Registration
+from compaction_pipeline.core.queue.optimizer import (
+    MOST_MEMORY_OF_ONE,
+    MOST_OF_ONE_TOKEN,
+    NOT_ARRIVED,
+    SILENCE,
+    Optimizer,
+    OptimizerState,
+    Registration,
+)
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.ports.work import ServedQueue
@@ -131,6 +139,10 @@ class ServeOptimizers:
             )
         if registration.memory_bytes < 0:
             raise ConfigError(f"memory is {registration.memory_bytes} bytes but must not be negative; leave it out when it is not known")
+        if registration.memory_bytes > MOST_MEMORY_OF_ONE:
+            raise ConfigError(
+                f"memory is {registration.memory_bytes} bytes but must be at most {MOST_MEMORY_OF_ONE}: say how much the optimizer has"
+            )
         now = self._clock()
         optimizer = Optimizer(
             f"optimizer-{self._new_id()}",
