@@ -19,6 +19,9 @@ _KNOWN = 0.9
 """CPU is judged when the attempts that told theirs took at least this part of the time of all attempts."""
 _HEADROOM = 1.25
 """A smaller reserve leaves this much more than the highest peak."""
+_PROCESSES_BYTES, _WORKER_BYTES = 1_500_000_000, 300_000_000
+"""What an optimizer needs beside its merges: Python and Spark's driver, and a Python worker for each slot. The peak of an attempt is what
+its merge added to the process, so these are not in it."""
 _ROUND_BYTES = 100_000_000
 
 
@@ -118,7 +121,15 @@ def _cpu(size: Size, used: SlotUse, window: float) -> float | None:
 
 
 def _memory(size: Size, used: SlotUse) -> float | None:
-    return None if used.peak_memory_bytes is None or not size.memory_bytes else used.peak_memory_bytes * size.slots / size.memory_bytes
+    needed = _needed(size, used)
+    return None if needed is None or not size.memory_bytes else needed / size.memory_bytes
+
+
+def _needed(size: Size, used: SlotUse, headroom: float = 1.0) -> float | None:
+    """The memory that all slots need at the highest peak, with the processes themselves; None when no attempt told its peak."""
+    if used.peak_memory_bytes is None:
+        return None
+    return _PROCESSES_BYTES + size.slots * (_WORKER_BYTES + used.peak_memory_bytes * headroom)
 
 
 def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits) -> Use:
@@ -140,9 +151,9 @@ def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits) -> U
         better = Size(slots, size.slot_bytes * slots, size.cores)
         more = f", with {bytes_text(better.memory_bytes)} of memory" if size.memory_bytes else ""
         return _with(use, f"its slots wait for storage: parallelism {slots} uses the cores better{more}", better)
-    memory = _memory(size, used)
-    if memory is not None and memory < limits.memory and used.peak_memory_bytes is not None:
-        wanted = ceil(used.peak_memory_bytes * size.slots * _HEADROOM / _ROUND_BYTES) * _ROUND_BYTES
+    memory, needed = _memory(size, used), _needed(size, used, _HEADROOM)
+    if memory is not None and memory < limits.memory and needed is not None:
+        wanted = ceil(needed / _ROUND_BYTES) * _ROUND_BYTES
         if wanted < size.memory_bytes:
             return _with(use, f"memory {bytes_text(wanted)} is enough", Size(size.slots, wanted, size.cores))
     return _with(use, "a group with fewer optimizers has fewer idle slots" if idle > limits.idle else "", None)

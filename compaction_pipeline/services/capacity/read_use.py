@@ -9,7 +9,7 @@ from shlex import quote
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.low_use import LowUseLimits, Size, SlotUse, Use, use_of
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, PARALLELISM
+from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, MIN_INSTANCES, PARALLELISM
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
@@ -59,12 +59,15 @@ class ReadUse:
         if use.ends:
             known = self._groups.group(optimizer.group) if optimizer.is_managed else None
             wanted = known.number(INSTANCES) if known is not None else None
-            return f"{group} -p {INSTANCES}={wanted - 1}" if wanted else f"compaction-pipeline optimizer drain {optimizer.optimizer_id}"
+            if known is None or not wanted:
+                return f"compaction-pipeline optimizer drain {optimizer.optimizer_id}"
+            least = known.number(MIN_INSTANCES) or 0
+            return f"{group} -p {INSTANCES}={wanted - 1}" + f" -p {MIN_INSTANCES}={wanted - 1}" * (least >= wanted)
         if use.better is None:
             return ""
         better = [(PARALLELISM, use.better.slots, optimizer.parallelism), (MEMORY, use.better.memory_bytes, optimizer.memory_bytes)]
-        changed = [(name, value) for name, value, before in better if value != before]
         if optimizer.is_managed:
-            return " ".join([group, *(f"-p {name}={value}" for name, value in changed)])
-        options = " ".join(f"--{name} {value}" for name, value in changed)
-        return f"compaction-pipeline optimizer --group {quote(optimizer.group)} {options}"
+            return " ".join([group, *(f"-p {name}={value}" for name, value, before in better if value != before)])
+        # Nobody here knows how it was started, so only what matters is said.
+        options = " ".join(f"--{name} {value}" for name, value, _ in better if value)
+        return f"compaction-pipeline optimizer --server … --group {quote(optimizer.group)} {options}"

@@ -42,9 +42,11 @@ def test_slots_that_wait_for_storage_become_more() -> None:
 
 
 def test_memory_that_nobody_uses_goes() -> None:
-    use = use_of(FOUR, busy(4, 4.0, 300_000_000), LIMITS)
-    assert use.reasons == ("10% of 12.0 GB of memory used at the peak",)
-    assert use.better == Size(4, 1_500_000_000, 4.0)
+    use = use_of(FOUR, busy(4, 4.0, 100_000_000), LIMITS)
+    assert use.reasons == ("26% of 12.0 GB of memory used at the peak",)
+    # 1.5 GB for the processes, and for each slot a worker and its merge with some room.
+    assert use.better == Size(4, 3_200_000_000, 4.0)
+    assert use_of(Size(1, 2 * 10**9, 4.0), busy(1, 4.0, 1_000), LIMITS) == Use(100)
 
 
 def test_what_nobody_knows_is_not_judged() -> None:

@@ -50,7 +50,7 @@ def test_an_optimizer_that_is_young_has_no_score(stores: Stores) -> None:
 
 
 def test_one_without_tasks_is_drained_or_its_group_gets_fewer(stores: Stores) -> None:
-    stores.groups.add(ResourceGroup("own group", container="local", properties={"instances": "3"}))
+    stores.groups.add(ResourceGroup("own group", container="local", properties={"instances": "3", "min-instances": "3"}))
     managed = replace(BY_HAND, optimizer_id="managed", group="own group", container="local")
     starting = replace(managed, optimizer_id="starting", state=OptimizerState.STARTING)
     for each in (BY_HAND, managed, starting):
@@ -58,7 +58,7 @@ def test_one_without_tasks_is_drained_or_its_group_gets_fewer(stores: Stores) ->
     found = uses(stores, HALF_HOUR)
     assert {name: each.command for name, each in found.items()} == {
         "by-hand": "compaction-pipeline optimizer drain by-hand",
-        "managed": "compaction-pipeline group change 'own group' -p instances=2",
+        "managed": "compaction-pipeline group change 'own group' -p instances=2 -p min-instances=2",
     }
 
 
@@ -72,7 +72,7 @@ def test_half_idle_slots_go_and_the_lowest_score_comes_first(stores: Stores) -> 
     found = uses(stores, HALF_HOUR)
     assert list(found) == ["managed", "by-hand"]
     assert found["managed"].command == "compaction-pipeline group change g -p parallelism=1 -p memory=2000000000"
-    assert found["by-hand"].command == "compaction-pipeline optimizer --group default --parallelism 2 --memory 4000000000"
+    assert found["by-hand"].command == "compaction-pipeline optimizer --server … --group default --parallelism 2 --memory 4000000000"
 
 
 def test_a_better_size_has_a_better_score(stores: Stores) -> None:
