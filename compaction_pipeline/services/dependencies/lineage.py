@@ -164,7 +164,9 @@ def _keys(job: Any) -> Mapping[str, Any]:
 
 def _not_understood(file: Mapping[str, Any]) -> Iterator[Alert]:
     """What of the SQL of a project was not understood when it was saved."""
-    for job in file.get("jobs", ()):
+    jobs = file.get("jobs")
+    # Whoever reads the rest of the file says what is wrong with it.
+    for job in jobs if isinstance(jobs, list) else ():
         unknown = _keys(job).get(UNKNOWN_SQL)
         for one in unknown if isinstance(unknown, list) else ():
             yield Alert(str(job.get("name", "?")), str(job.get("owner", file.get("owner", ""))), f"its SQL is not understood: {one}")

@@ -196,3 +196,11 @@ def test_wrong_keys_are_refused(house: CenterHouse, more: Mapping[str, Any], say
     with pytest.raises(ConfigError, match="job report: 'sql' is 3 but must be a text"):
         house.save({"name": "report", **SINCE, "sql": 3})
     assert house.center.jobs() == []
+
+
+@pytest.mark.parametrize("jobs", [5, None, True, "abc", {"a": 1}])
+def test_jobs_that_are_no_list_are_a_clear_problem(tmp_path: Path, jobs: object) -> None:
+    house = CenterHouse(sqlite_stores(tmp_path))
+    with pytest.raises(ConfigError, match="'jobs'"):
+        house.center.save_project({"project": "p", "jobs": jobs})
+    assert house.store.projects() == []
