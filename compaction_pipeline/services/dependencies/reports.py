@@ -17,7 +17,7 @@ from compaction_pipeline.services.dependencies.definitions import Jobs
 from compaction_pipeline.services.dependencies.lead_center import KEPT
 
 MOST_GENERATIONS = 1_000_000
-Generations = Callable[[Sequence[RunId]], Mapping[RunId, int]]
+Generations = Callable[[Mapping[RunId, int]], Mapping[RunId, int]]
 """Asks `CenterStore.generations`."""
 
 T = TypeVar("T")
@@ -54,9 +54,12 @@ def facts_of(jobs: Jobs, reports: Sequence[RunReport], source: str, now: datetim
     """What reports say. Raises ConfigError and NotFoundError, with the number of the report where there are several."""
     facts = [_numbered(number, len(reports), partial(_fact, jobs, one, source, now)) for number, one in enumerate(reports, start=1)]
     # One that comes late or twice is of a run that there is. Who asks for these two reads nothing in most requests.
-    asked = {fact.run for fact in facts if fact.run is not None and (fact.run.origin != SCHEDULED or _generation(fact) > 2)}
+    asked: dict[RunId, int] = {}
+    for fact in facts:
+        if fact.run is not None and (fact.run.origin != SCHEDULED or _generation(fact) > 2):
+            asked[fact.run] = max(asked.get(fact.run, 1), _generation(fact))
     if asked:
-        known = dict(generations(list(asked)))
+        known = dict(generations(asked))
         for number, fact in enumerate(facts, start=1):
             _numbered(number, len(reports), partial(_refuse_unknown, fact, known))
     return facts

@@ -16,6 +16,7 @@ from compaction_pipeline.core.errors import ChangedMeanwhile, ConfigError, NotFo
 from compaction_pipeline.services.dependencies.reports import RunReport
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
 from compaction_pipeline_tests.state import sqlite_stores
+from compaction_pipeline_tests.statements import statements
 
 RAW = {"name": "raw", "period": "hour", "virtual": True}
 LOAD = {"name": "load", "period": "day", "trigger": "02:00", "needs": [{"job": "raw", "times": "whole"}]}
@@ -576,3 +577,25 @@ def test_a_time_that_is_forgotten_by_then_is_refused(house: CenterHouse) -> None
     with pytest.raises(ConfigError, match="-390"):
         house.save({"name": "raw", "period": "day", "virtual": True}, {"name": "load", "period": "day", "needs": [need]})
     house.save({"name": "raw", "period": "day", "virtual": True}, {"name": "load", "period": "day", "needs": [{**need, "times": -390}]})
+
+
+def test_a_report_of_a_run_that_is_known_does_not_read_the_inbox(tmp_path: Path) -> None:
+    house = CenterHouse(sqlite_stores(tmp_path))
+    house.save({"name": "load", "period": "day", "since": DAY})
+    house.center.backfill_runs("again", [("load", DAY)])
+    run = f"job=load && biz={DAY} && backfill=again"
+
+    def reads_of_inbox(generation: int) -> int:
+        with statements() as asked:
+            house.center.report(run, InstanceState.RUNNING, "test", generation=generation)
+        return sum(one.startswith("SELECT") and "FROM compaction_center_fact" in one for one in asked)
+
+    # It is there, or it may be the next one. What is higher than that may be known by the inbox.
+    assert [reads_of_inbox(generation) for generation in (1, 2, 3)] == [0, 0, 1]
+    with pytest.raises(ConfigError, match="its newest run has 3"):
+        house.center.report(run, InstanceState.RUNNING, "test", generation=5)
+    # The highest report of one request decides what is asked.
+    reports = [RunReport(run, InstanceState.RUNNING, generation=generation) for generation in (2, 4)]
+    house.center.report_all(reports, "test")
+    with pytest.raises(NotFoundError, match="no backfill 'other'"):
+        house.center.report(run.replace("again", "other"), InstanceState.RUNNING, "test", generation=1)

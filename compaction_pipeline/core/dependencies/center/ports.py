@@ -187,8 +187,12 @@ class CenterStore(Protocol):
         `missed_by` is the detector that should have seen them before; each counts as an event that it missed.
         """
 
-    def generations(self, runs: Sequence[RunId]) -> Mapping[RunId, int]:
-        """Return the highest generation of each of these runs that is there, also by facts that are not applied yet."""
+    def generations(self, told: Mapping[RunId, int]) -> Mapping[RunId, int]:
+        """Return the highest generation that is there of each of these runs, also by facts that are not applied yet.
+
+        `told` has the highest generation that somebody tells of each. What is not applied yet counts only where one of them is not known
+        otherwise: its run is not there, or it is more than one higher than that of its run.
+        """
 
     def problems(self) -> Mapping[str, str]:
         """Return why nobody knows how far tables are, by their name, and things of tables, by their key."""
