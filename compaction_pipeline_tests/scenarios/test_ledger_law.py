@@ -31,7 +31,7 @@ pytestmark = pytest.mark.scenario
 
 SECONDS = float(os.environ.get("COMPACTION_TEST_LEDGER_SECONDS", "40"))
 SLOTS, MEMORY = 1, 2 * 10**9
-START_SECONDS = 8.0
+START_SECONDS = 15.0
 """A process exists so long before it registers, at most, on a machine that is busy. Nobody can charge that time."""
 HEARTBEAT_SECONDS = 10.0
 """A process that is killed was last heard of so long before, at most."""
@@ -79,8 +79,13 @@ class Life:
     sampled: float
     sampled_cpu: float
     slots: Mapping[str, float]
-    attempts: tuple[float, ...]
+    attempts: tuple[tuple[str, float], ...]
     cpu: float
+
+    @property
+    def attempted(self) -> float:
+        """The slot-seconds of all attempts."""
+        return sum(seconds for _, seconds in self.attempts)
 
     @property
     def charged(self) -> float:
@@ -95,12 +100,15 @@ def broken_laws(lives: list[Life]) -> list[str]:
         missing = SLOTS * (START_SECONDS + (HEARTBEAT_SECONDS if life.killed else GOODBYE_SECONDS))
         if not whole - missing <= life.charged <= whole * 1.01 + SLOTS:
             found.append(f"life {number}: {life.charged:.1f} slot-seconds are charged, and it lived for {whole:.1f}")
-        handover = life.slots["held"] - sum(life.attempts)
-        most = SLOTS * HEARTBEAT_SECONDS if life.killed else 0.01 * life.charged if SECONDS >= 3600 else 0.5 * sum(life.attempts)
-        if abs(handover) > most:
+        handover = life.slots["held"] - life.attempted
+        # The answer to a poll, and the report, are on their way for a moment. In an hour that is less than one per cent.
+        on_the_way = 0.0 if SECONDS >= 3600 else 0.5 * len(life.attempts)
+        if abs(handover) > 0.01 * life.charged + on_the_way + (SLOTS * HEARTBEAT_SECONDS if life.killed else 0.0):
             found.append(
-                f"attempts {number}: {sum(life.attempts):.1f} slot-seconds are charged to them, but slots held {life.slots['held']:.1f}"
+                f"attempts {number}: {life.attempted:.1f} slot-seconds are charged to them, but slots held {life.slots['held']:.1f}"
             )
+        if len({name for name, _ in life.attempts}) < len(life.attempts):
+            found.append(f"attempts {number}: one is charged twice")
     if SECONDS >= 3600:
         sampled = sum(SLOTS * life.sampled for life in lives)
         if abs(sum(life.charged for life in lives) - sampled) > 0.01 * sampled:
@@ -169,7 +177,7 @@ def test_the_ledger_charges_what_a_sampler_saw(tmp_path: Path, processes: Proces
     found = [_life(processes.home, name, sampler, process.pid, killed=killed) for name, process, killed in lives]
     told = [
         f"lived {life.sampled:.1f} s, {life.sampled_cpu:.1f} CPU-s; charged {life.charged:.1f} s, {life.cpu:.1f} CPU-s; "
-        f"slots {life.slots}, attempts {sum(life.attempts):.2f}"
+        f"slots {life.slots}, attempts {life.attempted:.2f}"
         for life in found
     ]
     sys.stderr.write("".join(f"\nledger: {line}" for line in told))
@@ -190,7 +198,8 @@ def _life(home: Path, optimizer_id: str, sampler: Sampler, pid: int, *, killed: 
     assert all(row.gb_hours == pytest.approx(MEMORY / SLOTS / 1e9 * row.slot_seconds / 3600) for row in rows)
     parts = {name: sum(getattr(row, name) for row in slots) for name in ("starting", "held", "idle", "ending")}
     cpu = sum((row.cpu_seconds or 0.0) + (row.overhead_cpu_seconds or 0.0) for row in rows)
-    attempts = tuple(row.slot_seconds for row in rows)
+    # A row for each day, so this test does not run over midnight.
+    attempts = tuple((row.attempt_id, row.slot_seconds) for row in rows)
     return Life(killed, sampler.lives[pid], sampler.cpu[pid], parts, attempts, cpu)
 
 
@@ -203,7 +212,7 @@ def _without_idle(life: Life) -> Life:
 
 
 def _charged_until_lost(life: Life) -> Life:
-    return replace(life, attempts=(*life.attempts, 60.0 * SLOTS)) if life.killed else life
+    return replace(life, attempts=(*life.attempts, ("lost", 60.0 * SLOTS))) if life.killed else life
 
 
 MUTANTS: Mapping[str, Callable[[Life], Life]] = {
