@@ -20,7 +20,7 @@ from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
 from compaction_pipeline.storage.task_rows import HAS_TURN, move, task_of_row
 from compaction_pipeline.storage.team_claims import Order, Places, TeamClaims, teams_of_named, waiting_queues, waiting_teams
-from compaction_pipeline.storage.team_rooms import ANY_LIMIT, Reckoning, lock_limited, read_standings, slot_memories
+from compaction_pipeline.storage.team_rooms import ANY_LIMIT, Reckoning, least_slot, lock_limited, read_standings, slot_memories
 
 _ATTEMPT_ID_DIGITS = 12
 
@@ -62,7 +62,7 @@ def next_pending(connection: Connection, asked: Asked, reckoning: Reckoning, now
     fifo = task_order is QueueOrder.FIFO
     order = (_task.waiting_since, _task.task_id) if fifo else (_task.rank, _task.many_files, _task.waiting_since, _task.task_id)
     if limited:
-        return _next_of_teams(connection, asked, order, _limits(connection, reckoning, now, claimer))
+        return _next_of_teams(connection, asked, order, _limits(connection, asked.queue, reckoning, now, claimer))
     return _next_of_all(connection, asked, order, locked=claimer is not None)
 
 
@@ -74,15 +74,21 @@ class _TeamLimits:
     locked: bool
 
 
-def _limits(connection: Connection, reckoning: Reckoning, now: datetime, claimer: str | None) -> _TeamLimits:
+def _limits(connection: Connection, queue: str | None, reckoning: Reckoning, now: datetime, claimer: str | None) -> _TeamLimits:
     def places_of(teams: Sequence[str]) -> Places:
+        at = now
         if claimer is not None:
-            lock_limited(connection, teams)
+            lock_limited(connection, teams, now)
+            # The claim may have waited for the locks. A loan that ended meanwhile is no longer counted by those who had them before.
+            at = max(now, reckoning.clock())
         # This is read after the locks are held, so it sees what the claims before this one took.
-        standings = read_standings(connection, reckoning, now)
+        standings = read_standings(connection, reckoning, at)
         memory = 0
-        if claimer is not None and any(one.allowed.memory_bytes is not None for one in standings.values()):
-            memory = slot_memories(connection, [claimer]).get(claimer, reckoning.run_slot_memory)
+        if any(one.allowed.memory_bytes is not None for one in standings.values()):
+            if claimer is None:
+                memory = least_slot(connection, reckoning, queue)
+            else:
+                memory = slot_memories(connection, [claimer]).get(claimer, reckoning.run_slot_memory)
         known = {name: one.places(memory) for name, one in standings.items()}
         return Places({name: places for name, places in known.items() if places is not None})
 

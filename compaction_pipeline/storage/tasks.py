@@ -58,7 +58,7 @@ from compaction_pipeline.storage.task_rows import (
     unknown_task,
     write_attempt_end,
 )
-from compaction_pipeline.storage.team_rooms import Reckoning, has_limits, held_teams, read_standings
+from compaction_pipeline.storage.team_rooms import Reckoning, has_limits, held_teams, why_stuck
 
 _task = schema.task.c
 
@@ -407,15 +407,8 @@ class SqlTaskStore(SqlStore):
         return queues
 
     def held(self, task_ids: Sequence[TaskId]) -> Mapping[TaskId, str]:
-        held: dict[TaskId, str] = {}
         with reading(self._engine) as connection:
-            if has_limits(connection):
-                standings = read_standings(connection, self._reckoning, self._reckoning.clock())
-                why = {name: one.why_held or "" for name, one in standings.items() if one.is_held and not one.waits_for_own_work}
-                for batch in batches(task_ids):
-                    waiting = select(_task.task_id, _task.team).where(_task.task_id.in_(batch), _task.status == TaskStatus.PENDING)
-                    held.update({row.task_id: why[row.team] for row in connection.execute(waiting) if row.team in why})
-        return held
+            return why_stuck(connection, self._reckoning, task_ids) if has_limits(connection) else {}
 
     def teams_of_waiting(self) -> Mapping[TableIdentifier, Collection[str]]:
         teams: dict[TableIdentifier, set[str]] = defaultdict(set)

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from compaction_pipeline.core.capacity.ledger import gb_hours
 from compaction_pipeline.core.capacity.limits import Standing, TeamBook, Use, standings
 from compaction_pipeline.core.capacity.loan import LONGEST_LOAN, Loan
 from compaction_pipeline.core.capacity.team import Limits, Team, Whitelisted
+from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
+from compaction_pipeline.storage.engine import batches
 
 RECKONED_EVERY = timedelta(seconds=5)
 _team, _task, _cost, _optimizer = schema.team.c, schema.task.c, schema.cost.c, schema.optimizer.c
-_loan, _entry = schema.team_loan.c, schema.team_whitelist.c
+_loan, _entry, _attempt = schema.team_loan.c, schema.team_whitelist.c, schema.attempt.c
+_RUNNING = select(_task.team, _task.owner, _task.started_at, _task.attempt_id).where(_task.status == TaskStatus.EXECUTING)
 _LIMITED = _team.slots.is_not(None) | _team.memory_bytes.is_not(None) | _team.gb_hours.is_not(None)
 ANY_LIMIT = select(_team.name).where(_LIMITED).exists()
 """A condition that says whether any team has a limit. While none has, no poll asks for more."""
@@ -38,7 +42,7 @@ def own_clock() -> datetime:
 class Reckoning:
     """What a process knows for the limits of teams: the time, the memory of a slot of a run, and the GB-hours that it added up lately.
 
-    `run_slot_memory` is in bytes. It is charged for attempts that no registered optimizer makes.
+    `run_slot_memory` is in bytes. It is charged for attempts that no registered optimizer makes, and whose own memory nobody knows.
     """
 
     clock: Callable[[], datetime] = own_clock
@@ -56,19 +60,17 @@ class Reckoning:
 def used_today(connection: Connection, run_slot_memory: int, now: datetime) -> Mapping[str, float]:
     """Add up the GB-hours of every team since 00:00 UTC: what the ledger has of today, and what runs, until now.
 
-    An attempt that no registered optimizer makes has no reserve in the ledger. It is charged `run_slot_memory`.
+    An attempt whose memory nobody knows is charged `run_slot_memory`.
     """
     midnight = now.astimezone(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
     charged = func.sum(func.coalesce(_cost.gb_hours, _cost.slot_seconds * gb_hours(run_slot_memory, 1)))
     used: dict[str, float] = defaultdict(float)
     for team, hours in connection.execute(select(_cost.team, charged).where(_cost.day == midnight.date()).group_by(_cost.team)):
         used[team] += float(hours)
-    running = select(_task.team, _task.owner, _task.started_at).where(_task.status == TaskStatus.EXECUTING)
-    rows = connection.execute(running).all()
-    memories = slot_memories(connection, {row.owner for row in rows}) if rows else {}
-    for row in rows:
+    rows = connection.execute(_RUNNING).all()
+    for row, memory in zip(rows, _reserved(connection, rows, run_slot_memory), strict=True):
         seconds = (now - max(row.started_at, midnight)).total_seconds()
-        used[row.team] += gb_hours(memories.get(row.owner, run_slot_memory), max(0.0, seconds))
+        used[row.team] += gb_hours(memory, max(0.0, seconds))
     return used
 
 
@@ -77,21 +79,31 @@ def has_limits(connection: Connection) -> bool:
     return bool(connection.execute(select(ANY_LIMIT)).scalar())
 
 
-def lock_limited(connection: Connection, names: Collection[str]) -> None:
-    """Lock those of these teams that have a limit, in the order of their names, until this transaction ends.
+def lock_limited(connection: Connection, names: Collection[str], now: datetime) -> None:
+    """Lock those of these teams that have a limit, and their partners in loans, until this transaction ends.
 
-    Then no other claim of their tasks, no loan and no change of their limits happens meanwhile.
+    Then no other claim of their tasks, no loan and no change of their limits happens meanwhile. What a team may use depends on what its
+    partners use, also when a loan ends by itself. All locks are taken in the order that the database gives to names.
     """
     if connection.dialect.name == "postgresql":
-        limited = select(_team.name).where(_team.name.in_(sorted(names)), _LIMITED).order_by(_team.name)
+        of_loans = select(_loan.lender, _loan.borrower).where(_may_matter(now), _loan.slots > 0)
+        pairs = [{*row} for row in connection.execute(of_loans)]
+        locked = set(names)
+        while more := [pair for pair in pairs if pair & locked and not pair <= locked]:
+            locked.update(*more)
+        limited = select(_team.name).where(_team.name.in_(sorted(locked)), _LIMITED).order_by(_team.name)
         connection.execute(limited.with_for_update(key_share=True))
+
+
+def _may_matter(now: datetime) -> ColumnElement[bool]:
+    """The loans that count, and those that ended lately: an attempt that began before a loan ended may run for hours."""
+    return and_(_loan.began_at.is_not(None), _loan.until > now - LONGEST_LOAN)
 
 
 def read_book(connection: Connection, now: datetime) -> tuple[TeamBook, Mapping[str, datetime]]:
     """Return all teams with what may bound them now, and since when teams are held."""
     rows = connection.execute(select(schema.team)).all()
-    # An attempt that began before a loan ended may run for hours.
-    loans = select(schema.team_loan).where(_loan.began_at.is_not(None), _loan.until > now - LONGEST_LOAN)
+    loans = select(schema.team_loan).where(_may_matter(now))
     entries = select(schema.team_whitelist).where(_entry.until > now)
     book = TeamBook(
         {row.name: team_of(row) for row in rows},
@@ -109,14 +121,14 @@ def read_standings(connection: Connection, reckoning: Reckoning, now: datetime) 
     by_memory = any(one.memory_bytes is not None for one in limits)
     started: dict[str, list[datetime]] = defaultdict(list)
     memory: dict[str, int] = defaultdict(int)
-    running = select(_task.team, _task.owner, _task.started_at).where(_task.status == TaskStatus.EXECUTING)
-    rows = connection.execute(running).all()
-    slots = slot_memories(connection, {row.owner for row in rows}) if by_memory and rows else {}
-    for row in rows:
+    rows = connection.execute(_RUNNING).all()
+    slots = _reserved(connection, rows, reckoning.run_slot_memory) if by_memory else [reckoning.run_slot_memory] * len(rows)
+    for row, slot in zip(rows, slots, strict=True):
         started[row.team].append(row.started_at)
-        memory[row.team] += slots.get(row.owner, reckoning.run_slot_memory)
+        memory[row.team] += slot
     uses = {name: Use(tuple(started[name]), memory[name], hours.get(name, 0.0)) for name in {*started, *hours}}
-    return standings(book, uses, now, held_since)
+    least = least_slot(connection, reckoning) if by_memory else 0
+    return {name: replace(one, least_slot=least) for name, one in standings(book, uses, now, held_since).items()}
 
 
 def held_teams(connection: Connection, reckoning: Reckoning, now: datetime) -> Sequence[str]:
@@ -124,6 +136,43 @@ def held_teams(connection: Connection, reckoning: Reckoning, now: datetime) -> S
     if not has_limits(connection):
         return ()
     return sorted(name for name, one in read_standings(connection, reckoning, now).items() if one.is_held)
+
+
+def why_stuck(connection: Connection, reckoning: Reckoning, task_ids: Sequence[TaskId]) -> dict[TaskId, str]:
+    """Return why those of these Pending tasks wait that no end of running work lets begin."""
+    found = read_standings(connection, reckoning, reckoning.clock())
+    slots: dict[str, int] = {}
+    stuck = {}
+    for batch in batches(task_ids):
+        waiting = select(_task.task_id, _task.team, _task.queue).where(_task.task_id.in_(batch), _task.status == TaskStatus.PENDING)
+        for row in connection.execute(waiting).all():
+            if row.team not in found:
+                continue
+            if row.queue not in slots:
+                slots[row.queue] = least_slot(connection, reckoning, row.queue)
+            one = replace(found[row.team], least_slot=slots[row.queue])
+            if one.is_held and not one.waits_for_own_work:
+                stuck[row.task_id] = one.why_held or ""
+    return stuck
+
+
+def least_slot(connection: Connection, reckoning: Reckoning, queue: str | None = None) -> int:
+    """Return the bytes of the smallest slot that takes tasks of a queue, or of any: of live optimizers and of a run. 0 means unknown."""
+    live = _optimizer.state.in_([state for state in OptimizerState if state.is_live])
+    found = select(_optimizer.memory_bytes, _optimizer.parallelism).where(live, *([] if queue is None else [_optimizer.group == queue]))
+    slots = [row.memory_bytes // max(1, row.parallelism) for row in connection.execute(found)]
+    return min([*slots, *([reckoning.run_slot_memory] if reckoning.run_slot_memory else [])], default=0)
+
+
+def _reserved(connection: Connection, running: Sequence[StoredRow], run_slot_memory: int) -> list[int]:
+    """The bytes of the slot of each of these attempts: those of its optimizer, else those that its own process said when it began."""
+    slots = slot_memories(connection, {row.owner for row in running}) if running else {}
+    said: dict[str, int] = {}
+    # By their ids, because a join may read all attempts that ever were.
+    for batch in batches([row.attempt_id for row in running if row.owner not in slots]):
+        known = select(_attempt.attempt_id, _attempt.reserve_bytes).where(_attempt.attempt_id.in_(batch))
+        said.update({row.attempt_id: row.reserve_bytes for row in connection.execute(known) if row.reserve_bytes is not None})
+    return [slots.get(row.owner, said.get(row.attempt_id, run_slot_memory)) for row in running]
 
 
 def slot_memories(connection: Connection, owners: Collection[str]) -> Mapping[str, int]:

@@ -17,6 +17,7 @@ from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan, check_approval, check_change, ended
 from compaction_pipeline.core.capacity.team import Team, TeamChange, Whitelisted, unknown_team
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, upsert, writing
@@ -24,6 +25,7 @@ from compaction_pipeline.storage.sql_store import SqlStore
 from compaction_pipeline.storage.team_rooms import Reckoning, has_limits, read_standings, team_of
 
 _team, _loan, _mapping, _change = schema.team.c, schema.team_loan.c, schema.team_mapping.c, schema.team_change.c
+_task = schema.task.c
 _JSON: Mapping[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Team, Loan, Whitelisted, str)}
 
 
@@ -102,6 +104,7 @@ class SqlTeamStore(SqlStore):
             asked = _loan_of(connection, loan_id)
             teams = _locked(connection, [asked.lender, asked.borrower])
             before = _loan_of(connection, loan_id)
+            now = self._after_locks(connection, before.lender, now)
             lender, borrower = _known(teams, before.lender), _known(teams, before.borrower)
             # What was used until just now counts here, not what was added up a few seconds ago.
             fresh = replace(self._reckoning, _used=None)
@@ -115,6 +118,7 @@ class SqlTeamStore(SqlStore):
             asked = _loan_of(connection, loan_id)
             _locked(connection, [asked.lender, asked.borrower])
             before = _loan_of(connection, loan_id)
+            now = self._after_locks(connection, before.borrower, now)
             return before if before.end <= now else self._changed(connection, before, ended(before, now), "loan ended", who, now)
 
     def allow(self, entry: Whitelisted) -> None:
@@ -152,8 +156,20 @@ class SqlTeamStore(SqlStore):
         changed = {name: now if one.is_held else None for name, one in found.items() if one.is_held != (one.held_since is not None)}
         if changed:
             with writing(self._engine) as connection:
-                for name, since in sorted(changed.items()):
+                # A claim locks teams in the order that the database gives to names. Python may sort them differently.
+                names = select(_team.name).where(_team.name.in_(sorted(changed))).order_by(_team.name)
+                connection.execute(names.with_for_update(key_share=True))
+                for name, since in changed.items():
                     connection.execute(update(schema.team).where(_team.name == name).values(held_since=since))
+
+    def _after_locks(self, connection: Connection, giver: str, now: datetime) -> datetime:
+        """The time to which slots move. It is not before the begin of any attempt of the team that gives them.
+
+        Such an attempt may have been claimed while this transaction waited for its locks. It would count as begun after the move.
+        """
+        running = (_task.team == giver, _task.status == TaskStatus.EXECUTING)
+        newest = connection.execute(select(_task.started_at).where(*running).order_by(_task.started_at.desc()).limit(1)).scalar()
+        return max(now, self._reckoning.clock(), *([] if newest is None else [newest]))
 
     def _changed(self, connection: Connection, before: Loan, after: Loan, what: str, who: str, now: datetime) -> Loan:
         connection.execute(update(schema.team_loan).where(_loan.loan_id == after.loan_id).values(_values(after)))

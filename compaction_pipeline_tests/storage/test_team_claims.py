@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -178,6 +179,135 @@ def test_servers_and_runs_that_poll_at_once_never_pass_a_limit_together(state_ur
     assert len(first.tasks.tasks(statuses=[TaskStatus.PREPARED])) > 60
     for stores in servers:
         stores.close()
+
+
+def many(stores: Stores, team: str, count: int) -> None:
+    for number in range(count):
+        assert stores.tasks.insert([example(f"{team}{number}", queue="light", created_at=NOW)], [], NOW, team=team)
+
+
+def with_a_loan(url: str, moment: list[datetime], until: datetime) -> Stores:
+    """Ant may use 4 slots and bee 2, and ant is asked to lend 2 to bee."""
+    stores = open_stores(url, reckoning=Reckoning(lambda: moment[0], SLOT))
+    make_groups(stores, "light")
+    limit(stores, "ant", slots=4)
+    limit(stores, "bee", slots=2)
+    stores.teams.ask(Loan("l1", "ant", "bee", until, "ann", NOW - timedelta(hours=1), slots=2))
+    return stores
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_loan_that_waited_for_a_later_claim_begins_and_ends_after_it(state_url: str, ends: bool) -> None:
+    """A person's command took its time before the claim, and got the lock after it."""
+    moment = [NOW]
+    stores = with_a_loan(state_url, moment, NOW + timedelta(days=1))
+    claimed, late = NOW + timedelta(seconds=11), NOW + timedelta(seconds=10)
+    many(stores, "bee" if ends else "ant", 9)
+    if ends:
+        stores.teams.approve("l1", "bob", "root", NOW)
+    assert len(stores.tasks.poll_many("light", "me", claimed, LEASE, 16)) == 4
+    changed = stores.teams.end("l1", "root", late) if ends else stores.teams.approve("l1", "bob", "root", late)
+    assert (changed.ended_at if ends else changed.began_at) == claimed
+    many(stores, "ant" if ends else "bee", 9)
+    moment[0] = NOW + timedelta(seconds=12)
+    stores.tasks.poll_many("light", "me", moment[0], LEASE, 16)
+    assert sum(running_by_team(state_url).values()) == 6
+    stores.close()
+
+
+def test_a_claim_that_waited_until_a_loan_had_ended_counts_it_as_ended(state_url: str) -> None:
+    moment, until = [NOW], NOW + timedelta(seconds=100)
+    stores = with_a_loan(state_url, moment, until)
+    stores.teams.approve("l1", "bob", "root", NOW)
+    many(stores, "ant", 9)
+    moment[0] = until + timedelta(milliseconds=1)
+    assert len(stores.tasks.poll_many("light", "me", moment[0], LEASE, 16)) == 4
+    many(stores, "bee", 9)
+    assert len(stores.tasks.poll_many("light", "me", until - timedelta(milliseconds=1), LEASE, 16)) == 2
+    stores.close()
+
+
+@pytest.mark.postgres
+def test_a_claim_waits_for_claims_of_teams_that_have_a_loan_with_its_own(postgres_url: str) -> None:
+    stores = with_a_loan(postgres_url, [NOW], NOW + timedelta(days=1))
+    many(stores, "bee", 3)
+    engine = open_state(postgres_url)
+
+    def claim_while_ant_is_locked() -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            with engine.begin() as connection:
+                connection.exec_driver_sql("SELECT name FROM compaction_team WHERE name = 'ant' FOR NO KEY UPDATE")
+                claim = pool.submit(stores.tasks.poll_many, "light", "me", NOW, LEASE, 1)
+                waited = not wait([claim], timeout=1).done
+            assert len(claim.result(30)) == 1
+        return waited
+
+    assert not claim_while_ant_is_locked()
+    stores.teams.approve("l1", "bob", "root", NOW)
+    assert claim_while_ant_is_locked()
+    engine.dispose()
+    stores.close()
+
+
+@pytest.mark.postgres
+def test_what_notes_held_teams_locks_them_in_the_order_of_claims(postgres_url: str) -> None:
+    """This collation sorts ant before Bee, and Python sorts it after."""
+    stores = opened(postgres_url)
+    limit(stores, "ant", slots=0)
+    limit(stores, "Bee", slots=0)
+    engine = open_state(postgres_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql('ALTER TABLE compaction_team ALTER COLUMN name TYPE varchar(64) COLLATE "en-x-icu"')
+    with ThreadPoolExecutor(1) as pool:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SELECT name FROM compaction_team WHERE name = 'ant' FOR NO KEY UPDATE")
+            noted = pool.submit(stores.teams.note_held)
+            assert not wait([noted], timeout=1).done
+            connection.exec_driver_sql("SELECT name FROM compaction_team WHERE name = 'Bee' FOR NO KEY UPDATE NOWAIT")
+        noted.result(30)
+    assert {name for name, one in stores.teams.standings().items() if one.held_since is not None} == {"ant", "Bee"}
+    engine.dispose()
+    stores.close()
+
+
+def test_a_memory_limit_counts_what_each_process_said_of_its_own_slots(state_url: str) -> None:
+    """A run has slots of 2 GB, and a server does not know how large the slots of runs are."""
+    run, server = opened(state_url), open_stores(state_url, reckoning=Reckoning(lambda: NOW + timedelta(hours=1), 0))
+    make_groups(run, "light")
+    limit(run, "ant", memory=2 * SLOT, gb_hours=100)
+    many(run, "ant", 9)
+    server.optimizers.add(Optimizer("o1", "light", "host", "1", "1", 4, NOW, NOW, memory_bytes=16 * 10**9))
+    while run.tasks.poll(None, "a run", NOW, LEASE) is not None:
+        pass
+    use = server.teams.standings()["ant"].use
+    assert (len(use.started), use.memory_bytes) == (2, 2 * SLOT)
+    assert use.gb_hours == pytest.approx(2 * 2)
+    assert server.tasks.poll_many("light", "o1", NOW, LEASE, 9) == ()
+    for stores in (run, server):
+        stores.close()
+
+
+def test_a_memory_limit_below_one_slot_holds_a_team_and_says_so(state_url: str) -> None:
+    """Nothing that ends could let its tasks begin, so who waits for them gives them up. A smaller slot of its queue could take them."""
+    stores = opened(state_url)
+    make_groups(stores, "light", "heavy")
+    limit(stores, "ant", memory=SLOT // 2)
+    many(stores, "ant", 2)
+    says = "team ant uses 0 B of 1.0 GB of memory, and another task needs 2.0 GB"
+    assert stores.teams.standings()["ant"].why_held == says
+    assert stores.tasks.held(["ant0", "ant1"]) == {"ant0": says, "ant1": says}
+    assert stores.tasks.poll("light", "me", NOW, LEASE) is None
+    assert (stores.tasks.first_waiting("light"), stores.queues.waiting(), stores.queues.works(NOW)["light"].held) == (None, (), 2)
+    small = Optimizer("o1", "heavy", "host", "1", "1", 4, NOW, NOW, memory_bytes=SLOT)
+    stores.optimizers.add(small)
+    assert set(stores.tasks.held(["ant0", "ant1"])) == {"ant0", "ant1"}
+    assert stores.tasks.first_waiting("light") is None
+    stores.optimizers.add(replace(small, optimizer_id="o2", group="light"))
+    assert stores.tasks.held(["ant0", "ant1"]) == {}
+    assert stores.tasks.first_waiting("light") == TABLE
+    assert len(stores.tasks.poll_many("light", "o2", NOW, LEASE, 9)) == 2
+    assert stores.tasks.held(["ant0", "ant1"]) == {}
+    stores.close()
 
 
 def test_gb_hours_of_today_hold_a_team_until_midnight(state_url: str) -> None:

@@ -38,7 +38,8 @@ class Use:
 class Standing:
     """A team beside its limits. `allowed` counts loans in. While it is whitelisted, nothing is limited, and `exempt` says until when.
 
-    `held_since` is since when it may begin nothing more, as far as a keeper has seen it.
+    `held_since` is since when it may begin nothing more, as far as a keeper has seen it. `least_slot` is the smallest memory in bytes that
+    an attempt of it may need; 0 when nobody knows it.
     """
 
     team: Team
@@ -46,6 +47,7 @@ class Standing:
     use: Use
     exempt: Whitelisted | None = None
     held_since: datetime | None = None
+    least_slot: int = 0
 
     def places(self, slot_memory: int = 0) -> int | None:
         """How many more attempts may begin, each with so many bytes of memory. None means without limit."""
@@ -63,26 +65,29 @@ class Standing:
     @property
     def is_held(self) -> bool:
         """Whether nothing more of the team may begin."""
-        return self.places() == 0
+        return self.places(self.least_slot) == 0
 
     @property
     def waits_for_own_work(self) -> bool:
         """Whether the end of an attempt that runs lets the team begin another one."""
+        memory = self.allowed.memory_bytes
         out_of_hours = self.allowed.gb_hours is not None and self.use.gb_hours >= self.allowed.gb_hours
-        return self.is_held and bool(self.use.started) and not out_of_hours and self.allowed.slots != 0
+        too_small = self.allowed.slots == 0 or (memory is not None and memory < max(1, self.least_slot))
+        return self.is_held and bool(self.use.started) and not out_of_hours and not too_small
 
     @property
     def why_held(self) -> str | None:
         """For example: team shop uses 4 of 4 slots since 2026-11-27 10:15:00 UTC. None while it may begin more."""
         if not self.is_held:
             return None
-        parts = []
+        parts, memory = [], self.allowed.memory_bytes
         if self.allowed.gb_hours is not None and self.use.gb_hours >= self.allowed.gb_hours:
             parts.append(f"has used {self.use.gb_hours:.2f} of {self.allowed.gb_hours:g} GB-hours today (UTC)")
         if self.allowed.slots is not None and len(self.use.started) >= self.allowed.slots:
             parts.append(f"uses {len(self.use.started)} of {self.allowed.slots} slots")
-        if self.allowed.memory_bytes is not None and self.use.memory_bytes >= self.allowed.memory_bytes:
-            parts.append(f"uses {bytes_text(self.use.memory_bytes)} of {bytes_text(self.allowed.memory_bytes)} of memory")
+        if memory is not None and self.use.memory_bytes + max(1, self.least_slot) > memory:
+            needs = f", and another task needs {bytes_text(self.least_slot)}" if self.use.memory_bytes < memory else ""
+            parts.append(f"uses {bytes_text(self.use.memory_bytes)} of {bytes_text(memory)} of memory{needs}")
         since = f", since {time_text(self.held_since)}" if self.held_since is not None else ""
         return f"team {self.team.name} {' and '.join(parts)}{since}"
 

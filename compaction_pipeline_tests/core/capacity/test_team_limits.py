@@ -234,6 +234,10 @@ def test_a_team_that_is_held_says_why_with_figures() -> None:
     by_slots = standings(book, {"ant": Use((NOW, NOW), 10**9, 1.0)}, NOW)["ant"]
     assert (by_slots.why_held, by_slots.waits_for_own_work) == ("team ant uses 2 of 2 slots", True)
     assert not standings(TeamBook({"ant": team("ant", 0)}), {}, NOW)["ant"].waits_for_own_work
+    by_memory = replace(standings(book, {"ant": Use((NOW,), 7 * 10**9)}, NOW)["ant"], least_slot=2 * 10**9)
+    assert by_memory.why_held == "team ant uses 7.0 GB of 8.0 GB of memory, and another task needs 2.0 GB"
+    assert by_memory.waits_for_own_work
+    assert not replace(by_memory, least_slot=9 * 10**9).waits_for_own_work
     free = standings(book, {"ant": Use((NOW,), 5 * 10**9, 1.0)}, NOW)["ant"]
     assert (free.why_held, free.places(), free.places(2 * 10**9), free.places(4 * 10**9)) == (None, 1, 1, 0)
 
