@@ -134,4 +134,4 @@ def _counted(work: QueueWork, row: StoredRow) -> QueueWork:
         return replace(work, prepared=work.prepared + row.tasks)
     if row.for_good:
         return replace(work, failed=work.failed + row.tasks)
-    return work if row.held else replace(work, retrying=work.retrying + row.tasks)
+    return replace(work, retrying=work.retrying + row.tasks)

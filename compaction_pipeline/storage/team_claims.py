@@ -111,7 +111,9 @@ class TeamClaims:
             if until is not None and len(rows) < wanted:
                 following = self._read(select(*self._columns()).where(here, self._place() > self._at(until)), 1)
                 for row in following:
-                    heappush(heads, (self._key(row), queue, team))
+                    # Python may sort task ids differently from the database. A head that does not come later would come for ever.
+                    if self._key(row) > head:
+                        heappush(heads, (self._key(row), queue, team))
         return taken
 
     def of_tables(self, queue: str, tables: Sequence[TableIdentifier], most: int) -> list[StoredRow]:

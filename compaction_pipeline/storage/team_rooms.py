@@ -104,7 +104,8 @@ def read_book(connection: Connection, now: datetime) -> tuple[TeamBook, Mapping[
     """Return all teams with what may bound them now, and since when teams are held."""
     rows = connection.execute(select(schema.team)).all()
     loans = select(schema.team_loan).where(_may_matter(now))
-    entries = select(schema.team_whitelist).where(_entry.until > now)
+    # Those that have ended are read too, because the newest entry of a team wins.
+    entries = select(schema.team_whitelist)
     book = TeamBook(
         {row.name: team_of(row) for row in rows},
         tuple(Loan(**row._mapping) for row in connection.execute(loans)),

@@ -87,6 +87,7 @@ class SqlTeamStore(SqlStore):
             if mapped:
                 shown = ", ".join(mapped[:5]) + ", …" * (len(mapped) > 5)
                 raise ConfigError(f"team {name} cannot be deleted while something is mapped to it ({shown}); map that to another one")
+            connection.execute(delete(schema.team_whitelist).where(schema.team_whitelist.c.team == name))
             connection.execute(delete(schema.team).where(_team.name == name))
             _write_down(connection, TeamChange(now, who, name, "deleted", _json(before), None))
 
@@ -104,7 +105,7 @@ class SqlTeamStore(SqlStore):
             asked = _loan_of(connection, loan_id)
             teams = _locked(connection, [asked.lender, asked.borrower])
             before = _loan_of(connection, loan_id)
-            now = self._after_locks(connection, before.lender, now)
+            now = _after_claims(connection, before.lender, now)
             lender, borrower = _known(teams, before.lender), _known(teams, before.borrower)
             # What was used until just now counts here, not what was added up a few seconds ago.
             fresh = replace(self._reckoning, _used=None)
@@ -118,7 +119,7 @@ class SqlTeamStore(SqlStore):
             asked = _loan_of(connection, loan_id)
             _locked(connection, [asked.lender, asked.borrower])
             before = _loan_of(connection, loan_id)
-            now = self._after_locks(connection, before.borrower, now)
+            now = _after_claims(connection, before.borrower, now)
             return before if before.end <= now else self._changed(connection, before, ended(before, now), "loan ended", who, now)
 
     def allow(self, entry: Whitelisted) -> None:
@@ -162,15 +163,6 @@ class SqlTeamStore(SqlStore):
                 for name, since in changed.items():
                     connection.execute(update(schema.team).where(_team.name == name).values(held_since=since))
 
-    def _after_locks(self, connection: Connection, giver: str, now: datetime) -> datetime:
-        """The time to which slots move. It is not before the begin of any attempt of the team that gives them.
-
-        Such an attempt may have been claimed while this transaction waited for its locks. It would count as begun after the move.
-        """
-        running = (_task.team == giver, _task.status == TaskStatus.EXECUTING)
-        newest = connection.execute(select(_task.started_at).where(*running).order_by(_task.started_at.desc()).limit(1)).scalar()
-        return max(now, self._reckoning.clock(), *([] if newest is None else [newest]))
-
     def _changed(self, connection: Connection, before: Loan, after: Loan, what: str, who: str, now: datetime) -> Loan:
         connection.execute(update(schema.team_loan).where(_loan.loan_id == after.loan_id).values(_values(after)))
         for name in (after.lender, after.borrower):
@@ -205,6 +197,17 @@ def _loan_of(connection: Connection, loan_id: str) -> Loan:
     if row is None:
         raise NotFoundError(f"loan {loan_id[:100]!r} does not exist; `compaction-pipeline team list` shows those that do")
     return Loan(**row._mapping)
+
+
+def _after_claims(connection: Connection, giver: str, now: datetime) -> datetime:
+    """The time to which slots move. It is not before the begin of any attempt of the team that gives them.
+
+    Such an attempt may have been claimed while this transaction waited for its locks. It would count as begun after the move.
+    """
+    running = (_task.team == giver, _task.status == TaskStatus.EXECUTING)
+    query = select(_task.started_at).where(*running).order_by(_task.started_at.desc()).limit(1)
+    newest: datetime | None = connection.execute(query).scalar()
+    return now if newest is None else max(now, newest)
 
 
 def _values(loan: Loan) -> dict[str, object]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import os
 from pathlib import Path
+
+import pytest
 
 from compaction_pipeline_tests.cli.conftest import Desk
 
@@ -60,8 +63,28 @@ def test_a_loan_counts_once_it_is_approved_and_until_it_is_ended(desk: Desk) -> 
     assert desk.json("team", "list")["loans"] == []
 
 
+def test_a_mapping_of_another_team_is_not_taken_away(desk: Desk) -> None:
+    desk.json("team", "set", "shop")
+    desk.json("team", "map", "shop", "lake")
+    refused = desk.type("team", "map", "unassigned", "lake", "--remove")
+    assert refused.exit_code == 2
+    assert "lake is mapped to team shop, not to unassigned" in " ".join(refused.stderr.split())
+    assert desk.json("team", "list")["mapping"] == {"lake": "shop"}
+
+
+def test_a_user_without_a_name_is_written_down_by_number(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found: 4711")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    desk.json("team", "set", "shop")
+    assert desk.json("team", "changes", "shop")[0]["who"] == f"uid {os.getuid()}"
+
+
 def test_what_is_wrong_with_a_team_or_a_loan_is_said(desk: Desk) -> None:
     for arguments, said in (
+        (("set", "a", "--memory-gb", "inf"), "'--memory-gb' is inf but must be from 0 to"),
+        (("set", "a", "--memory-gb", "1e400"), "'--memory-gb' is inf but must be from 0 to"),
         (("set", "a b"), "the team name 'a b' must have"),
         (("lend", "a", "b", "--slots", "1"), "team 'a' does not exist"),
         (("lend", "a", "b", "--slots", "1", "--days", "31"), "at most 30 days away"),

@@ -310,6 +310,58 @@ def test_a_memory_limit_below_one_slot_holds_a_team_and_says_so(state_url: str) 
     stores.close()
 
 
+def test_the_newest_entry_of_the_whitelist_wins_and_goes_with_its_team(state_url: str) -> None:
+    moment = [NOW]
+    stores = open_stores(state_url, reckoning=Reckoning(lambda: moment[0], SLOT))
+    limit(stores, "ant", slots=0)
+    for minutes, until in ((0, 60), (1, 2)):
+        at = NOW + timedelta(minutes=minutes)
+        stores.teams.allow(Whitelisted("ant", NOW + timedelta(minutes=until), "a release", "root", at))
+        moment[0] = at
+        assert stores.teams.standings()["ant"].exempt is not None
+    moment[0] = NOW + timedelta(minutes=3)
+    assert stores.teams.standings()["ant"].is_held, "the shorter entry came later"
+    stores.teams.allow(Whitelisted("ant", NOW + timedelta(days=1), "a release", "root", moment[0]))
+    stores.teams.remove("ant", "root", moment[0])
+    limit(stores, "ant", slots=0)
+    assert stores.teams.standings()["ant"].is_held, "a new team of the same name is not whitelisted"
+    stores.close()
+
+
+@pytest.mark.postgres
+def test_a_poll_ends_when_the_database_sorts_task_ids_as_python_does_not(postgres_url: str) -> None:
+    """This collation sorts ant0 before Bee0, and Python sorts it after."""
+    stores = opened(postgres_url)
+    make_groups(stores, "light")
+    for name in ("ant", "Bee"):
+        limit(stores, name, slots=9)
+        many(stores, name, 2)
+    engine = open_state(postgres_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql('ALTER TABLE compaction_task ALTER COLUMN task_id TYPE varchar COLLATE "en-x-icu"')
+    taken: list[str] = []
+    while found := stores.tasks.poll_many("light", "me", NOW, LEASE, 16):
+        taken += [task.task_id for task in found]
+    assert sorted(taken) == ["Bee0", "Bee1", "ant0", "ant1"]
+    engine.dispose()
+    stores.close()
+
+
+def test_tasks_of_a_held_team_that_wait_for_a_retry_are_counted_as_retrying(state_url: str) -> None:
+    stores = opened(state_url)
+    make_groups(stores, "light")
+    many(stores, "ant", 1)
+    many(stores, "bee", 1)
+    engine = open_state(state_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE compaction_task SET status = 'FAILED', retry_at = waiting_since")
+    engine.dispose()
+    limit(stores, "ant", slots=0)
+    work = stores.queues.works(NOW)["light"]
+    assert (work.retrying, work.held, work.failed) == (2, 0, 0)
+    stores.close()
+
+
 def test_gb_hours_of_today_hold_a_team_until_midnight(state_url: str) -> None:
     """Ended attempts of today, those that run, and those that began yesterday count; the memory is that of the slot."""
     moment = [NOW.replace(hour=1)]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import os
 from pathlib import Path
 
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.session import Session
-from compaction_pipeline.core.capacity.team import Limits, Team
+from compaction_pipeline.core.capacity.team import MOST_MEMORY, Limits, Team
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.insight.team_value import team_value
 from compaction_pipeline.core.words import time_text
@@ -28,6 +30,14 @@ commands.add_typer(teams, name="team")
 _NAME = typer.Argument(help="The name of the team.")
 _DAYS = typer.Option(1.0, "--days", help="It ends by itself after so many days.")
 _MOST_CHANGES = 20
+
+
+def _user() -> str:
+    """The user of the operating system. In a container its number may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 @teams.command("list", epilog=GLOBAL_HELP)
@@ -64,8 +74,10 @@ def set_(
       compaction-pipeline team set shop --slots 8 --gb-hours 200 --owner shop@example.com
     """
     with Session(context) as session:
+        if memory_gb is not None and not 0 <= memory_gb <= MOST_MEMORY / 10**9:
+            raise ConfigError(f"'--memory-gb' is {memory_gb} but must be from 0 to {MOST_MEMORY / 10**9:,.0f}; leave it out for no limit")
         limits = Limits(slots, None if memory_gb is None else round(memory_gb * 10**9), gb_hours)
-        changed = session.services.manage_teams.set(Team(name, tuple(owners), limits), getpass.getuser())
+        changed = session.services.manage_teams.set(Team(name, tuple(owners), limits), _user())
         standing = session.services.manage_teams.standing(name)
         session.output.answer(team_value(standing), f"team {name} {'is set' if changed else 'was so already'}")
 
@@ -82,7 +94,7 @@ def apply(context: typer.Context, file: Path = typer.Argument(help="A YAML file:
       compaction-pipeline team apply teams.yaml
     """
     with Session(context) as session:
-        changed = session.services.manage_teams.apply(file, getpass.getuser())
+        changed = session.services.manage_teams.apply(file, _user())
         session.output.answer({"changed": changed}, f"changed: {', '.join(changed)}" if changed else "all of it was so already")
 
 
@@ -95,7 +107,7 @@ def delete(context: typer.Context, name: str = _NAME) -> None:
       compaction-pipeline team delete shop
     """
     with Session(context) as session:
-        session.services.manage_teams.delete(name, getpass.getuser())
+        session.services.manage_teams.delete(name, _user())
         session.output.answer({"team": name, "deleted": True}, f"team {name} is deleted")
 
 
@@ -115,7 +127,7 @@ def lend(
       compaction-pipeline team lend lake shop --slots 4 --days 2
     """
     with Session(context) as session:
-        loan = session.services.manage_teams.lend(lender, borrower, days, getpass.getuser(), slots=slots, gb_hours=gb_hours)
+        loan = session.services.manage_teams.lend(lender, borrower, days, _user(), slots=slots, gb_hours=gb_hours)
         text = f"loan {loan.loan_id}: {loan.in_words} until {time_text(loan.end)}; it waits for `team approve {loan.loan_id}`"
         session.output.answer(plain(loan), text)
 
@@ -133,7 +145,7 @@ def approve(
       compaction-pipeline team approve 3f2a9c --consent "Bob of lake"
     """
     with Session(context) as session:
-        begun = session.services.manage_teams.approve(loan, consent, getpass.getuser())
+        begun = session.services.manage_teams.approve(loan, consent, _user())
         session.output.answer(plain(begun), f"loan {loan} has begun: {begun.in_words} until {time_text(begun.end)}")
 
 
@@ -146,7 +158,7 @@ def end(context: typer.Context, loan: str = typer.Argument(help="The id of the l
       compaction-pipeline team end 3f2a9c
     """
     with Session(context) as session:
-        ended = session.services.manage_teams.end(loan, getpass.getuser())
+        ended = session.services.manage_teams.end(loan, _user())
         session.output.answer(plain(ended), f"loan {loan} ends at {time_text(ended.end)}")
 
 
@@ -164,7 +176,7 @@ def whitelist(
       compaction-pipeline team whitelist shop --days 0.5 --reason "the backfill of order 4711"
     """
     with Session(context) as session:
-        entry = session.services.manage_teams.allow(name, days, reason, getpass.getuser())
+        entry = session.services.manage_teams.allow(name, days, reason, _user())
         session.output.answer(plain(entry), f"team {name} has no limits until {time_text(entry.until)}")
 
 
@@ -182,7 +194,11 @@ def map_(
       compaction-pipeline team map shop lake.shop.orders
     """
     with Session(context) as session:
-        session.services.manage_teams.map(target, None if remove else name, getpass.getuser())
+        manage = session.services.manage_teams
+        owner = manage.mapping().get(target.strip())
+        if remove and owner not in (None, name):
+            raise ConfigError(f"{target} is mapped to team {owner}, not to {name}: `team map {owner} {target} --remove` takes that away")
+        manage.map(target, None if remove else name, _user())
         said = f"{target} is mapped to no team" if remove else f"{target} is mapped to team {name}"
         session.output.answer({"target": target, "team": None if remove else name}, said)
 

@@ -78,12 +78,12 @@ def checked(team: Team) -> Team:
 
 
 def whitelisted(entries: Iterable[Whitelisted], now: datetime) -> dict[str, Whitelisted]:
-    """Return the entries that hold now, by team: of several, the one that holds longest. An entry ends by itself."""
-    holding: dict[str, Whitelisted] = {}
+    """Return the entries that hold now, by team. The newest entry of a team wins, also when it ends earlier. An entry ends by itself."""
+    newest: dict[str, Whitelisted] = {}
     for entry in entries:
-        if entry.at <= now < entry.until and (entry.team not in holding or entry.until > holding[entry.team].until):
-            holding[entry.team] = entry
-    return holding
+        if entry.at <= now and (entry.team not in newest or entry.at >= newest[entry.team].at):
+            newest[entry.team] = entry
+    return {name: entry for name, entry in newest.items() if now < entry.until}
 
 
 def unknown_team(name: str) -> NotFoundError:
