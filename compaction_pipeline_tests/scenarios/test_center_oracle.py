@@ -3,7 +3,7 @@
 Jobs of all periods in three zones, mostly while clocks change, wait for each other and for data; facts come in order, twice and in
 disorder; leaders die between two transactions and lose their lease; receivers claim, ask again and report. After every transaction each
 run is as `naive_center.Oracle` says: nothing is early, nothing is late, nothing is claimed that was withdrawn, no key starts twice.
-STEPS in all (default 400). The seed is COMPACTION_SEED, or else random, and is always printed; WORLD runs one world of it alone.
+STEPS in all (default 240). The seed is COMPACTION_SEED, or else random, and is always printed; WORLD runs one world of it alone.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ COUNTED = (
 @pytest.mark.scenario
 @pytest.mark.timeout(0)
 def test_the_center_does_what_the_oracle_says(tmp_path: Path) -> None:
-    _run(lambda seed, number: run_on_sqlite(tmp_path, seed, number), 400)
+    _run(lambda seed, number: run_on_sqlite(tmp_path, seed, number), 240)
 
 
 @pytest.mark.scenario
 @pytest.mark.postgres
 @pytest.mark.timeout(0)
 def test_the_center_does_what_the_oracle_says_on_postgresql(postgres_url: str) -> None:
-    _run(lambda seed, number: run_on_postgres(postgres_url, seed, number), 200)
+    _run(lambda seed, number: run_on_postgres(postgres_url, seed, number), 120)
 
 
 def _run(world: Callable[[int, int], Counter[str]], steps: int) -> None:

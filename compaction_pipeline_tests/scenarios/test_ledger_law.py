@@ -29,7 +29,7 @@ from compaction_pipeline_tests.scenarios.deployed import Processes, small_table,
 
 pytestmark = pytest.mark.scenario
 
-SECONDS = float(os.environ.get("COMPACTION_TEST_LEDGER_SECONDS", "40"))
+SECONDS = float(os.environ.get("COMPACTION_TEST_LEDGER_SECONDS", "30"))
 SLOTS, MEMORY = 1, 2 * 10**9
 START_SECONDS = 15.0
 """A process exists so long before it registers, at most, on a machine that is busy. Nobody can charge that time."""

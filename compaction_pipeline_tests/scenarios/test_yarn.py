@@ -66,15 +66,10 @@ def yarn_of(folder: Path) -> Yarn:
     )
 
 
+# Each takes a minute of two cores. `make test-long` runs them.
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("mode", "end"),
-    [
-        ("cluster", "killed"),
-        pytest.param("cluster", "drained", marks=pytest.mark.long),
-        pytest.param("cluster", "silent", marks=pytest.mark.long),
-        pytest.param("client", "killed", marks=pytest.mark.long),
-        pytest.param("client", "drained", marks=pytest.mark.long),
-    ],
+    ("mode", "end"), [("cluster", "killed"), ("cluster", "drained"), ("cluster", "silent"), ("client", "killed"), ("client", "drained")]
 )
 def test_an_optimizer_runs_on_yarn_and_is_found_and_ended_by_its_tag(tmp_path: Path, cluster: YarnCluster, mode: str, end: str) -> None:
     processes = Processes(tmp_path / "home")
