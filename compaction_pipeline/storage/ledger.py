@@ -15,8 +15,8 @@ from compaction_pipeline.core.capacity.ledger import (
     charges,
     gb_hours,
     part_of,
-    seconds_told,
     shares_of,
+    told_by,
     used_by,
 )
 from compaction_pipeline.core.capacity.slot_time import SlotTime, SlotTotals, passed
@@ -34,9 +34,12 @@ _cost, _optimizer, _slots = schema.cost.c, schema.optimizer.c, schema.slot_time.
 def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: datetime, result: MergeResult | None) -> None:
     """Write what the attempt that held this task has cost until `now`, by day.
 
-    A lost attempt ends when its worker was last heard of, which is when its lease was last renewed. Without a report its row is
-    provisional.
+    A lost attempt ends when its worker was last heard of, which is when its lease was last renewed. While its worker has not reported, its
+    row is provisional.
     """
+    if row.started_at is None:
+        # A row of a release that did not note when an attempt began. Nobody can say what it cost, and it must end all the same.
+        return
     ended = now
     if end_reason is EndReason.LOST and row.lease_expires_at is not None:
         ended = min(now, row.lease_expires_at - LEASE)
@@ -50,7 +53,8 @@ def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: d
         "type": row.planned.work.type,
         "owner": row.owner,
         "end_reason": end_reason,
-        "is_provisional": result is None,
+        # Of an attempt that its optimizer no longer names, the server writes the result itself.
+        "is_provisional": result is None or end_reason is EndReason.LOST,
     }
     rows = [
         {
@@ -75,12 +79,7 @@ def correct(connection: Connection, result: MergeResult, now: datetime) -> None:
     attempt = schema.attempt.c
     started = connection.execute(select(attempt.started_at).where(attempt.attempt_id == result.attempt_id)).scalar() or begun
     share, since = _share(connection, rows[0].owner, rows[0].attempt_id, started)
-    told = Used(
-        seconds_told(result.cpu_ms),
-        seconds_told(result.overhead_cpu_ms),
-        result.peak_memory_bytes or None,
-    )
-    used = believable(told, share, now - started, now - since)
+    used = believable(told_by(result), share, now - started, now - since)
     parts = shares_of([row.slot_seconds for row in rows])
     for number, (row, part) in enumerate(zip(rows, parts, strict=True)):
         columns = _columns(part_of(used, part, is_last=number == len(rows) - 1, parts=parts))

@@ -41,7 +41,7 @@ def remove_table(connection: Connection, identifier: str) -> None:
     # What its running attempts have cost stays. Their workers were heard of until their leases were last renewed.
     runs = (schema.task.c.identifier == identifier, schema.task.c.status == TaskStatus.EXECUTING)
     for row in connection.execute(select(schema.task).where(*runs).with_for_update()).all():
-        charge(connection, row, EndReason.LOST, row.lease_expires_at, None)
+        charge(connection, row, EndReason.LOST, row.lease_expires_at or row.started_at, None)
     # Inputs and attempts go with their tasks (ON DELETE CASCADE).
     connection.execute(delete(schema.task).where(schema.task.c.identifier == identifier))
 

@@ -180,6 +180,17 @@ def test_what_runs_on_a_table_that_is_forgotten_stays_charged(stores: Stores) ->
     assert (cost.attempts, cost.slot_seconds, cost.merged_slot_seconds, cost.provisional) == (1, 25.0, 0.0, 1)
 
 
+def test_an_attempt_that_its_optimizer_no_longer_names_may_still_tell_its_cpu(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    stores.tasks.renew([task.current_attempt_id], NOW + 10 * SECONDS, LEASE)
+    by_server = replace(failed(task, "the optimizer does not name it any more"), end_reason=EndReason.LOST)
+    stores.tasks.complete(by_server, NOW + 30 * SECONDS)
+    stores.tasks.correct_cost(replace(prepared(task), cpu_ms=3_000), NOW + 40 * SECONDS)
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (cost.slot_seconds, cost.cpu_seconds, cost.provisional) == (10.0, 3.0, 0)
+
+
 def test_rows_are_summed_once_by_however_many_at_a_time(stores: Stores) -> None:
     stores.optimizers.add(ONE)
     for number in range(10):

@@ -64,20 +64,19 @@ class Charge:
 
 def used_by(work: Work, result: MergeResult | None) -> Used:
     """What an attempt used, as its result says. The bytes of an attempt that did not merge are unknown."""
-    if result is None:
-        return UNKNOWN
-    merged = result.error is None
-    return Used(
-        seconds_told(result.cpu_ms),
-        seconds_told(result.overhead_cpu_ms),
-        # A worker of an earlier release, or one whose Spark failed, tells nothing, which reads as 0.
-        result.peak_memory_bytes or None,
-        min(work.bytes_read, MOST_BYTES) if merged else None,
-        min(sum(output.file_size_bytes for output in result.outputs), MOST_BYTES) if merged else None,
-    )
+    if result is None or result.error is not None:
+        return UNKNOWN if result is None else told_by(result)
+    written = sum(output.file_size_bytes for output in result.outputs)
+    return replace(told_by(result), bytes_read=min(work.bytes_read, MOST_BYTES), bytes_written=min(written, MOST_BYTES))
 
 
-def seconds_told(milliseconds: int | None) -> float | None:
+def told_by(result: MergeResult) -> Used:
+    """The CPU and the memory of an attempt, as its worker tells them."""
+    # A worker of an earlier release, or one whose Spark failed, tells no memory, which reads as 0.
+    return Used(_seconds(result.cpu_ms), _seconds(result.overhead_cpu_ms), result.peak_memory_bytes or None)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
     """The seconds that a worker tells. It may tell a number that no float can hold."""
     return None if milliseconds is None else max(-1, min(milliseconds, MOST_BYTES)) / 1000
 
