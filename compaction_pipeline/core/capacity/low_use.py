@@ -7,7 +7,7 @@ worst shortfall in per cent: an optimizer whose slots were all idle has 0. A sha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import ceil
 
@@ -142,21 +142,39 @@ def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits) -> U
         # A twentieth of a slot is measuring error.
         slots = max(1, ceil((1 - idle) * size.slots - 0.05))
         if slots < size.slots:
-            better = Size(slots, size.slot_bytes * slots, size.cores)
-            saved = f" saves {bytes_text(size.memory_bytes - better.memory_bytes)}" if size.memory_bytes else " is enough"
-            return _with(use, f"parallelism {slots}{saved}", better)
+            better = _with_slots(size, slots, used)
+            less = size.memory_bytes - better.memory_bytes
+            return _with(use, f"parallelism {slots} saves {bytes_text(less)}" if less else f"parallelism {slots} is enough", better)
     cpu = _cpu(size, used, limits.window.total_seconds())
     if cpu is not None and cpu < limits.cpu and idle <= limits.idle:
         slots = size.slots * 2
-        better = Size(slots, size.slot_bytes * slots, size.cores)
+        better = _with_slots(size, slots, used)
         more = f", with {bytes_text(better.memory_bytes)} of memory" if size.memory_bytes else ""
         return _with(use, f"its slots wait for storage: parallelism {slots} uses the cores better{more}", better)
     memory, needed = _memory(size, used), _needed(size, used, _HEADROOM)
     if memory is not None and memory < limits.memory and needed is not None:
-        wanted = ceil(needed / _ROUND_BYTES) * _ROUND_BYTES
+        wanted = _rounded(needed)
         if wanted < size.memory_bytes:
             return _with(use, f"memory {bytes_text(wanted)} is enough", Size(size.slots, wanted, size.cores))
     return _with(use, "a group with fewer optimizers has fewer idle slots" if idle > limits.idle else "", None)
+
+
+def _with_slots(size: Size, slots: int, used: SlotUse) -> Size:
+    """The size with another number of slots. Its memory goes with them, but the processes themselves need theirs in any case."""
+    if not size.memory_bytes:
+        return Size(slots, 0, size.cores)
+    in_proportion = size.slot_bytes * slots
+    known = used if used.peak_memory_bytes is not None else replace(used, peak_memory_bytes=0)
+    least = _rounded(_needed(Size(slots, 0, size.cores), known, _HEADROOM) or 0.0)
+    if slots < size.slots:
+        return Size(slots, min(size.memory_bytes, max(in_proportion, least)), size.cores)
+    # Without a peak nobody knows what more slots need.
+    wanted = in_proportion if used.peak_memory_bytes is None else min(in_proportion, least)
+    return Size(slots, max(size.memory_bytes, wanted), size.cores)
+
+
+def _rounded(memory: float) -> int:
+    return ceil(memory / _ROUND_BYTES) * _ROUND_BYTES
 
 
 def _with(use: Use, remedy: str, better: Size | None, *, ends: bool = False) -> Use:

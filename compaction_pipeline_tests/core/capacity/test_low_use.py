@@ -26,7 +26,13 @@ def test_an_optimizer_that_is_well_used_has_all_points() -> None:
 def test_idle_slots_go_with_their_memory() -> None:
     use = use_of(FOUR, busy(2, 2.0), LIMITS)
     assert use.reasons == ("2 of 4 slots idle for 30 min on average",)
-    assert (use.score, use.remedy, use.better) == (67, "parallelism 2 saves 6.0 GB", Size(2, 6 * 10**9, 4.0))
+    assert (use.score, use.remedy, use.better) == (67, "parallelism 2 saves 4.9 GB", Size(2, 7_100_000_000, 4.0))
+
+
+def test_fewer_slots_leave_the_processes_what_they_need() -> None:
+    """In proportion, one of eight slots would get half of a GB."""
+    use = use_of(Size(8, 4 * 10**9, 4.0), SlotUse(WINDOW, WINDOW, 4.0 * WINDOW, 100_000_000), LIMITS)
+    assert (use.remedy, use.better) == ("parallelism 1 saves 2.0 GB", Size(1, 2 * 10**9, 4.0))
 
 
 def test_an_optimizer_without_a_task_need_not_run() -> None:
@@ -38,7 +44,7 @@ def test_an_optimizer_without_a_task_need_not_run() -> None:
 def test_slots_that_wait_for_storage_become_more() -> None:
     use = use_of(FOUR, busy(4, 0.2), LIMITS)
     assert use.reasons[0] == "5% of 4 cores used"
-    assert (use.score, use.better) == (25, Size(8, 24 * 10**9, 4.0))
+    assert (use.score, use.better) == (25, Size(8, 23_900_000_000, 4.0))
 
 
 def test_memory_that_nobody_uses_goes() -> None:
@@ -68,6 +74,9 @@ def test_a_remedy_lowers_no_score(used: SlotUse, slots: int) -> None:
     if use.better is None:
         return
     assert use.remedy
+    # 1.5 GB for the processes, and 0.3 GB and the largest merge for each slot.
+    needed = 1_500_000_000 + use.better.slots * (300_000_000 + (used.peak_memory_bytes or 0))
+    assert use.better.memory_bytes >= min(needed, size.memory_bytes)
     grown = max(use.better.slots / size.slots, 1.0)
     done = replace(
         used, busy_seconds=used.busy_seconds * grown, told_seconds=used.told_seconds * grown, cpu_seconds=used.cpu_seconds * grown

@@ -71,8 +71,8 @@ def test_half_idle_slots_go_and_the_lowest_score_comes_first(stores: Stores) -> 
     work(stores, "managed", 1, 1800, 1800)
     found = uses(stores, HALF_HOUR)
     assert list(found) == ["managed", "by-hand"]
-    assert found["managed"].command == "compaction-pipeline group change g -p parallelism=1 -p memory=2000000000"
-    assert found["by-hand"].command == "compaction-pipeline optimizer --server … --group default --parallelism 2 --memory 4000000000"
+    assert found["managed"].command == "compaction-pipeline group change g -p parallelism=1 -p memory=3100000000"
+    assert found["by-hand"].command == "compaction-pipeline optimizer --server … --group default --parallelism 2 --memory 4600000000"
 
 
 def test_a_better_size_has_a_better_score(stores: Stores) -> None:
