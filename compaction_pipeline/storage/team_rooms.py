@@ -103,7 +103,7 @@ def _may_matter(now: datetime) -> ColumnElement[bool]:
 def read_book(connection: Connection, now: datetime) -> tuple[TeamBook, Mapping[str, datetime]]:
     """Return all teams with what may bound them now, and since when teams are held."""
     rows = connection.execute(select(schema.team)).all()
-    loans = select(schema.team_loan).where(_may_matter(now))
+    loans = select(schema.team_loan).where(_may_matter(now)).order_by(_loan.began_at)
     # Those that have ended are read too, because the newest entry of a team wins.
     entries = select(schema.team_whitelist)
     book = TeamBook(

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
 from compaction_pipeline.core.capacity.limits import Standing
-from compaction_pipeline.core.capacity.loan import Loan, check_approval, check_change, ended
+from compaction_pipeline.core.capacity.loan import Loan, check_approval, check_change, ended, moment_of_move
 from compaction_pipeline.core.capacity.team import Team, TeamChange, Whitelisted, unknown_team
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.queue.task import TaskStatus
@@ -105,12 +105,13 @@ class SqlTeamStore(SqlStore):
             asked = _loan_of(connection, loan_id)
             teams = _locked(connection, [asked.lender, asked.borrower])
             before = _loan_of(connection, loan_id)
-            now = _after_claims(connection, before.lender, now)
+            loans = _loans(connection)
+            now = _moment_of_move(connection, before.lender, loans, now)
             lender, borrower = _known(teams, before.lender), _known(teams, before.borrower)
             # What was used until just now counts here, not what was added up a few seconds ago.
             fresh = replace(self._reckoning, _used=None)
             used = fresh.used_today(connection, now).get(before.lender, 0.0) if before.gb_hours else 0.0
-            check_approval(before, lender, borrower, _loans(connection), used, now)
+            check_approval(before, lender, borrower, loans, used, now)
             after = replace(before, consent=consent, approved_by=who, began_at=now)
             return self._changed(connection, before, after, "loan approved", who, now)
 
@@ -119,7 +120,7 @@ class SqlTeamStore(SqlStore):
             asked = _loan_of(connection, loan_id)
             _locked(connection, [asked.lender, asked.borrower])
             before = _loan_of(connection, loan_id)
-            now = _after_claims(connection, before.borrower, now)
+            now = _moment_of_move(connection, before.borrower, _loans(connection), now)
             return before if before.end <= now else self._changed(connection, before, ended(before, now), "loan ended", who, now)
 
     def allow(self, entry: Whitelisted) -> None:
@@ -199,15 +200,15 @@ def _loan_of(connection: Connection, loan_id: str) -> Loan:
     return Loan(**row._mapping)
 
 
-def _after_claims(connection: Connection, giver: str, now: datetime) -> datetime:
-    """The time to which slots move. It is not before the begin of any attempt of the team that gives them.
+def _moment_of_move(connection: Connection, giver: str, loans: Sequence[Loan], now: datetime) -> datetime:
+    """The time to which slots move. It is after all other moves, and not before the begin of any attempt of the team that gives them.
 
     Such an attempt may have been claimed while this transaction waited for its locks. It would count as begun after the move.
     """
     running = (_task.team == giver, _task.status == TaskStatus.EXECUTING)
     query = select(_task.started_at).where(*running).order_by(_task.started_at.desc()).limit(1)
     newest: datetime | None = connection.execute(query).scalar()
-    return now if newest is None else max(now, newest)
+    return moment_of_move(loans, now if newest is None else max(now, newest))
 
 
 def _values(loan: Loan) -> dict[str, object]:

@@ -215,6 +215,17 @@ def test_a_loan_that_waited_for_a_later_claim_begins_and_ends_after_it(state_url
     stores.close()
 
 
+def test_loans_that_change_in_one_instant_move_slots_one_after_the_other(state_url: str) -> None:
+    """A clock may give the same time twice, and a loan may end by itself at that time."""
+    stores = with_a_loan(state_url, [NOW], NOW + timedelta(days=1))
+    for number, until in ((2, NOW + timedelta(microseconds=1)), (3, NOW + timedelta(days=1))):
+        stores.teams.ask(Loan(f"l{number}", "ant", "bee", until, "ann", NOW - timedelta(hours=1), slots=1))
+    began = [stores.teams.approve(f"l{number}", "bob", "root", NOW).began_at for number in (2, 1, 3)]
+    ended = [stores.teams.end(f"l{number}", "root", NOW).ended_at for number in (3, 1)]
+    assert [*began, *ended] == [NOW + timedelta(microseconds=number) for number in (0, 2, 3, 4, 5)]
+    stores.close()
+
+
 def test_a_claim_that_waited_until_a_loan_had_ended_counts_it_as_ended(state_url: str) -> None:
     moment, until = [NOW], NOW + timedelta(seconds=100)
     stores = with_a_loan(state_url, moment, until)
@@ -473,7 +484,8 @@ def test_a_poll_visits_no_task_of_a_held_team(state_url: str, order: QueueOrder)
 
 
 def test_who_changed_what_is_written_down(state_url: str) -> None:
-    stores = opened(state_url)
+    moment = [NOW]
+    stores = open_stores(state_url, reckoning=Reckoning(lambda: moment[0], SLOT))
     assert stores.teams.teams() == (Team("unassigned"),)
     with pytest.raises(ConfigError, match="'unassigned' cannot be deleted"):
         stores.teams.remove("unassigned", "root", NOW)
@@ -490,15 +502,16 @@ def test_who_changed_what_is_written_down(state_url: str) -> None:
         limit(stores, "ant", slots=2)
     with pytest.raises(ConfigError, match="cannot be deleted"):
         stores.teams.remove("ant", "root", NOW)
-    stores.teams.end("l1", "root", NOW)
+    moment[0] = NOW + timedelta(seconds=1)
+    stores.teams.end("l1", "root", moment[0])
     assert stores.teams.loans() == ()
     assert stores.teams.map("lake", "ant", "root", NOW)
     assert not stores.teams.map("lake", "ant", "root", NOW)
     assert stores.teams.mapping() == {"lake": "ant"}
     with pytest.raises(ConfigError, match="mapped"):
-        stores.teams.remove("ant", "root", NOW)
+        stores.teams.remove("ant", "root", moment[0])
     assert stores.teams.map("lake", None, "root", NOW)
-    stores.teams.remove("ant", "eve", NOW)
+    stores.teams.remove("ant", "eve", moment[0])
     changes = stores.teams.changes(99, "ant")
     assert [(one.who, one.what) for one in changes] == [
         ("eve", "deleted"),

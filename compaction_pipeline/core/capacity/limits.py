@@ -123,7 +123,9 @@ def slot_limits(book: TeamBook, started: Mapping[str, Sequence[datetime]], now: 
     A team that gave slots away may use more than it has left, with attempts that began before. The taker of the slots has so many less
     until these end. It may itself use more than its limit then, if it gave slots away too, so this is repeated until nothing changes.
     """
-    transfers = sorted(_transfers(book.loans, now), key=lambda one: one.at, reverse=True)
+    # The newest move first. Of those of one instant, the last loan of the book first.
+    transfers = sorted(_transfers(book.loans, now), key=lambda one: one.at)
+    transfers.reverse()
     nominal = {name: team.limits.slots for name, team in book.teams.items()}
     for one in transfers:
         for name, change in ((one.giver, -one.slots), (one.taker, one.slots)):

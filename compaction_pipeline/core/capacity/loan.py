@@ -16,6 +16,7 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.words import time_text
 
 LONGEST_LOAN = timedelta(days=30)
+_INSTANT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,20 @@ def check_change(before: Team, after: Team | None, loans: Iterable[Loan], now: d
         if amount and (limit is None or limit < amount):
             shown = "absent" if limit is None else f"{limit:g}"
             raise ConfigError(f"'{key}' of team {before.name} is {shown} but must be at least {amount:g}, which it has lent ({listed})")
+
+
+def moment_of_move(loans: Iterable[Loan], earliest: datetime) -> datetime:
+    """Return the first instant from `earliest` on at which slots may move, later than all moves so far.
+
+    Moves of one instant would have no order, and then nobody could say which team owes its slots to which (`core.capacity.limits`).
+    """
+    of_slots = [loan for loan in loans if loan.slots and loan.began_at is not None]
+    given = [at for loan in of_slots for at in (loan.began_at, loan.ended_at) if at is not None]
+    moment = max([earliest, *(at + _INSTANT for at in given)])
+    ends = {loan.until for loan in of_slots}
+    while moment in ends:
+        moment += _INSTANT
+    return moment
 
 
 def ended(loan: Loan, now: datetime) -> Loan:

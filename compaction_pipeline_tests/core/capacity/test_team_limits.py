@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from compaction_pipeline.core.capacity.limits import Standing, TeamBook, Use, slot_limits, standings
-from compaction_pipeline.core.capacity.loan import LONGEST_LOAN, Loan, asked, check_approval, check_change, ended, next_midnight
+from compaction_pipeline.core.capacity.loan import (
+    LONGEST_LOAN,
+    Loan,
+    asked,
+    check_approval,
+    check_change,
+    ended,
+    moment_of_move,
+    next_midnight,
+)
 from compaction_pipeline.core.capacity.team import Limits, Team, Whitelisted, checked, whitelisted
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline_tests.builders import NOW
@@ -60,6 +69,7 @@ class Teams(RuleBasedStateMachine):
             return
         wish = Loan(f"l{len(self.book.loans)}", lender, borrower, self.now + timedelta(minutes=minutes), "ann", self.now, slots)
         teams, loans = self.book.teams, self.book.loans
+        self.now = moment_of_move(loans, self.now)
         try:
             check_approval(wish, teams[lender], teams[borrower], loans, 0.0, self.now)
         except ConfigError:
@@ -72,6 +82,7 @@ class Teams(RuleBasedStateMachine):
         if self.book.loans:
             number = which % len(self.book.loans)
             loans = list(self.book.loans)
+            self.now = moment_of_move(loans, self.now)
             loans[number] = ended(loans[number], self.now) if loans[number].end > self.now else loans[number]
             self.book = replace(self.book, loans=tuple(loans))
 
@@ -97,7 +108,7 @@ class Teams(RuleBasedStateMachine):
         self.book = replace(self.book, whitelist=(*self.book.whitelist, entry))
         self.apart.add(name)
 
-    @rule(minutes=st.integers(1, 5))
+    @rule(minutes=st.integers(0, 5))
     def wait(self, minutes: int) -> None:
         self.now += timedelta(minutes=minutes)
 
@@ -151,6 +162,15 @@ def test_slots_that_a_team_has_not_got_back_are_held_back_from_the_next_borrower
     book = TeamBook({"ant": team("ant", slots=1), "bee": team("bee", slots=1), "cat": team("cat", slots=0)}, (first, second))
     assert slot_limits(book, {"ant": [times[1]] * 2}, times[4]) == {"ant": 1, "bee": 0, "cat": 0}
     assert slot_limits(book, {"ant": [times[1]]}, times[4]) == {"ant": 1, "bee": 0, "cat": 1}
+
+
+def test_slots_never_move_twice_in_one_instant() -> None:
+    begun = loan("ant", "bee", slots=1, began=NOW, until=NOW + timedelta(microseconds=1))
+    asked_for, of_hours = loan("ant", "bee", slots=1, until=NOW), loan("ant", "bee", gb_hours=1, began=NOW + HOUR)
+    assert moment_of_move([], NOW) == moment_of_move([asked_for, of_hours], NOW) == NOW
+    assert moment_of_move([begun], NOW) == NOW + timedelta(microseconds=2)
+    assert moment_of_move([replace(begun, ended_at=NOW + HOUR)], NOW) == NOW + HOUR + timedelta(microseconds=1)
+    assert moment_of_move([begun], NOW + HOUR) == NOW + HOUR
 
 
 def test_gb_hours_are_lent_by_the_day_and_a_loan_ends_at_midnight() -> None:
