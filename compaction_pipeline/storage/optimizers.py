@@ -21,6 +21,9 @@ from compaction_pipeline.storage.sql_store import SqlStore
 
 _LIVE = tuple(state for state in OptimizerState if state.is_live)
 _HEARD = tuple(state for state in OptimizerState if state.is_heard)
+_COUNTED = (OptimizerState.STARTING, OptimizerState.RUNNING)
+"""Those that count for what a group may have. One that drains counts no more."""
+_UNWANTED = "it was given up before it registered, so it takes no tasks"
 _optimizer = schema.optimizer.c
 
 
@@ -33,7 +36,7 @@ class SqlOptimizerStore(SqlStore):
             connection.execute(insert(schema.optimizer).values(_values(optimizer)))
 
     def begin(self, optimizer: Optimizer, most: int) -> bool:
-        managed = (_optimizer.group == optimizer.group, _optimizer.container != EXTERNAL, _optimizer.state.in_(_LIVE))
+        managed = (_optimizer.group == optimizer.group, _optimizer.container != EXTERNAL, _optimizer.state.in_(_COUNTED))
         with writing(self._engine) as connection:
             lock_group(connection, optimizer.group)
             if int(connection.execute(select(func.count()).where(*managed)).scalar_one()) >= most:
@@ -55,6 +58,8 @@ class SqlOptimizerStore(SqlStore):
                 if connection.execute(update(schema.optimizer).where(*waits).values(_values(arrived))).rowcount == 1:
                     note_start(connection, arrived, optimizer.started_at)
                     return arrived
+                if before.never_came:
+                    optimizer = replace(optimizer, state=OptimizerState.DRAINING, why=_UNWANTED)
             connection.execute(insert(schema.optimizer).values(_values(optimizer)))
         return optimizer
 

@@ -189,5 +189,5 @@ def test_an_optimizer_registers_or_is_given_up_and_never_both(state_url: str) ->
         states = {each.optimizer_id: each.state for each in stores.optimizers.optimizers() if each.resource_id == row.resource_id}
         expected = {row.optimizer_id: OptimizerState.RUNNING}
         if given_up:
-            expected = {row.optimizer_id: OptimizerState.LOST, f"new-{row.optimizer_id}": OptimizerState.RUNNING}
+            expected = {row.optimizer_id: OptimizerState.LOST, f"new-{row.optimizer_id}": OptimizerState.DRAINING}
         assert states == expected

@@ -138,6 +138,14 @@ def no_room_text(container: Container, group: ResourceGroup, room: Room, now: da
     )
 
 
+def no_room_to_replace_text(group: ResourceGroup, why: str) -> str:
+    """Say why the only optimizer of a group keeps its old settings. `why` says what there is no room for."""
+    return (
+        f"NO_ROOM_TO_REPLACE: the only optimizer of group {group.name} keeps its old settings, because it may stop only when another one "
+        f"takes tasks; drain it by hand to do without it for a while: {why}"
+    )
+
+
 def unknown_text(container: str, answer: Unknown, now: datetime) -> str:
     """Say that nothing is started in a container, because it does not answer."""
     return (

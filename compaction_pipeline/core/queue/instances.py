@@ -1,6 +1,7 @@
 """How many optimizers a group gets: which are started, which are drained, and which will never register.
 
 Rows are counted, not processes: a row exists before the process that it stands for. Optimizers that people started are left alone.
+Optimizers with old settings are replaced one by one: the next one takes tasks before the one that it replaces stops.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ RESTS_AFTER = timedelta(minutes=5)
 again, and a start of Spark costs more than a few idle minutes."""
 ORPHANED_AFTER = timedelta(minutes=5)
 """A process whose optimizer was LOST or ENDED is killed this long after it was last heard of. Before, it may only be cut off, or ending."""
+SURGE = 1
+"""A group that replaces optimizers may have this many more than it wants."""
 SHOWN_FAILURES = 3
 """So many failed starts in a row are a problem of the group that people see. From then on the starts are made more and more rarely."""
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(minutes=30)
@@ -30,11 +33,18 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is to be done for one group now. `lost` and `drain` map ids of optimizers to the reason; `start` counts those to start."""
+    """What is to be done for one group now. `lost` and `drain` map ids of optimizers to the reason; `start` counts those to start.
+
+    `most` is how many the group may have then, without those that drain. `replaces` says that the one to start is one more than the group
+    wants. `gives_way` is the id of the optimizer that drains first when there is no room for one more. It is "" when none may.
+    """
 
     start: int = 0
     drain: Mapping[str, str] = field(default_factory=dict)
     lost: Mapping[str, str] = field(default_factory=dict)
+    most: int = 0
+    replaces: bool = False
+    gives_way: str = ""
 
 
 def wanted_instances(group: ResourceGroup, work: QueueWork) -> int:
@@ -63,24 +73,57 @@ def round_of(
     `dead` maps ids of STARTING optimizers whose process has ended to the reason. `unseen` are containers that did not answer: none of their
     optimizers is given up, however late it is.
 
-    An optimizer that drains keeps its place until it ends, so a host never holds more of them than the group may have.
+    An optimizer that drains counts no more. An outdated one works on until another one has polled, so that a group that gets bad settings
+    keeps what it has.
     """
     mine = [each for each in optimizers if each.group == group.name and each.is_managed]
     starting = [each for each in mine if each.state is OptimizerState.STARTING]
-    over = [each for each in starting if each.optimizer_id in dead or (is_late(each, now) and each.container not in unseen)]
-    lost = {each.optimizer_id: dead.get(each.optimizer_id, LATE) for each in over}
+    lost = {each.optimizer_id: why for each in starting if (why := _why_lost(each, group, settings, dead, now, unseen))}
     coming = [each for each in starting if each.optimizer_id not in lost]
     running = [each for each in mine if each.state is OptimizerState.RUNNING]
-    outdated = [each for each in running if settings is not None and each.settings != settings]
-    drain = dict.fromkeys((each.optimizer_id for each in outdated), _changed(group))
-    # The oldest stay. The newest ones had the least time to be useful, and their ids break ties.
-    current = sorted((each for each in running if each not in outdated), key=lambda each: (each.started_at, each.optimizer_id))
-    surplus = min(len(current), max(0, len(current) + len(coming) - wanted))
-    drain |= dict.fromkeys((each.optimizer_id for each in current[len(current) - surplus :]), _surplus(group, wanted))
-    draining = sum(each.state is OptimizerState.DRAINING for each in mine)
-    missing = max(0, wanted - len(coming) - len(running) - draining)
+    outdated = _oldest_first(each for each in running if _is_outdated(each, settings))
+    current = _oldest_first(each for each in running if not _is_outdated(each, settings))
+    polled = sum(each.first_polled_at is not None for each in current)
+    # The oldest stay. The newest ones had the least time to be useful.
+    kept = max(0, len(outdated) - max(0, polled + len(outdated) - wanted))
+    drain = dict.fromkeys((each.optimizer_id for each in outdated[kept:]), changed_text(group))
+    drain |= dict.fromkeys((each.optimizer_id for each in current[wanted:]), _surplus(group, wanted))
+    stay = kept + min(len(current), wanted) + len(coming)
+    replaces = kept > 0 and stay == wanted and not coming and polled >= len(current)
+    most = wanted + SURGE * replaces
     known = [replace(each, state=OptimizerState.LOST) if each.optimizer_id in lost else each for each in mine]
-    return Round(_allowed(missing, bool(coming), failed_starts(group, known, settings or ""), now), drain, lost)
+    start = _allowed(max(0, most - stay), bool(coming), failed_starts(group, known, settings or ""), now)
+    drains = any(each.state is OptimizerState.DRAINING for each in mine)
+    gives_way = outdated[kept - 1].optimizer_id if replaces and len(running) > 1 and not drains else ""
+    return Round(start, drain, lost, most, replaces, gives_way)
+
+
+def changed_text(group: ResourceGroup) -> str:
+    """Say why an optimizer drains whose settings are no longer those of its group."""
+    return f"the settings of group {group.name} or of its container have changed, so another optimizer takes its place"
+
+
+def _why_lost(
+    each: Optimizer, group: ResourceGroup, settings: str | None, dead: Mapping[str, str], now: datetime, unseen: Collection[str]
+) -> str:
+    """Why a STARTING optimizer is given up; "" when it is waited for."""
+    if each.optimizer_id in dead:
+        return dead[each.optimizer_id]
+    if each.container in unseen:
+        return ""
+    if is_late(each, now):
+        return LATE
+    # In a container that the group has no longer, perhaps nobody can stop it. It is replaced when it has registered.
+    changed = each.container == group.container and _is_outdated(each, settings)
+    return f"the settings of group {group.name} or of its container changed before it registered" if changed else ""
+
+
+def _is_outdated(each: Optimizer, settings: str | None) -> bool:
+    return settings is not None and each.settings != settings
+
+
+def _oldest_first(optimizers: Iterable[Optimizer]) -> list[Optimizer]:
+    return sorted(optimizers, key=lambda each: (each.started_at, each.optimizer_id))
 
 
 def _allowed(missing: int, one_comes: bool, failed: Sequence[Optimizer], now: datetime) -> int:
@@ -138,10 +181,6 @@ def start_problem(group: ResourceGroup, optimizers: Iterable[Optimizer]) -> str 
         f"container {group.container} failed to start {count_text(len(failed), 'optimizer')} in a row; the last time: {failed[0].why}; "
         f"the next start is at {next_start(failed):%H:%M:%S} UTC, or as soon as the settings of the group or the container change"
     )
-
-
-def _changed(group: ResourceGroup) -> str:
-    return f"the settings of group {group.name} or of its container have changed, so another optimizer takes its place"
 
 
 def _surplus(group: ResourceGroup, wanted: int) -> str:

@@ -1,7 +1,8 @@
 """Keeps as many optimizers as each group wants, in the containers that start them.
 
 The row of an optimizer is written before its process is started. So a crash between the two, or a process that never registers, leaves a
-row that a later round finds. Several servers may do this at once by mistake: no group ever gets more rows than it wants.
+row that a later round finds. Several servers may do this at once by mistake: no group ever gets more rows than it wants, and one more
+while it replaces optimizers.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from threading import Lock
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.container import Container, ContainerKind, memory_of, settings_digest
-from compaction_pipeline.core.queue.container_answers import Running, Unknown, dead_of, no_room_text, room_of, size_of, unknown_text
+from compaction_pipeline.core.queue.container_answers import (
+    Running,
+    Unknown,
+    dead_of,
+    no_room_text,
+    no_room_to_replace_text,
+    room_of,
+    size_of,
+    unknown_text,
+)
 from compaction_pipeline.core.queue.group import EXTERNAL, PARALLELISM, ResourceGroup
-from compaction_pipeline.core.queue.instances import RESTS_AFTER, orphans, round_of, wanted_instances
+from compaction_pipeline.core.queue.instances import RESTS_AFTER, Round, changed_text, orphans, round_of, wanted_instances
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Optimizer, OptimizerState
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.queue.ports.groups import GroupStore
@@ -209,20 +219,25 @@ class MaintainOptimizers:
             if self._give_up(lost, why):
                 answer = self._containers.stop(asked.known[lost.container], lost.resource_id)
                 unseen |= {} if answer is None else {lost.container: answer}
-        for optimizer_id, why in decided.drain.items():
-            if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
-                log.info("optimizer=%s group=%s drains: %s", optimizer_id, group.name, why)
+        self._drain(group, decided.drain)
         silent = unseen.get(group.container) if target.wanted else None
-        start, held = self._held(target, decided.start, silent, asked.answers, now)
+        start, held = self._held(target, decided, silent, asked.answers, now)
+        if held and decided.replaces and silent is None and decided.gives_way:
+            self._drain(group, {decided.gives_way: changed_text(group)})
         if held != group.held:
             self._groups.hold(group.name, held)
         for _ in range(start):
-            if not self._start(target, now):
+            if not self._start(target, decided.most, now):
                 break
 
-    def _held(self, target: _Target, wanted: int, silent: Unknown | None, answers: Answers, now: datetime) -> tuple[int, str]:
-        """Return how many of `wanted` more optimizers may be started, and why not all of them; "" when all may be."""
-        group, container = target.group, target.container
+    def _drain(self, group: ResourceGroup, drain: Mapping[str, str]) -> None:
+        for optimizer_id, why in drain.items():
+            if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
+                log.info("optimizer=%s group=%s drains: %s", optimizer_id, group.name, why)
+
+    def _held(self, target: _Target, decided: Round, silent: Unknown | None, answers: Answers, now: datetime) -> tuple[int, str]:
+        """Return how many more optimizers may be started, and why not all that are to be; "" when all may be."""
+        group, container, wanted = target.group, target.container, decided.start
         if silent is not None:
             return 0, unknown_text(group.container, silent, now)
         if not wanted or container is None:
@@ -236,13 +251,16 @@ class MaintainOptimizers:
         room = room_of(container, answer, self._optimizers.optimizers(), alive, self._containers.host)
         size = size_of(container, group)
         start = room.holds(size, wanted)
-        return start, "" if start == wanted else no_room_text(container, group, room.after(size, start), now)
+        if start == wanted:
+            return start, ""
+        why = no_room_text(container, group, room.after(size, start), now)
+        return start, no_room_to_replace_text(group, why) if decided.replaces and not decided.gives_way else why
 
     def _why_dead(self, container: Container, optimizer: Optimizer) -> str:
         words = self._containers.last_words(container, optimizer.resource_id)
         return f"its process ended before it registered{': ' * bool(words)}{words}"
 
-    def _start(self, target: _Target, now: datetime) -> bool:
+    def _start(self, target: _Target, most: int, now: datetime) -> bool:
         """Write the row of an optimizer, and start it. Return whether the next one may be started too."""
         group, container = target.group, target.container
         optimizer = Optimizer(
@@ -262,7 +280,7 @@ class MaintainOptimizers:
             settings=target.settings or "",
             why=f"container {group.container} has been asked for it, and it has not registered yet",
         )
-        if not self._optimizers.begin(optimizer, target.wanted):
+        if not self._optimizers.begin(optimizer, most):
             return False
         log.info("optimizer=%s group=%s resource=%s is started", optimizer.optimizer_id, group.name, optimizer.resource_id)
         try:

@@ -16,6 +16,7 @@ from compaction_pipeline.core.queue.instances import (
     LONGEST_PAUSE,
     ORPHANED_AFTER,
     REGISTERS_WITHIN,
+    SURGE,
     failed_starts,
     next_start,
     orphans,
@@ -42,9 +43,14 @@ def one(name: str, state: OptimizerState, age: timedelta = MINUTE, *, settings: 
     """An optimizer of the group. One that is LOST never registered."""
     process = "" if state in (STARTING, LOST) else "7"
     started = NOW - age
-    return Optimizer(
-        name, "heavy", "host", process, "1", 2, started, started, state, resource_id=f"r-{name}", container=container, settings=settings
-    )
+    polled = started if process else None
+    of = {"resource_id": f"r-{name}", "container": container, "settings": settings}
+    return Optimizer(name, "heavy", "host", process, "1", 2, started, started, state, first_polled_at=polled, **of)
+
+
+def fresh(name: str) -> Optimizer:
+    """One that has registered, and whose engine still starts."""
+    return replace(one(name, RUNNING), first_polled_at=None)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +78,22 @@ def test_a_group_that_says_nothing_wants_no_optimizer() -> None:
         ([], 2, 2, []),
         ([one("a", RUNNING)], 2, 1, []),
         ([one("a", RUNNING), one("b", STARTING)], 2, 0, []),
-        # One that drains keeps its place until it ends.
-        ([one("a", RUNNING), one("b", DRAINING)], 2, 0, []),
+        # One that drains counts no more.
+        ([one("a", RUNNING), one("b", DRAINING)], 2, 1, []),
         ([one("a", RUNNING), one("b", ENDED)], 2, 1, []),
-        # The newest go first, and one that is on its way is not drained.
-        ([one("a", RUNNING, 3 * MINUTE), one("b", RUNNING, 2 * MINUTE), one("c", STARTING)], 1, 0, ["a", "b"]),
+        # The newest go first. One that is on its way may fail, so the last one that works waits for it.
+        ([one("a", RUNNING, 3 * MINUTE), one("b", RUNNING, 2 * MINUTE), one("c", STARTING)], 1, 0, ["b"]),
         ([one("a", RUNNING, 3 * MINUTE), one("b", RUNNING, 2 * MINUTE)], 1, 0, ["b"]),
         ([one("a", RUNNING), one("b", RUNNING)], 0, 0, ["a", "b"]),
-        # Those with other settings are drained, and replaced when they have ended.
-        ([one("a", RUNNING, settings="before"), one("b", RUNNING)], 2, 0, ["a"]),
-        ([one("a", DRAINING, settings="before"), one("b", RUNNING)], 2, 0, []),
-        ([one("a", ENDED, settings="before"), one("b", RUNNING)], 2, 1, []),
+        # Those with other settings are replaced one by one: another one polls before one of them drains.
+        ([one("a", RUNNING, settings="before"), one("b", RUNNING)], 2, 1, []),
+        ([one("a", RUNNING, settings="before"), one("b", RUNNING, settings="before")], 2, 1, []),
+        ([one("a", RUNNING, settings="before"), one("b", RUNNING, settings="before"), one("c", STARTING)], 2, 0, []),
+        ([one("a", RUNNING, settings="before"), one("b", RUNNING, settings="before"), fresh("c")], 2, 0, []),
+        ([one("a", RUNNING, 2 * MINUTE, settings="before"), one("b", RUNNING, settings="before"), one("c", RUNNING)], 2, 1, ["b"]),
+        ([one("a", DRAINING, settings="before"), one("b", RUNNING)], 2, 1, []),
         ([one("a", RUNNING, settings="before"), one("b", RUNNING)], 1, 0, ["a"]),
+        ([one("a", RUNNING, settings="before")], 0, 0, ["a"]),
         # People start and end these.
         ([one("a", RUNNING, container=EXTERNAL)], 1, 1, []),
         ([one("a", RUNNING, container=EXTERNAL, settings="")], 0, 0, []),
@@ -196,35 +206,55 @@ def rows(draw: st.DrawFn) -> list[Optimizer]:
     return [row(number) for number in range(draw(st.integers(0, 9)))]
 
 
-def held(optimizers: Iterable[Optimizer]) -> int:
-    return sum(each.is_managed and each.state.is_live for each in optimizers)
+def count(optimizers: Iterable[Optimizer], *states: OptimizerState) -> int:
+    return sum(each.is_managed and each.state in states for each in optimizers)
 
 
-@given(rows(), st.integers(0, 6), st.sampled_from(["now", None]), st.sampled_from([timedelta(0), timedelta(hours=3)]))
-def test_rounds_never_exceed_what_is_wanted_and_come_to_rest(
-    before: list[Optimizer], wanted: int, settings: str | None, later: timedelta
-) -> None:
-    now = NOW + later
-    decided = round_of(HEAVY, before, wanted, settings, {}, now)
+def after_round(before: list[Optimizer], wanted: int, settings: str | None, number: int) -> list[Optimizer]:
+    """What there is after a round, which keeps the laws of every round."""
+    decided = round_of(HEAVY, before, wanted, settings, {}, NOW)
     by_id = {each.optimizer_id: each for each in before}
     assert all(by_id[name].is_managed and by_id[name].state is RUNNING for name in decided.drain)
     assert all(by_id[name].is_managed and by_id[name].state is STARTING for name in decided.lost)
     states = {**dict.fromkeys(decided.drain, DRAINING), **dict.fromkeys(decided.lost, LOST)}
     after = [replace(each, state=states.get(each.optimizer_id, each.state)) for each in before]
-    started = [
-        replace(one(f"new{number}", STARTING, settings=settings or ""), started_at=now, touched_at=now) for number in range(decided.start)
-    ]
-    # Nothing is started beyond what is wanted, not even while others drain.
-    assert held([*after, *started]) <= max(wanted, held(after))
-    again = round_of(HEAVY, [*after, *started], wanted, settings, {}, now)
-    assert (again.drain, again.lost) == ({}, {})
-    assert again.start == 0 or failed_starts(HEAVY, after, settings or "") == ()
-    # When all that start have registered, and all that drain have ended, the group has what it wants, unless its container fails.
-    settled = [
-        replace(each, state=RUNNING if each.state is STARTING else ENDED if each.state is DRAINING else each.state, process="7")
-        for each in [*after, *started]
-        if each.state.is_live
-    ]
-    last = round_of(HEAVY, settled, wanted, settings, {}, now)
-    running = sum(each.is_managed and each.state is RUNNING for each in settled)
-    assert running - len(last.drain) + last.start >= wanted or any(each.settings != settings for each in settled)
+    # A round drains no more than what others do already, or than nobody wants.
+    assert count(after, RUNNING) >= min(wanted, count(before, RUNNING))
+    of = {"settings": settings or ""}
+    after += [replace(one(f"n{number}-{each}", STARTING, **of), started_at=NOW, touched_at=NOW) for each in range(decided.start)]
+    assert wanted <= decided.most <= wanted + SURGE
+    assert count(after, STARTING, RUNNING) <= max(decided.most, count(before, STARTING, RUNNING))
+    return after
+
+
+@given(rows(), st.integers(0, 6), st.sampled_from(["now", None]), st.booleans())
+def test_rounds_never_exceed_what_is_wanted_and_come_to_rest(
+    before: list[Optimizer], wanted: int, settings: str | None, drains_end: bool
+) -> None:
+    known = [replace(each, state=ENDED) if each.state is LOST else each for each in before]
+    for number in range(20):
+        known = after_round(known, wanted, settings, number)
+        again = round_of(HEAVY, known, wanted, settings, {}, NOW)
+        assert (again.start, again.drain, again.lost) == (0, {}, {})
+        # All that start register and poll now. Those that were given up ended with it: they do not count as failures of these settings.
+        known = [replace(each, state=RUNNING, process="7", first_polled_at=NOW) if each.state is STARTING else each for each in known]
+        known = [each for each in known if each.state is not LOST and not (drains_end and each.state is DRAINING)]
+    running = [each for each in known if each.is_managed and each.state is RUNNING]
+    assert len(running) == wanted
+    assert settings is None or {each.settings for each in running} <= {settings}
+
+
+def test_the_newest_with_old_settings_gives_way_when_another_one_works_on() -> None:
+    old = [one("a", RUNNING, 2 * MINUTE, settings="before"), one("b", RUNNING, settings="before")]
+    decided = round_of(HEAVY, old, 2, "now", {}, NOW)
+    assert (decided.start, decided.most, decided.replaces, decided.gives_way) == (1, 3, True, "b")
+    for none_may in (old[:1], [*old, one("c", DRAINING)]):
+        assert round_of(HEAVY, none_may, len([each for each in none_may if each.state is RUNNING]), "now", {}, NOW).gives_way == ""
+
+
+def test_one_that_is_on_its_way_with_old_settings_is_given_up_where_it_can_be_stopped() -> None:
+    old, others = one("a", STARTING, settings="before"), replace(HEAVY, container="others")
+    why = "the settings of group heavy or of its container changed before it registered"
+    assert round_of(HEAVY, [old], 1, "now", {}, NOW).lost == {"a": why}
+    for kept in (round_of(HEAVY, [old], 1, "now", {}, NOW, {"workers"}), round_of(others, [old], 1, "now", {}, NOW)):
+        assert (kept.lost, kept.start) == ({}, 0)

@@ -125,6 +125,10 @@ class Hall:
                 replace(each, optimizer_id=f"new-{each.resource_id}", state=RUNNING, process="7", version="1", why="", touched_at=self.now)
             )
 
+    def poll_all(self) -> None:
+        for each in self.rows(RUNNING):
+            self.stores.optimizers.note_first_poll(each.optimizer_id, self.now)
+
     def end(self, optimizer: Optimizer) -> None:
         """It says goodbye, and its process ends."""
         self.stores.optimizers.move(optimizer.optimizer_id, (RUNNING, DRAINING), OptimizerState.ENDED, "bye")
@@ -432,25 +436,72 @@ def test_what_a_container_that_is_gone_has_left_on_this_host_is_ended(stores: St
     assert hall.containers.alive == {second.resource_id}
 
 
-def test_optimizers_whose_settings_have_changed_are_drained_and_then_replaced(stores: Stores) -> None:
+def test_optimizers_whose_settings_have_changed_are_replaced_one_by_one(stores: Stores) -> None:
+    """The next one takes tasks before one of them drains, and so the group always has two that take tasks."""
     hall = Hall(stores)
     hall.stores.groups.add(replace(HEAVY, name="light"))
     hall.maintainer.maintain()
     hall.register_all()
+    hall.poll_all()
     hall.pass_time()
     hall.stores.groups.change(replace(HEAVY, properties={**HEAVY.properties, "parallelism": "5"}))
     hall.maintainer.watch()
-    drains = hall.rows(DRAINING)
-    assert [each.group for each in drains] == ["heavy", "heavy"]
-    assert all("have changed" in each.why for each in drains)
-    assert (len(hall.rows(STARTING)), len(hall.rows(RUNNING))) == (0, 2)
-    hall.end(drains[0])
+    for number in range(2):
+        assert [each.parallelism for each in hall.rows(STARTING)] == [5]
+        hall.register_all()
+        hall.pass_time()
+        # It has registered, and its engine starts.
+        assert len(hall.rows(DRAINING)) == number
+        hall.poll_all()
+        hall.pass_time()
+        assert len(hall.rows(DRAINING)) == number + 1
+        assert sorted(each.parallelism for each in hall.rows(RUNNING) if each.group == "heavy") == [3, 5][number:] + [5] * number
+    assert all(each.group == "heavy" and "have changed" in each.why for each in hall.rows(DRAINING))
     hall.pass_time()
-    assert [each.parallelism for each in hall.rows(STARTING)] == [5]
+    assert (len(hall.rows(DRAINING)), hall.rows(STARTING)) == (2, [])
     # What does not concern an optimizer leaves it alone.
     hall.stores.groups.change(replace(HEAVY, name="light", properties={**HEAVY.properties, "instances": "3"}))
     hall.maintainer.watch()
-    assert [each.group for each in hall.rows(RUNNING)] == ["light", "light"]
+    assert sorted(each.group for each in hall.rows(RUNNING)) == ["heavy", "heavy", "light", "light"]
+
+
+def test_settings_with_which_no_optimizer_starts_cost_a_group_none(stores: Stores) -> None:
+    hall = Hall(stores)
+    hall.maintainer.maintain()
+    hall.register_all()
+    hall.poll_all()
+    hall.stores.groups.change(replace(HEAVY, properties={**HEAVY.properties, "parallelism": "5"}))
+    hall.containers.problem = ConfigError("no such image")
+    for _ in range(9):
+        hall.pass_time()
+    assert [each.parallelism for each in hall.rows(RUNNING)] == [3, 3]
+    assert hall.rows(DRAINING) == []
+    problem = start_problem(HEAVY, hall.stores.optimizers.optimizers())
+    assert problem is not None
+    assert "no such image" in problem
+
+
+def test_without_room_for_one_more_one_of_two_drains_first_and_the_last_one_never(stores: Stores) -> None:
+    hall = Hall(stores)
+    hall.maintainer.maintain()
+    hall.register_all()
+    hall.poll_all()
+    hall.containers.outside = Room(millicores=0)
+    hall.stores.groups.change(replace(HEAVY, properties={**HEAVY.properties, "parallelism": "5"}))
+    hall.pass_time()
+    hall.pass_time()
+    drains = hall.rows(DRAINING)
+    assert (len(drains), len(hall.rows(RUNNING)), hall.rows(STARTING)) == (1, 1, [])
+    hall.end(drains[0])
+    hall.stores.groups.change(replace(HEAVY, properties={"instances": "1", "min-instances": "1", "parallelism": "5"}))
+    hall.pass_time()
+    assert (hall.rows(DRAINING), len(hall.rows(RUNNING)), hall.rows(STARTING)) == ([], 1, [])
+    held = hall.stores.groups.group("heavy")
+    assert held is not None
+    assert "NO_ROOM_TO_REPLACE: the only optimizer of group heavy keeps its old settings" in held.held
+    hall.containers.outside = Room()
+    hall.pass_time()
+    assert len(hall.rows(STARTING)) == 1
 
 
 def test_the_watcher_does_nothing_while_nothing_changes(stores: Stores) -> None:

@@ -18,7 +18,7 @@ class OptimizerStore(Protocol):
         """Store a new optimizer. Raises NotFoundError when its group does not exist."""
 
     def begin(self, optimizer: Optimizer, most: int) -> bool:
-        """Store a STARTING optimizer, unless containers have started `most` live ones of its group already. Return whether it was stored.
+        """Store a STARTING optimizer, unless its group has `most` STARTING and RUNNING ones of containers. Return whether it was stored.
 
         Raises NotFoundError when its group does not exist.
         """
@@ -28,6 +28,7 @@ class OptimizerStore(Protocol):
 
         When a STARTING one of its group has its resource id, this one becomes RUNNING, and keeps its id, container and settings. When
         another one of its group has it, the process was taken for lost: it gets a row of its own, with the same container and settings.
+        It is DRAINING then if nobody had heard of the process before, because it was given up, and another one may have its place.
         Raises NotFoundError when its group does not exist.
         """
 
