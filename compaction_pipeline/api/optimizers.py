@@ -26,7 +26,8 @@ from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.application import APPLICATION_PATTERN, LONGEST_APPLICATION
 from compaction_pipeline.core.queue.assignment import Assignment
-from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, MOST_MEMORY_OF_ONE, MOST_OF_ONE_TOKEN, SILENCE, Registration
+from compaction_pipeline.core.queue.group import MOST_MEMORY_OF_ONE
+from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, MOST_OF_ONE_TOKEN, SILENCE, Registration
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
 from compaction_pipeline.core.work.report import REQUIRED

@@ -9,23 +9,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 
 from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from compaction_pipeline.core.capacity.ledger import gb_hours
-from compaction_pipeline.core.capacity.limits import Standing, TeamBook, Use, standings
+from compaction_pipeline.core.capacity.limits import NOTHING, Reserve, Standing, TeamBook, Use, standings
 from compaction_pipeline.core.capacity.loan import LONGEST_LOAN, Loan
 from compaction_pipeline.core.capacity.team import Limits, Team, Whitelisted
 from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.queue.group import TEAM
 from compaction_pipeline.core.queue.optimizer import OptimizerState
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
 
 RECKONED_EVERY = timedelta(seconds=5)
-_team, _task, _cost, _optimizer = schema.team.c, schema.task.c, schema.cost.c, schema.optimizer.c
+_team, _task, _cost, _optimizer, _slots = schema.team.c, schema.task.c, schema.cost.c, schema.optimizer.c, schema.slot_time.c
 _loan, _entry, _attempt = schema.team_loan.c, schema.team_whitelist.c, schema.attempt.c
 _RUNNING = select(_task.team, _task.owner, _task.started_at, _task.attempt_id).where(_task.status == TaskStatus.EXECUTING)
 _LIMITED = _team.slots.is_not(None) | _team.memory_bytes.is_not(None) | _team.gb_hours.is_not(None)
@@ -60,6 +62,8 @@ class Reckoning:
 def used_today(connection: Connection, run_slot_memory: int, now: datetime) -> Mapping[str, float]:
     """Add up the GB-hours of every team since 00:00 UTC: what the ledger has of today, and what runs, until now.
 
+    The time in which slots of a group's optimizers held no attempt is charged to the team that the group names, if it names one.
+
     An attempt whose memory nobody knows is charged `run_slot_memory`.
     """
     midnight = now.astimezone(timezone.utc).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -67,11 +71,34 @@ def used_today(connection: Connection, run_slot_memory: int, now: datetime) -> M
     used: dict[str, float] = defaultdict(float)
     for team, hours in connection.execute(select(_cost.team, charged).where(_cost.day == midnight.date()).group_by(_cost.team)):
         used[team] += float(hours)
+    for team, hours in _unused(connection, run_slot_memory, midnight.date()).items():
+        used[team] += hours
     rows = connection.execute(_RUNNING).all()
     for row, memory in zip(rows, _reserved(connection, rows, run_slot_memory), strict=True):
         seconds = (now - max(row.started_at, midnight)).total_seconds()
         used[row.team] += gb_hours(memory, max(0.0, seconds))
     return used
+
+
+def groups_of_teams(connection: Connection) -> Mapping[str, str]:
+    """Return the teams that groups name, by the name of the group."""
+    found = connection.execute(select(schema.group.c.name, schema.group.c.properties))
+    return {row.name: row.properties[TEAM] for row in found if TEAM in row.properties}
+
+
+def _unused(connection: Connection, run_slot_memory: int, day: date) -> Mapping[str, float]:
+    """The GB-hours of a day in which slots held no attempt, by the team of their group. Groups without a team are left out."""
+    teams = groups_of_teams(connection)
+    if not teams:
+        return {}
+    known = set(connection.execute(select(_team.name)).scalars())
+    unused: dict[str, float] = defaultdict(float)
+    memory = func.coalesce(_slots.reserve_bytes, run_slot_memory)
+    query = select(_slots.queue, func.sum(memory * (_slots.starting + _slots.idle + _slots.ending))).where(_slots.day == day)
+    for group, byte_seconds in connection.execute(query.group_by(_slots.queue)):
+        if group in teams:
+            unused[teams[group] if teams[group] in known else UNASSIGNED] += gb_hours(1, max(0.0, float(byte_seconds)))
+    return unused
 
 
 def has_limits(connection: Connection) -> bool:
@@ -124,10 +151,13 @@ def read_standings(connection: Connection, reckoning: Reckoning, now: datetime) 
     memory: dict[str, int] = defaultdict(int)
     rows = connection.execute(_RUNNING).all()
     slots = _reserved(connection, rows, reckoning.run_slot_memory) if by_memory else [reckoning.run_slot_memory] * len(rows)
+    owners: dict[str, dict[str, Reserve]] = defaultdict(dict)
     for row, slot in zip(rows, slots, strict=True):
         started[row.team].append(row.started_at)
         memory[row.team] += slot
-    uses = {name: Use(tuple(started[name]), memory[name], hours.get(name, 0.0)) for name in {*started, *hours}}
+        owners[row.team][row.owner] = owners[row.team].get(row.owner, NOTHING) + Reserve(1, slot)
+    names = {*started, *hours}
+    uses = {name: Use(tuple(started[name]), memory[name], hours.get(name, 0.0), owners[name]) for name in names}
     least = least_slot(connection, reckoning) if by_memory else 0
     return {name: replace(one, least_slot=least) for name, one in standings(book, uses, now, held_since).items()}
 

@@ -17,12 +17,13 @@ from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan, check_approval, check_change, ended, moment_of_move
 from compaction_pipeline.core.capacity.team import Team, TeamChange, Whitelisted, unknown_team
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.queue.group import TEAM
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import lock, reading, upsert, writing
 from compaction_pipeline.storage.sql_store import SqlStore
-from compaction_pipeline.storage.team_rooms import Reckoning, has_limits, read_standings, team_of
+from compaction_pipeline.storage.team_rooms import Reckoning, groups_of_teams, has_limits, read_standings, team_of
 
 _team, _loan, _mapping, _change = schema.team.c, schema.team_loan.c, schema.team_mapping.c, schema.team_change.c
 _task = schema.task.c
@@ -87,6 +88,12 @@ class SqlTeamStore(SqlStore):
             if mapped:
                 shown = ", ".join(mapped[:5]) + ", …" * (len(mapped) > 5)
                 raise ConfigError(f"team {name} cannot be deleted while something is mapped to it ({shown}); map that to another one")
+            groups = sorted(group for group, team in groups_of_teams(connection).items() if team == name)
+            if groups:
+                raise ConfigError(
+                    f"team {name} cannot be deleted while groups name it ({', '.join(groups[:5])}): give them another team, or none with "
+                    f"`compaction-pipeline group change {groups[0]} -p {TEAM}=`"
+                )
             connection.execute(delete(schema.team_whitelist).where(schema.team_whitelist.c.team == name))
             connection.execute(delete(schema.team).where(_team.name == name))
             _write_down(connection, TeamChange(now, who, name, "deleted", _json(before), None))

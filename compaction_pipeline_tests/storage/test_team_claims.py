@@ -16,6 +16,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import Connection
 
 from compaction_pipeline.core.capacity.loan import Loan
+from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.capacity.team import Limits, Team, Whitelisted
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.group import CompactionQueue, QueueOrder, ResourceGroup
@@ -525,4 +526,29 @@ def test_who_changed_what_is_written_down(state_url: str) -> None:
     assert changes[0].after is None
     assert '"slots":4' in (changes[0].before or "")
     assert (changes[-1].before, len(stores.teams.changes(2))) == (None, 2)
+    stores.close()
+
+
+def test_idle_slots_are_charged_to_the_team_of_their_group(state_url: str) -> None:
+    """Of two groups with the same idle time, one names a team. What its slots did not use today holds the team."""
+    moment = [NOW.replace(hour=1, minute=0, second=0, microsecond=0)]
+    stores = open_stores(state_url, reckoning=Reckoning(lambda: moment[0], SLOT))
+    stores.groups.add(ResourceGroup("light"))
+    stores.groups.add(ResourceGroup("heavy", properties={"team": "ant"}))
+    limit(stores, "ant", gb_hours=7.0)
+    for group in ("light", "heavy"):
+        stores.optimizers.add(Optimizer(group, group, "host", "1", "1", 2, moment[0], moment[0], memory_bytes=4 * 10**9))
+        stores.optimizers.note_first_poll(group, moment[0])
+    assert stores.teams.standings()["ant"].use.gb_hours == 0
+    moment[0] += timedelta(hours=2)
+    for group in ("light", "heavy"):
+        stores.optimizers.touch(group, moment[0], SlotTotals(held=0.5 * 3600, idle=3.5 * 3600))
+    # 3.5 slot-hours of 2 GB. What was held is charged with the attempts.
+    assert stores.teams.standings()["ant"].use.gb_hours == pytest.approx(7.0)
+    assert stores.teams.standings()["ant"].is_held
+    assert stores.teams.standings()["unassigned"].use.gb_hours == 0
+    with pytest.raises(ConfigError, match="team ant cannot be deleted while groups name it \\(heavy\\)"):
+        stores.teams.remove("ant", "root", NOW)
+    stores.groups.change(ResourceGroup("heavy"))
+    stores.teams.remove("ant", "root", NOW)
     stores.close()

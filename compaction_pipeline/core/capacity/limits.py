@@ -26,12 +26,30 @@ class TeamBook:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """Slots, and the bytes of memory that are reserved for them; 0 bytes when nobody knows how many."""
+
+    slots: int = 0
+    memory_bytes: int = 0
+
+    def __add__(self, other: Reserve) -> Reserve:
+        return Reserve(self.slots + other.slots, self.memory_bytes + other.memory_bytes)
+
+
+NOTHING = Reserve()
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
-    """What a team uses now. `started` has the begin of each attempt that runs, and `gb_hours` are those of today (UTC)."""
+    """What a team uses now. `started` has the begin of each attempt that runs, and `gb_hours` are those of today (UTC).
+
+    `by_owner` is what its attempts use of each worker, by the worker's id.
+    """
 
     started: tuple[datetime, ...] = ()
     memory_bytes: int = 0
     gb_hours: float = 0.0
+    by_owner: Mapping[str, Reserve] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

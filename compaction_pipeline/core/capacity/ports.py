@@ -36,7 +36,7 @@ class TeamStore(Protocol):
         """
 
     def remove(self, name: str, who: str, now: datetime) -> None:
-        """Remove a team. Raises NotFoundError, and ConfigError while it has loans or mappings."""
+        """Remove a team. Raises NotFoundError, and ConfigError while it has loans or mappings, or a group names it."""
 
     def ask(self, loan: Loan) -> None:
         """Store a loan that a team asks for. Raises NotFoundError when one of its teams does not exist."""

@@ -14,7 +14,16 @@ from enum import Enum
 from hashlib import sha256
 
 from compaction_pipeline.core.errors import ConfigError
-from compaction_pipeline.core.queue.group import EXTERNAL, INSTANCES, MEMORY, MIN_INSTANCES, PARALLELISM, VERIFY_OUTPUTS, ResourceGroup
+from compaction_pipeline.core.queue.group import (
+    EXTERNAL,
+    INSTANCES,
+    MEMORY,
+    MIN_INSTANCES,
+    PARALLELISM,
+    TEAM,
+    VERIFY_OUTPUTS,
+    ResourceGroup,
+)
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
 
 KIND, SERVER, TOKEN_FILE, CA_FILE, MASTER, DEPLOY_MODE = "kind", "server", "token-file", "ca-file", "master", "deploy-mode"
@@ -40,7 +49,9 @@ class ContainerKind(str, Enum):
 
 
 _COMMON = (SERVER, TOKEN_FILE, CA_FILE)
-_OF_GROUPS = (INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY, VERIFY_OUTPUTS)
+_OF_GROUPS = (INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY, VERIFY_OUTPUTS, TEAM)
+_NOT_OF_ONE = (INSTANCES, MIN_INSTANCES, VERIFY_OUTPUTS, TEAM)
+"""Properties of a group that do not change how one of its optimizers is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +265,10 @@ def without_effect(container: Container, group: ResourceGroup) -> str | None:
 def settings_digest(container: Container, group: ResourceGroup) -> str:
     """Return 16 hexadecimal digits that change when an optimizer of this group would be started in another way.
 
-    It is a digest, because properties may be secrets. How many optimizers a group wants, and how much a container may hold, does not count.
+    It is a digest, because properties may be secrets. How many optimizers a group wants, who pays for them, and how much a container may
+    hold, does not count.
     """
-    own = {key: value for key, value in group.properties.items() if key not in (INSTANCES, MIN_INSTANCES, VERIFY_OUTPUTS)}
+    own = {key: value for key, value in group.properties.items() if key not in _NOT_OF_ONE}
     its = {key: value for key, value in container.properties.items() if key not in (MAX_MEMORY, MAX_CORES)}
     parts = [container.name, container.kind.value, its, own]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

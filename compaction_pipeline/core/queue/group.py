@@ -12,15 +12,25 @@ from enum import Enum
 
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP, GROUP_NAME_RULE, is_group_name
+from compaction_pipeline.core.tables.team_name import TEAM_NAME_RULE, is_team_name
 from compaction_pipeline.core.words import count_text
 
 DEFAULT_CAPACITY = 10_000
 MOST_CAPACITY = 1_000_000
 EXTERNAL = "external"
 """The container of groups whose optimizers are started by hand, or by a system that this program does not know."""
+MOST_MEMORY_OF_ONE = 2**50
+"""So many bytes of memory may an optimizer say that it has, and a group that its optimizers have: more than any machine."""
 INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY = "instances", "min-instances", "parallelism", "memory"
-_NUMBERS: Mapping[str, tuple[int, int]] = {INSTANCES: (0, 1_000), MIN_INSTANCES: (0, 1_000), PARALLELISM: (1, 1_024), MEMORY: (0, 2**60)}
+_NUMBERS: Mapping[str, tuple[int, int]] = {
+    INSTANCES: (0, 1_000),
+    MIN_INSTANCES: (0, 1_000),
+    PARALLELISM: (1, 1_024),
+    MEMORY: (0, MOST_MEMORY_OF_ONE),
+}
 """The properties of a group that this program knows, each with its least and its highest value."""
+TEAM = "team"
+"""The team that pays for the idle time of a group's optimizers, and whose limits bound how many of them are started."""
 VERIFY_OUTPUTS = "verify-outputs"
 FOOTER, ROWS = "footer", "rows"
 """What of a report's files is looked at before the report is believed: their footers, or their rows too (`docs/security.md`)."""
@@ -105,7 +115,7 @@ class ResourceGroup:
 
     `container` names what starts the group's optimizers. `properties` tell it how: `instances` and `min-instances` are numbers of
     optimizers, `parallelism` is the number of tasks that each merges at a time, `memory` is in bytes. `verify-outputs` says what the server
-    looks at before it believes a report. All others are the container's own.
+    looks at before it believes a report. `team` is the team that pays for idle slots. All others are the container's own.
 
     `held` says why the container was not asked for optimizers that the group wants, at the last look; "" when nothing held them.
     """
@@ -120,6 +130,11 @@ class ResourceGroup:
     def verifies_rows(self) -> bool:
         """Whether the rows of each report are compared with those that its task must write."""
         return self.properties.get(VERIFY_OUTPUTS) == ROWS
+
+    @property
+    def team(self) -> str | None:
+        """The team whose limits bound the group's optimizers; None when it names none."""
+        return self.properties.get(TEAM)
 
     def room(self, taken: int, *, by_person: bool, first: bool = False) -> QueueRoom:
         """Return how full the queue is for a plan. The last tenth of the capacity is kept for people."""
@@ -176,6 +191,8 @@ def checked(group: ResourceGroup) -> ResourceGroup:
     verified = group.properties.get(VERIFY_OUTPUTS, FOOTER)
     if verified not in (FOOTER, ROWS):
         raise ConfigError(f"'{VERIFY_OUTPUTS}' of group {group.name} is {verified!r} but must be {FOOTER!r} or {ROWS!r}")
+    if group.team is not None and not is_team_name(group.team):
+        raise ConfigError(f"'{TEAM}' of group {group.name} is {group.team[:100]!r} but must have {TEAM_NAME_RULE}")
     instances, least = group.number(INSTANCES) or 0, group.number(MIN_INSTANCES) or 0
     if least > instances:
         raise ConfigError(

@@ -21,8 +21,6 @@ AT_ONCE = timedelta(minutes=2)
 """An optimizer of a container that fails so soon after its start has done no work that was worth the start."""
 MOST_OF_ONE_TOKEN = 500
 """So many optimizers that registered with one issued token may be live. More of them need another token."""
-MOST_MEMORY_OF_ONE = 2**50
-"""So many bytes of memory may an optimizer say that it has: more than any machine."""
 LONGEST_WHY = 500
 """An optimizer may say in so many characters which error ended it."""
 

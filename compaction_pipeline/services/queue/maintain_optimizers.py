@@ -13,10 +13,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
 
+from compaction_pipeline.core.capacity.limits import Reserve
+from compaction_pipeline.core.capacity.ports import TeamStore
+from compaction_pipeline.core.capacity.team_starts import starts_for_team
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.container import Container, ContainerKind, memory_of, settings_digest
 from compaction_pipeline.core.queue.container_answers import (
+    Room,
     Running,
     Unknown,
     dead_of,
@@ -34,6 +38,7 @@ from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +87,7 @@ class MaintainOptimizers:
         groups: GroupStore,
         optimizers: OptimizerStore,
         queues: QueueReader,
+        teams: TeamStore,
         containers: Containers,
         clock: Clock,
         new_id: Callable[[], str],
@@ -89,6 +95,7 @@ class MaintainOptimizers:
         self._groups = groups
         self._optimizers = optimizers
         self._queues = queues
+        self._teams = teams
         self._containers = containers
         self._clock = clock
         self._new_id = new_id
@@ -222,8 +229,7 @@ class MaintainOptimizers:
         self._drain(group, decided.drain)
         silent = unseen.get(group.container) if target.wanted else None
         start, held = self._held(target, decided, silent, asked.answers, now)
-        if held and decided.replaces and silent is None and decided.gives_way:
-            self._drain(group, {decided.gives_way: changed_text(group)})
+        self._drain(group, self._gives_way(target, decided, held, silent))
         if held != group.held:
             self._groups.hold(group.name, held)
         for _ in range(start):
@@ -235,6 +241,31 @@ class MaintainOptimizers:
             if self._optimizers.move(optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
                 log.info("optimizer=%s group=%s drains: %s", optimizer_id, group.name, why)
 
+    def _gives_way(self, target: _Target, decided: Round, held: str, silent: Unknown | None) -> Mapping[str, str]:
+        """The optimizer that drains first so that the next one may be started, with the reason. None when that would not help."""
+        if not (held and decided.replaces and decided.gives_way) or silent is not None:
+            return {}
+        helps = target.container is None or self._held_by_team(target.container, target.group, 1, decided.gives_way)[0]
+        return {decided.gives_way: changed_text(target.group)} if helps else {}
+
+    def _held_by_team(self, container: Container, group: ResourceGroup, wanted: int, without: str = "") -> tuple[int, str]:
+        """Return how many of `wanted` more optimizers may be started for the team of a group, and why not all; "" when all may be.
+
+        `without` is the id of one that does not count.
+        """
+        if group.team is None:
+            return wanted, ""
+        standings = self._teams.standings()
+        # A team that is gone pays no more: its tables are charged to this one too.
+        standing = standings.get(group.team) or standings[UNASSIGNED]
+        groups = {each.name for each in self._groups.groups() if each.team == group.team}
+        own = {
+            each.optimizer_id: Reserve(each.parallelism, each.memory_bytes)
+            for each in self._optimizers.optimizers(live=True)
+            if each.group in groups and each.optimizer_id != without
+        }
+        return starts_for_team(standing, own, Reserve(group.number(PARALLELISM) or 1, memory_of(container, group)), wanted)
+
     def _held(self, target: _Target, decided: Round, silent: Unknown | None, answers: Answers, now: datetime) -> tuple[int, str]:
         """Return how many more optimizers may be started, and why not all that are to be; "" when all may be."""
         group, container, wanted = target.group, target.container, decided.start
@@ -242,7 +273,8 @@ class MaintainOptimizers:
             return 0, unknown_text(group.container, silent, now)
         if not wanted or container is None:
             return wanted, ""
-        answer = self._containers.free(container, group)
+        may, why = self._held_by_team(container, group, wanted)
+        answer = self._containers.free(container, group) if may else Room()
         if isinstance(answer, Unknown):
             return 0, unknown_text(group.container, answer, now)
         running = answers.get(group.container)
@@ -250,10 +282,10 @@ class MaintainOptimizers:
         # The groups before this one may have started optimizers in this round.
         room = room_of(container, answer, self._optimizers.optimizers(), alive, self._containers.host)
         size = size_of(container, group)
-        start = room.holds(size, wanted)
+        start = room.holds(size, may)
         if start == wanted:
             return start, ""
-        why = no_room_text(container, group, room.after(size, start), now)
+        why = why if start == may else no_room_text(container, group, room.after(size, start), now)
         return start, no_room_to_replace_text(group, why) if decided.replaces and not decided.gives_way else why
 
     def _why_dead(self, container: Container, optimizer: Optimizer) -> str:

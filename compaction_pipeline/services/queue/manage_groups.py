@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from compaction_pipeline.core.capacity.ports import TeamStore
+from compaction_pipeline.core.capacity.team import unknown_team
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.queue.container import Container, ContainerKind, check_group_keys, without_effect
@@ -19,11 +21,12 @@ from compaction_pipeline.core.tables.properties import group_of
 class ManageGroups:
     """The verbs of a person who decides where work is done: groups, group, add, change, delete, and warning."""
 
-    def __init__(self, groups: GroupStore, catalogs: CatalogStore, tables: TableReader, containers: Containers) -> None:
+    def __init__(self, groups: GroupStore, catalogs: CatalogStore, tables: TableReader, teams: TeamStore, containers: Containers) -> None:
         self._groups = groups
         self._containers = containers
         self._catalogs = catalogs
         self._tables = tables
+        self._teams = teams
 
     def groups(self) -> Sequence[ResourceGroup]:
         """Return all groups, sorted by name."""
@@ -66,6 +69,8 @@ class ManageGroups:
     def _check(self, group: ResourceGroup, before: ResourceGroup | None) -> None:
         """Raise ConfigError for a part of a group that breaks its rule. A container that the group has already is not asked for again."""
         checked(group)
+        if group.team is not None and group.team not in {team.name for team in self._teams.teams()}:
+            raise unknown_team(group.team)
         found = self._containers.containers().get(group.container)
         if found is None and self._containers.has_file and (before is None or before.container != group.container):
             self._containers.container(group.container)

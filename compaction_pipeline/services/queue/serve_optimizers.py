@@ -26,7 +26,6 @@ from compaction_pipeline.core.queue.group import group_name
 from compaction_pipeline.core.queue.instances import LATE, is_late
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import (
-    MOST_MEMORY_OF_ONE,
     MOST_OF_ONE_TOKEN,
     NOT_ARRIVED,
     SILENCE,
@@ -50,6 +49,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, Tas
 from compaction_pipeline.core.words import duration_text, printable
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.services.queue.admit_optimizers import AdmitOptimizers
 
 log = logging.getLogger(__name__)
 
@@ -110,16 +110,15 @@ class ServeOptimizers:
         queue: ServedQueue,
         clock: Clock,
         new_id: Callable[[], str],
-        version: str,
+        admit: AdmitOptimizers,
     ) -> None:
-        """`version` is the version of this program, which an optimizer with another merge version is told to install."""
         self._optimizers = optimizers
         self._tokens = tokens
         self._tasks = tasks
         self._queue = queue
         self._clock = clock
         self._new_id = new_id
-        self._version = version
+        self._admit = admit
         self._polling, self._judging = OneAtATime(), OneAtATime()
 
     def register(self, registration: Registration) -> Optimizer:
@@ -128,21 +127,7 @@ class ServeOptimizers:
         Raises ConfigError when a value breaks its rule, or when it merges by other rules than this server, and NotFoundError when its group
         does not exist.
         """
-        if registration.merge_version != MERGE_VERSION:
-            raise ConfigError(
-                f"an optimizer of version {printable(registration.version)} merges by version {registration.merge_version} of the rules, "
-                f"but this server has version {MERGE_VERSION}: install compaction-pipeline {self._version} on the optimizer's host"
-            )
-        if registration.parallelism < 1:
-            raise ConfigError(
-                f"parallelism is {registration.parallelism} but must be at least 1: it is how many tasks are merged at a time"
-            )
-        if registration.memory_bytes < 0:
-            raise ConfigError(f"memory is {registration.memory_bytes} bytes but must not be negative; leave it out when it is not known")
-        if registration.memory_bytes > MOST_MEMORY_OF_ONE:
-            raise ConfigError(
-                f"memory is {registration.memory_bytes} bytes but must be at most {MOST_MEMORY_OF_ONE}: say how much the optimizer has"
-            )
+        self._admit.check(registration)
         now = self._clock()
         optimizer = Optimizer(
             f"optimizer-{self._new_id()}",
@@ -417,7 +402,7 @@ class ServeOptimizers:
             return optimizer
         why = (
             f"it merges by version {optimizer.merge_version} of the rules, but the server has version {MERGE_VERSION}: "
-            f"install compaction-pipeline {self._version} on its host"
+            f"install compaction-pipeline {self._admit.version} on its host"
         )
         if self._optimizers.move(optimizer.optimizer_id, (OptimizerState.RUNNING,), OptimizerState.DRAINING, why):
             log.warning("optimizer=%s drains: %s", optimizer.optimizer_id, why)

@@ -70,23 +70,25 @@ class QueueServices(Wiring):
 
     @cached_property
     def serve_optimizers(self) -> ServeOptimizers:
+        from compaction_pipeline.services.queue.admit_optimizers import AdmitOptimizers
         from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
         stores = self._stores
-        return ServeOptimizers(stores.optimizers, stores.tokens, stores.tasks, self.serve_tasks, self.clock, self._new_id, self.version)
+        admit = AdmitOptimizers(stores.groups, stores.teams, self.version)
+        return ServeOptimizers(stores.optimizers, stores.tokens, stores.tasks, self.serve_tasks, self.clock, self._new_id, admit)
 
     @cached_property
     def manage_groups(self) -> ManageGroups:
         from compaction_pipeline.services.queue.manage_groups import ManageGroups
 
-        return ManageGroups(self._stores.groups, self._stores.catalogs, self._stores.tables, self._containers)
+        return ManageGroups(self._stores.groups, self._stores.catalogs, self._stores.tables, self._stores.teams, self._containers)
 
     @cached_property
     def maintain_optimizers(self) -> MaintainOptimizers:
         from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
 
-        stores = self._stores
-        return MaintainOptimizers(stores.groups, stores.optimizers, stores.queues, self._containers, self.clock, self._new_id)
+        stores, containers = self._stores, self._containers
+        return MaintainOptimizers(stores.groups, stores.optimizers, stores.queues, stores.teams, containers, self.clock, self._new_id)
 
     @cached_property
     def read_containers(self) -> ReadContainers:

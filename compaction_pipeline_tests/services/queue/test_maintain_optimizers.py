@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from compaction_pipeline.core.capacity.team import Limits, Team
 from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.container import BY_HAND, Container, ContainerKind
 from compaction_pipeline.core.queue.container_answers import Room, Running, Unknown
@@ -107,7 +108,8 @@ class Hall:
     def fresh(self, optimizers: OptimizerStore) -> MaintainOptimizers:
         """A maintainer that has just started."""
         stores, ids = self.stores, self._ids
-        return MaintainOptimizers(stores.groups, optimizers, stores.queues, self.containers, lambda: self.now, lambda: next(ids))
+        ports = (stores.groups, optimizers, stores.queues, stores.teams, self.containers)
+        return MaintainOptimizers(*ports, lambda: self.now, lambda: next(ids))
 
     def pass_time(self, time: timedelta = timedelta(minutes=1)) -> None:
         """One round after a while, in which all that run are heard of."""
@@ -567,3 +569,58 @@ def test_two_servers_that_both_think_they_lead_start_no_optimizer_twice(stores: 
     two.maintain()
     assert len(hall.rows(STARTING)) == 2
     assert len(hall.containers.alive) == 2
+
+
+def test_starts_for_a_team_keep_its_limits_and_the_group_says_why(stores: Stores) -> None:
+    """Idle optimizers of another group of the team count; a rise of the limit starts the rest."""
+    hall = Hall(stores, replace(HEAVY, properties={**HEAVY.properties, "team": "ant", "memory": "4000000000"}))
+    stores.groups.add(ResourceGroup("other", "external", {"team": "ant"}))
+    stores.teams.put(Team("ant", (), Limits(slots=7)), "root", NOW)
+    stores.optimizers.register(Optimizer("idle", "other", "there", "1", "1", 2, hall.now, hall.now, memory_bytes=10**9))
+    hall.maintainer.maintain()
+    assert len(hall.rows(STARTING)) == 1
+
+    def problem() -> str:
+        group = stores.groups.group("heavy")
+        assert group is not None
+        return start_problem(group, stores.optimizers.optimizers()) or ""
+
+    assert "team ant: it may use 7 slots, its optimizers and what its tasks use elsewhere take 2 slots" in problem()
+    stores.teams.put(Team("ant", (), Limits(slots=8, memory_bytes=8 * 10**9)), "root", NOW)
+    hall.maintainer.maintain()
+    assert len(hall.rows(STARTING)) == 1
+    assert "another optimizer needs 4.0 GB of memory" in problem()
+    stores.teams.put(Team("ant", (), Limits(slots=8, memory_bytes=9 * 10**9)), "root", NOW)
+    hall.maintainer.maintain()
+    assert len(hall.rows(STARTING)) == 2
+    assert not problem()
+
+
+def test_a_team_that_is_over_its_limit_ends_nothing_that_runs(stores: Stores) -> None:
+    hall = Hall(stores, replace(HEAVY, properties={**HEAVY.properties, "team": "ant"}))
+    stores.teams.put(Team("ant"), "root", NOW)
+    hall.maintainer.maintain()
+    hall.register_all()
+    stores.teams.put(Team("ant", (), Limits(slots=1)), "root", NOW)
+    hall.pass_time()
+    assert len(hall.rows(RUNNING)) == 2
+    hall.end(hall.rows(RUNNING)[0])
+    hall.pass_time()
+    assert len(hall.rows(RUNNING, STARTING)) == 1
+
+
+@pytest.mark.parametrize("limits", [Limits(slots=6), Limits(gb_hours=0.0)])
+def test_an_optimizer_gives_way_only_when_that_gives_its_team_room(stores: Stores, limits: Limits) -> None:
+    """Two optimizers take all slots of their team, so one drains before its successor starts. Used hours do not come back."""
+    of_team = replace(HEAVY, properties={**HEAVY.properties, "team": "ant", "memory": "1000000000"})
+    hall = Hall(stores, of_team)
+    stores.teams.put(Team("ant"), "root", NOW)
+    hall.maintainer.maintain()
+    hall.register_all()
+    stores.teams.put(Team("ant", (), limits), "root", NOW)
+    stores.groups.change(replace(of_team, properties={**of_team.properties, "memory": "1000000001"}))
+    for each in hall.rows(RUNNING):
+        stores.optimizers.note_first_poll(each.optimizer_id, hall.now)
+    hall.pass_time()
+    assert len(hall.rows(DRAINING)) == (1 if limits.slots else 0)
+    assert len(hall.rows(RUNNING)) == (1 if limits.slots else 2)
