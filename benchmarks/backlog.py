@@ -25,6 +25,7 @@ import pyarrow as pa
 from dagster import DagsterInstance
 from dagster._core.definitions.run_request import InstigatorType
 from dagster_dev import parsed, start_dagster
+from loads import write_load
 from measure import load_average, positive
 from opened_services import OpenedServices
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -58,11 +59,12 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=4, help="number of small tables")
     parser.add_argument("--nodes-each", type=positive, default=50, help="nodes of each small table")
     parser.add_argument("--minutes", type=positive, default=90, help="give up after this many minutes")
+    parser.add_argument("--record", type=Path, help="write the merged tasks to this file, for `autoscaling.py`")
     arguments = parsed(parser, port=3919)
     with tempfile.TemporaryDirectory(prefix="backlog-benchmark-") as folder:
         options = DemoOptions(Path(folder), arguments.port, sensor_interval_seconds=30)
         nodes = _prepare(options, arguments)
-        _measure(options, nodes, arguments.minutes)
+        _measure(options, nodes, arguments)
 
 
 def _prepare(options: DemoOptions, arguments: argparse.Namespace) -> int:
@@ -100,7 +102,8 @@ def _named(file: OutputFile, copy: int) -> str:
     return link.as_uri()
 
 
-def _measure(options: DemoOptions, nodes: int, minutes: int) -> None:
+def _measure(options: DemoOptions, nodes: int, arguments: argparse.Namespace) -> None:
+    minutes = arguments.minutes
     services = OpenedServices(Settings(home=options.home))
     deadline = time.monotonic() + 60 * minutes
     with Processes() as processes:
@@ -118,6 +121,8 @@ def _measure(options: DemoOptions, nodes: int, minutes: int) -> None:
         raise SystemExit("no task was merged")
     _report_ticks(options)
     _report(spans, services)
+    if arguments.record:
+        print(f"{write_load(services, options.home, arguments.record)} tasks recorded")
     services.close()
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from dagster_dev import parsed, start_dagster
+from loads import write_load
 from measure import load_average, positive
 from opened_services import OpenedServices
 from pyiceberg.schema import Schema
@@ -47,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=positive, default=12, help="counted rounds; two rounds before them are not counted (Spark starts)")
     parser.add_argument("--sensor-seconds", type=int, default=5)
+    parser.add_argument("--record", type=Path, help="write the merged tasks to this file, for `autoscaling.py`")
     arguments = parsed(parser, port=3917)
     with tempfile.TemporaryDirectory(prefix="latency-benchmark-") as folder:
         _measure(arguments, DemoOptions(Path(folder), arguments.port, sensor_interval_seconds=arguments.sensor_seconds))
@@ -72,6 +74,8 @@ def _measure(arguments: argparse.Namespace, options: DemoOptions) -> None:
             )
             if number >= 0:
                 rounds.append(steps)
+    if arguments.record:
+        print(f"{write_load(services, options.home, arguments.record)} tasks recorded")
     services.close()
     medians = {name: statistics.median(steps[name] for steps in rounds) for name in ("in all", *STEPS)}
     print(f"medians of {len(rounds)}: " + ", ".join(f"{name} {took:.1f} s" for name, took in medians.items()) + f"; {load_average()}")

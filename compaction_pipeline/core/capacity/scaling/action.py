@@ -68,7 +68,7 @@ class Hold:
 class PastAction:
     """An action that was decided `at`, under the policy of this digest. `outcome` and `closed_at` are None while it is open.
 
-    Those of the last day and a half are enough to decide by.
+    Those of the last three days are enough to decide by.
     """
 
     action: Action

@@ -19,10 +19,10 @@ class Observation:
     `oldest_wait`. `running` counts the attempts at the end of the minute, and `slots` those of the optimizers that take tasks.
     `idle_share` is the part of their slot time that held no attempt. Shares are from 0 to 1.
 
-    None means that nobody knows it. `cpu_share` is the CPU that the optimizers used, of what their cores have. `attempt_cores` is how many
-    cores an attempt used on average while it ran. `host_cpu_share` is the load of the busiest host that an optimizer runs on.
-    `memory_share` is the highest memory that an optimizer needed, of its reserve. `memory_kills` counts the attempts and optimizers that
-    were killed for memory.
+    None means that nobody knows it. `ended` counts the attempts that ended in the minute. `cpu_share` is the CPU that the optimizers used,
+    of what their cores have. `attempt_cores` is how many cores an attempt used on average while it ran. `host_cpu_share` is the load of
+    the busiest host that an optimizer runs on; on a cluster, that of the cores that it was given. `memory_share` is the highest memory that
+    an optimizer needed, of its reserve. `memory_kills` counts the attempts and optimizers that were killed for memory.
 
     `up` counts the optimizers that have polled and take tasks, `starting` those that were started and have not polled, `draining` those
     that finish what they have. `is_due_soon` says that a plan or a commit of one of the group's tables is due within the policy's `idle`.
@@ -34,6 +34,7 @@ class Observation:
     running: int
     slots: int
     idle_share: float | None = None
+    ended: int | None = None
     cpu_share: float | None = None
     attempt_cores: float | None = None
     host_cpu_share: float | None = None

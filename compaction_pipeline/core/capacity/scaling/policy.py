@@ -17,8 +17,9 @@ from compaction_pipeline.core.tables.property_rules import DURATION_RULE, durati
 from compaction_pipeline.core.windows import WINDOW_RULE, Window
 
 PREFIX = "dynamic-allocation."
-FLOOR = "min-parallelism"
-"""Amoro's older key of the least slots of a group. It holds unless `dynamic-allocation.min-parallelism` is set."""
+FLOOR, PARALLELISM = "min-parallelism", "parallelism"
+"""Amoro's older key of the least slots of a group, which holds unless `dynamic-allocation.min-parallelism` is set; and the slots of an
+optimizer, unless `dynamic-allocation.executor-parallelism` is set."""
 ENABLED, MIN_SLOTS, MAX_SLOTS = f"{PREFIX}enabled", f"{PREFIX}min-parallelism", f"{PREFIX}max-parallelism"
 SLOTS_OF_ONE, MOST_SLOTS_OF_ONE = f"{PREFIX}executor-parallelism", f"{PREFIX}max-executor-parallelism"
 LAG, OUT_COOLDOWN = f"{PREFIX}scheduler-backlog-timeout", f"{PREFIX}sustained-backlog-timeout"
@@ -73,9 +74,9 @@ class ScalingWindow:
 class ScalingPolicy:
     """How a group is scaled.
 
-    `bounds` are slots of the group, `slots_of_one` those that an optimizer begins with; None leaves them to the group's `parallelism`.
-    `most_slots_of_one` is the highest parallelism; None changes no parallelism. `step` is how many optimizers are started or drained at
-    once; None doubles what there is. `memory` has the least and the most bytes of one optimizer, `most_slot_cores` the most cores of a
+    `bounds` are slots of the group, `slots_of_one` those that an optimizer begins with and has at least. `most_slots_of_one` is the highest
+    parallelism; None changes no parallelism. `step` is how many optimizers are started or drained at once; None is as many as there are,
+    and four at least. `memory` has the least and the most bytes of one optimizer, `most_slot_cores` the most cores of a
     slot; None changes neither.
 
     A task waits at most `lag`. Slots are idle for the whole of `idle` before they go. After more capacity, more still is given after
@@ -84,7 +85,7 @@ class ScalingPolicy:
     """
 
     bounds: Bounds
-    slots_of_one: int | None = None
+    slots_of_one: int = 1
     most_slots_of_one: int | None = None
     step: int | None = None
     memory: Bounds | None = None
@@ -144,7 +145,7 @@ def policy_of(group: str, properties: Mapping[str, str]) -> ScalingPolicy | None
         return None
     policy = ScalingPolicy(
         _bounds(group, numbers),
-        slots_of_one=numbers[SLOTS_OF_ONE],
+        slots_of_one=numbers[SLOTS_OF_ONE] or _slots(properties),
         most_slots_of_one=numbers[MOST_SLOTS_OF_ONE],
         step=numbers[STEP],
         memory=_memory(group, numbers),
@@ -206,6 +207,12 @@ def _bounds(group: str, numbers: Mapping[str, int | None]) -> Bounds:
     return Bounds(least or 0, most)
 
 
+def _slots(properties: Mapping[str, str]) -> int:
+    """The `parallelism` of the group. Its own rule is checked with the group."""
+    text = properties.get(PARALLELISM, "1")
+    return max(int(text), 1) if text.isascii() and text.isdigit() and len(text) <= 4 else 1
+
+
 def _memory(group: str, numbers: Mapping[str, int | None]) -> Bounds | None:
     least, most = numbers[MIN_MEMORY], numbers[MAX_MEMORY]
     if least is None and most is None:
@@ -246,7 +253,7 @@ def _window(text: str) -> ScalingWindow:
 
 
 def _check_sizes(group: str, policy: ScalingPolicy) -> None:
-    slots, most = policy.slots_of_one or 1, policy.most_slots_of_one
+    slots, most = policy.slots_of_one, policy.most_slots_of_one
     if most is not None and slots > most:
         raise ConfigError(
             f"'{SLOTS_OF_ONE}' of group {group} is {slots} but must not be more than '{MOST_SLOTS_OF_ONE}', which is {most}; change one"
