@@ -83,6 +83,9 @@ class Doors(Scene):
         waiting = [run for run in self.oracle.runs.values() if run.state == "WAITING" and self.oracle.missing(run)]
         if not waiting:
             return
+        if self.random.random() < 0.4:
+            # Few business times hold a change of clocks.
+            waiting = [run for run in waiting if self.oracle.is_special(run)] or waiting
         missing = self.oracle.missing(self.random.choice(waiting))
         some = missing if self.random.random() < 0.7 else self.random.sample(missing, self.random.randint(1, len(missing)))
         for need in some:

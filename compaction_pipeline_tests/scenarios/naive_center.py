@@ -183,7 +183,7 @@ class Oracle:
             assert not left, f"{name} was made before {left}"
             assert any(span.label == name.biz for span in self._due(job, now)), f"{name} was made before its trigger"
             self._make(job, name.biz, "", frozenset())
-            self.counts["made with a clock change"] += self._is_special(self.runs[name])
+            self.counts["made with a clock change"] += self.is_special(self.runs[name])
             self.counts["backfill beside scheduled"] += sum(other.job == name.job and other.biz == name.biz for other in self.runs) > 1
 
     def took_in(self, count: int) -> Sequence[RunName]:
@@ -220,7 +220,7 @@ class Oracle:
             assert self.satisfied(run), f"{run.key} was released early: {self.missing(run)}"
             assert not self._busy(run), f"{run.key} was released while another of its business time runs"
             self.counts["released"] += 1
-            self.counts["released with a clock change"] += self._is_special(run)
+            self.counts["released with a clock change"] += self.is_special(run)
             run.ready_at = self.now
             run.noted = not self._is_held(run)
             self.counts["released by its until"] += run.noted
@@ -442,6 +442,7 @@ class Oracle:
         parts = [need["part"]] if need.get("part") else list(upstream.parts) or [""]
         return [(RunName(upstream.name, span.label, origin if is_here else "", part).subject, 1) for part in parts]
 
-    def _is_special(self, run: Run) -> bool:
+    def is_special(self, run: Run) -> bool:
+        """Whether clocks change in the business time of a run, or just before it."""
         job = self.jobs.get(run.name.job)
         return job is not None and is_special(span_of(job.kind, run.name.biz), job.kind)

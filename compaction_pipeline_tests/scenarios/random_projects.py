@@ -48,7 +48,7 @@ class Projects:
         self.number = 0
         self.removed: list[dict[str, Any]] = []
         self.files: list[dict[str, Any]] = [
-            {"project": name, "zone": random.choice(ZONES), "receiver": "airflow", "jobs": []} for name in ("first", "second")
+            {"project": name, "zone": first_zone(random, now), "receiver": "airflow", "jobs": []} for name in ("first", "second")
         ]
         if random.random() < 0.4:
             self.files[1]["after"] = ["first"]
@@ -179,15 +179,26 @@ def _number(job: dict[str, Any]) -> int:
     return int(job["name"][1:])
 
 
-CHANGES = tuple(
-    datetime.fromisoformat(text)
-    for text in ("2026-03-29T01:00+00:00", "2026-10-25T01:00+00:00", "2026-03-08T07:00+00:00", "2026-11-01T06:00+00:00")
-)
-"""When clocks change in Berlin and New York."""
+CHANGES = {
+    datetime.fromisoformat(text): zone
+    for text, zone in (
+        ("2026-03-29T01:00+00:00", "Europe/Berlin"),
+        ("2026-10-25T01:00+00:00", "Europe/Berlin"),
+        ("2026-03-08T07:00+00:00", "America/New_York"),
+        ("2026-11-01T06:00+00:00", "America/New_York"),
+    )
+}
+"""When clocks change, and where."""
+
+
+def first_zone(random: Random, now: datetime) -> str:
+    """The zone of a project: most often one in which clocks change soon."""
+    soon = [zone for at, zone in CHANGES.items() if now < at < now + timedelta(days=2)]
+    return random.choice(soon) if soon and random.random() < 0.6 else random.choice(ZONES)
 
 
 def first_moment(random: Random) -> datetime:
     """When a world begins: most often soon before clocks change."""
-    if random.random() < 0.75:
-        return random.choice(CHANGES) - timedelta(minutes=random.randint(1, 1_500))
+    if random.random() < 0.85:
+        return random.choice(tuple(CHANGES)) - timedelta(minutes=random.randint(1, 900))
     return datetime.fromisoformat("2026-01-02T00:00+00:00") + timedelta(minutes=random.randint(0, 525_000))
