@@ -124,6 +124,14 @@ class _Center(Collector):
             "Changes of the last day that the patrol found, and detectors missed: of tables whose writers report",
             value=figures.missed,
         )
+        alerts = GaugeMetricFamily(
+            "compaction_center_alerts",
+            "What owners of jobs should look at: `dependencies lineage` lists it; without an owner, the label is empty",
+            labels=["owner"],
+        )
+        for owner, count in sorted(figures.alerts.items()):
+            alerts.add_metric([owner], count)
+        yield alerts
 
 
 class Durations:

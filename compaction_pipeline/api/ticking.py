@@ -29,6 +29,9 @@ LEAD_EVERY = timedelta(milliseconds=200)
 DETECT_EVERY = timedelta(seconds=10)
 """It looks this often at the tables that instances wait for, and every LOOK_EVERY at those of which something was reported."""
 
+ALERT_EVERY = timedelta(minutes=10)
+"""It looks this often for what owners of jobs should look at."""
+
 _LOOK_SECONDS = 0.2
 
 log = logging.getLogger(__name__)
@@ -95,12 +98,14 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
 
 
 @contextmanager
-def center_works(leader: LeadCenter, tables: DetectTables, start: Callable[[Callable[[], bool]], None] | None = None) -> Iterator[None]:
+def center_works(
+    leader: LeadCenter, tables: DetectTables, alert: Callable[[], None], start: Callable[[Callable[[], bool]], None] | None = None
+) -> Iterator[None]:
     """Do what a server does for the dependency center until the block ends. Of all servers the leader alone does it, but each that knows
-    the receiver of callbacks posts to it by `start`: the same start has the same id."""
+    the receiver of callbacks posts to it by `start`: the same start has the same id. `alert` keeps what owners of jobs should look at."""
     stopped = threading.Event()
 
-    turn = _Turn(DETECT_EVERY)
+    turn, alerts = _Turn(DETECT_EVERY), _Turn(ALERT_EVERY)
 
     def look() -> None:
         if leader.leads:
@@ -108,7 +113,15 @@ def center_works(leader: LeadCenter, tables: DetectTables, start: Callable[[Call
             if turn.has_come():
                 tables.look(stopped.is_set)
 
-    works: list[_Work] = [("center", lambda: leader.run_while_full(stopped.is_set), LEAD_EVERY), ("detector", look, LOOK_EVERY)]
+    def look_for_alerts() -> None:
+        if leader.leads and alerts.has_come():
+            alert()
+
+    works: list[_Work] = [
+        ("center", lambda: leader.run_while_full(stopped.is_set), LEAD_EVERY),
+        ("detector", look, LOOK_EVERY),
+        ("alerts", look_for_alerts, DETECT_EVERY),
+    ]
     if start is not None:
         works.append(("starts", partial(start, stopped.is_set), LEAD_EVERY))
     try:

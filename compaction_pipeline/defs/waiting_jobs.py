@@ -55,11 +55,12 @@ def waiting_event(names: Names, services: Services) -> tuple[dg.AssetMaterializa
         "waiting": table_of(waiting, _COLUMNS),
         **{name: dg.MetadataValue.int(count) for name, count in counted.items()},
         "missed_events_count": dg.MetadataValue.int(figures.missed),
+        "alerts_count": dg.MetadataValue.int(sum(figures.alerts.values())),
         "oldest_unclaimed_seconds": dg.MetadataValue.float(round(unclaimed.total_seconds(), 1)),
     }
     if delay is not None:
         metadata["p99_delay_seconds"] = dg.MetadataValue.float(round(delay.total_seconds(), 3))
-    state = (counted, [_in_words(why) for why in waiting], figures.missed, unclaimed // timedelta(minutes=5), delay)
+    state = (counted, [_in_words(why) for why in waiting], figures.missed, figures.alerts, unclaimed // timedelta(minutes=5), delay)
     return dg.AssetMaterialization(names.waiting_jobs, metadata=metadata), state
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Select, and_, case, delete, exists, func, ins
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, SetAside
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
+from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait, WaitingAnew
 from compaction_pipeline.core.dependencies.center.project_rules import MARK
 from compaction_pipeline.core.dependencies.center.strength import Group
@@ -34,7 +35,7 @@ from compaction_pipeline.storage.center_groups import (
     insert_requirements,
     replace_requirements,
 )
-from compaction_pipeline.storage.columns import StoredRow
+from compaction_pipeline.storage.columns import Moment, StoredRow
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.many_rows import insert_rows, update_rows
 from compaction_pipeline.storage.sql_store import SqlStore
@@ -42,6 +43,7 @@ from compaction_pipeline.storage.sql_store import SqlStore
 PROJECT, JOB, INSTANCE = schema.center_project.c, schema.center_job.c, schema.center_instance.c
 SUBJECT, REQUIREMENT = schema.center_subject.c, schema.center_requirement.c
 LOCK = "dependency center"
+_ALERTS = "alerts of jobs"
 _UNCLAIMED = (InstanceState.WAITING, InstanceState.READY)
 _NEWEST = select(func.coalesce(func.max(PROJECT.version), 0))
 
@@ -129,6 +131,22 @@ class CenterDoors(SqlStore):
         with writing(self._engine) as connection:
             row = upsert(connection, schema.center_problem).values(key=name, problem=problem)
             connection.execute(row.on_conflict_do_update(index_elements=["key"], set_={"problem": row.excluded.problem}))
+
+    def last_reports(self, jobs: Sequence[str]) -> Mapping[str, datetime]:
+        found: dict[str, datetime] = {}
+        last = func.max(func.coalesce(INSTANCE.ended_at, INSTANCE.made_at), type_=Moment).label("last")
+        for some in batches(jobs):
+            rows = self._rows(select(INSTANCE.job, last).where(INSTANCE.job.in_(some)).group_by(INSTANCE.job))
+            found.update((row.job, row.last) for row in rows)
+        return found
+
+    def note_alerts(self, alerts: Sequence[Alert]) -> None:
+        with writing(self._engine) as connection:
+            lock(connection, _ALERTS)
+            connection.execute(delete(schema.center_alert))
+            rows = [{"number": number, "job": one.job, "owner": one.owner, "text": one.text} for number, one in enumerate(alerts)]
+            for some in batches(rows):
+                connection.execute(insert(schema.center_alert), some)
 
     def set_aside(self, most: int) -> Sequence[SetAside]:
         return [set_aside_of(row.id, row.text, row.problem) for row in self._rows(set_aside(most))]

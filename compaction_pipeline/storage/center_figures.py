@@ -14,6 +14,7 @@ from compaction_pipeline.storage.sql_store import SqlStore
 
 _INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subject.c, schema.center_requirement.c
 _MISSED = schema.center_missed.c
+_ALERTS = select(schema.center_alert.c.owner, func.count().label("counted")).group_by(schema.center_alert.c.owner)
 _LOOKED_AT = 10
 _IS_STARTED = _INSTANCE.receiver.is_not(None)
 
@@ -38,6 +39,7 @@ class SqlCenterFiguresReader(SqlStore):
             tuple(ready_at - max(made_at, there_at) for made_at, ready_at, there_at in self._started() if there_at <= ready_at),
             set_aside,
             int(missed),
+            {row.owner: row.counted for row in self._rows(_ALERTS)},
         )
 
     def _started(self) -> list[tuple[datetime, datetime, datetime]]:

@@ -857,6 +857,15 @@ center_missed = _table(
     Column("events", BigInteger, nullable=False),
 )
 
+# What the owners of jobs should look at, as the leader found it last.
+center_alert = _table(
+    "compaction_center_alert",
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("job", String, nullable=False),
+    Column("owner", Said, nullable=False),
+    Column("text", Said, nullable=False),
+)
+
 # Why nobody knows how far a table is (by its name), or one thing of it (by the key of its subject).
 center_problem = _table(
     "compaction_center_problem",

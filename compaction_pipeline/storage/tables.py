@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 
 from compaction_pipeline.core.dependencies.center.figures import MissedEvents
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
+from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.fragmentation.verdict import NodeState
@@ -109,6 +110,10 @@ class SqlTableReader(SqlStore):
         found = select(*of, func.sum(columns.events).label("events"), func.max(columns.hour).label("last_at"))
         rows = self._rows(found.where(columns.hour > since).group_by(*of).order_by(*of))
         return tuple(MissedEvents(row.detector, row.name, int(row.events), row.last_at) for row in rows)
+
+    def job_alerts(self) -> Sequence[Alert]:
+        rows = self._rows(select(schema.center_alert).order_by(schema.center_alert.c.number))
+        return tuple(Alert(row.job, row.owner, row.text) for row in rows)
 
     def standings(self, asked_since: datetime) -> Sequence[Standing]:
         columns = schema.ready_standing.c

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
+from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline_tests.api.merges import merged, planned
 from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.written_pages import check_part, table
@@ -33,6 +34,7 @@ def scraped(served: Served) -> list[Metric]:
     assert len(list(served.house.services.commit_due.commit())) == 1
     # Ends are counted a few seconds later.
     served.house.pass_time(6)
+    served.house.services.stores.center.note_alerts([Alert("raw", "team-a", "silent")])
     answer = served.ask("GET", "/metrics", served.token(Role.READER))
     assert answer.headers["content-type"].startswith("text/plain; version=")
     # The parser keeps the order of the answer. Prometheus itself does not care.
@@ -86,6 +88,12 @@ def test_what_waits_in_the_dependency_center_is_in_the_metrics(served: Served) -
     assert found["compaction_center_oldest_unclaimed_seconds"] == 5
     assert found["compaction_center_p99_delay_seconds"] == 0
     assert found["compaction_center_missed_events"] == 3
+    services.stores.center.note_alerts([Alert("raw", "team-a", "silent"), Alert("load", "team-a", "silent"), Alert("old", "", "silent")])
+    found = _of_center(served)
+    assert {name: value for name, value in found.items() if "alerts" in name} == {
+        "compaction_center_alerts team-a": 2,
+        "compaction_center_alerts ": 1,
+    }
 
 
 def _of_center(served: Served) -> dict[str, float]:

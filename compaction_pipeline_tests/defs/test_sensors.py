@@ -181,6 +181,7 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
         "queue_keeps_up",
         "jobs_start",
         "nothing_missed",
+        "no_job_alerts",
         "commits_on_time",
         "watermarks_move",
         "record_matches_table",

@@ -11,6 +11,7 @@ import pytest
 
 from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
+from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
 from compaction_pipeline.services.dependencies.center import DependencyCenter
 from compaction_pipeline_tests.defs.ticks import Tick
@@ -49,7 +50,7 @@ def test_the_page_says_what_waits_since_when_for_what_and_who_makes_it(services:
     assert [(row["instance"], row["missing"], row["made_by"]) for row in rows] == [(load, 5, "raw"), (report, 1, "copy")]
     assert (shown["waiting_instances_count"], shown["ready_instances_count"]) == (2, 0)
     assert "p99_delay_seconds" not in shown
-    assert shown["missed_events_count"] == 0
+    assert (shown["missed_events_count"], shown["alerts_count"]) == (0, 0)
 
 
 @pytest.mark.usefixtures("lake")
@@ -73,6 +74,8 @@ def test_a_page_without_news_is_not_told_again(services: OpenedServices, tick: T
     assert (shown["waiting_now"], shown["waiting_instances_count"], shown["ready_instances_count"]) == ("No job waits.", 0, 1)
     assert shown["p99_delay_seconds"] >= 0
     assert shown["missed_events_count"] == 1
+    services.stores.center.note_alerts([Alert("raw", "team-a", "it is silent"), Alert("load", "", "its SQL is not understood")])
+    assert told(tick("queue_sensor", first.cursor))["alerts_count"] == 2
 
 
 @pytest.mark.usefixtures("lake")

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from compaction_pipeline.core.dependencies.center.figures import MissedEvents
+from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.jobs_start import ReadyJobs
@@ -48,6 +49,9 @@ class TableReader(Protocol):
 
     def missed_events(self, since: datetime) -> Sequence[MissedEvents]:
         """Return what detectors of the dependency center missed since then, by detector and table."""
+
+    def job_alerts(self) -> Sequence[Alert]:
+        """Return what owners of jobs should look at, as the leader of the dependency center found it last."""
 
     def waiting_for_room(self) -> Mapping[TableIdentifier, datetime]:
         """Return the tables that wait for room in the queue of their group, each with since when it does."""

@@ -18,7 +18,7 @@ from compaction_pipeline.core.dependencies.center.lineage import (
     unfounded,
     without_lineage,
 )
-from compaction_pipeline.core.dependencies.center.ports import CenterStore, InstanceQuery, SqlReader, SqlRules
+from compaction_pipeline.core.dependencies.center.ports import CenterStore, SqlReader, SqlRules
 from compaction_pipeline.core.dependencies.center.projects import Project, mode_of, project_of
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
@@ -55,7 +55,7 @@ def as_written(file: Mapping[str, Any]) -> Drafted:
 
 
 class ReadLineage:
-    """The verbs are drafted and lineage."""
+    """The verbs are drafted, lineage and tell."""
 
     def __init__(self, store: CenterStore, definitions: Definitions, catalogs: CatalogStore, read_sql: SqlReader, clock: Clock) -> None:
         self._store = store
@@ -117,15 +117,26 @@ class ReadLineage:
     def lineage(self, project: str | None = None) -> Lineage:
         """Return what the jobs of a project, or of all, should wait for and do not, waits that have no reason in what is read, and
         virtual jobs of which nobody reported a run for twice their period. Raises NotFoundError."""
+        known, jobs = self._known(project)
+        return Lineage(tuple(suggestions(jobs, known, self._clock())), tuple(self._alerts(project, known, jobs)))
+
+    def tell(self) -> None:
+        """Keep the alerts of all jobs where checks and metrics find them."""
+        self._store.note_alerts([*self._alerts(None, *self._known(None))])
+
+    def _known(self, project: str | None) -> tuple[Mapping[str, DataJob], Sequence[DataJob]]:
+        """All jobs, and those of a project, by name."""
         known = self._definitions.jobs().own
         jobs = [job for job in known.values() if project is None or job.project == project]
         if project is not None and not jobs:
             raise NotFoundError(f"there is no project {project!r}: 'compaction-pipeline dependencies jobs' lists jobs and projects")
-        jobs.sort(key=lambda job: job.name)
-        now = self._clock()
+        return known, sorted(jobs, key=lambda job: job.name)
+
+    def _alerts(self, project: str | None, known: Mapping[str, DataJob], jobs: Sequence[DataJob]) -> Iterator[Alert]:
         files = [one.file for one in self._store.projects() if project in (None, one.name)]
-        unknown = sorted((alert for file in files for alert in _not_understood(file)), key=lambda alert: alert.job)
-        return Lineage(tuple(suggestions(jobs, known, now)), (*unknown, *unfounded(jobs, known), *self._silent(jobs, now)))
+        yield from sorted((alert for file in files for alert in _not_understood(file)), key=lambda alert: alert.job)
+        yield from unfounded(jobs, known)
+        yield from self._silent(jobs, self._clock())
 
     def _of_sql(self, job: Mapping[str, Any], rules: SqlRules | None, problems: list[str]) -> Mapping[str, Any]:
         by_hand = {key: value for key, value in job.items() if key not in (SQL, UNKNOWN_SQL)}
@@ -146,15 +157,14 @@ class ReadLineage:
         return {"reads": list(found.reads), "produces": list(found.writes), **by_hand, **unknown}
 
     def _silent(self, jobs: Sequence[DataJob], now: datetime) -> Iterator[Alert]:
-        for job in jobs:
-            if not job.virtual or job.needs or job.node:
-                continue
+        reported = [job for job in jobs if job.virtual and not job.needs and not job.node]
+        known = self._store.last_reports([job.name for job in reported])
+        for job in reported:
             calendar = job.calendar
-            newest = next(iter(self._store.instances(InstanceQuery(job=job.name, most=1))), None)
-            last = calendar.end(job.since) if newest is None else newest.ended_at or newest.made_at
+            last = known.get(job.name, calendar.end(job.since))
             current = calendar.at(now)
             if now - last > 2 * (calendar.end(current) - calendar.start(current)):
-                what = "no run was ever reported" if newest is None else f"its last report is of {last:%Y-%m-%d %H:%M} UTC"
+                what = f"its last report is of {last:%Y-%m-%d %H:%M} UTC" if job.name in known else "no run was ever reported"
                 yield Alert(job.name, job.owner, f"{what}, though its period is a {calendar.period.value}: who makes it should report it")
 
 

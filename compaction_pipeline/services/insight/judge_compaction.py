@@ -123,6 +123,7 @@ class JudgeCompaction:
             jobs=self._tables.ready_jobs() if not tables else ReadyJobs({}),
             watermarks=tuple(one for one in asked if not tables or one.table in tables),
             missed=tuple(one for one in missed if not tables or one.name in names),
+            alerts=tuple(self._tables.job_alerts()) if not tables else (),
         )
 
     def _queues_of(self, tables: Sequence[TableIdentifier], of_tables: Collection[str]) -> tuple[QueueWork, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -35,7 +35,7 @@ class CenterFigures:
 
     `delays` are of the newest 1,000 instances that became ready: how long it took from the moment at which the leader had taken in the last
     thing that they needed. `set_aside` counts the facts that could not be applied, and `missed` the events of the last day that a detector
-    missed. All is as it was `at` this time.
+    missed. `alerts` counts what owners of jobs should look at, by owner. All is as it was `at` this time.
     """
 
     at: datetime
@@ -46,6 +46,7 @@ class CenterFigures:
     delays: tuple[timedelta, ...]
     set_aside: int = 0
     missed: int = 0
+    alerts: Mapping[str, int] = field(default_factory=dict)
 
     def age(self, since: datetime | None) -> timedelta:
         """How long ago that was; nothing for None."""

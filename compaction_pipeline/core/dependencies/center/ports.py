@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from compaction_pipeline.core.dependencies.center.inbox import Fact, RunId, SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import Requirement
+from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline.core.dependencies.center.strength import Group
 
 LEADER = "dependency center"
@@ -199,6 +200,12 @@ class CenterStore(Protocol):
 
     def note_problem(self, name: str, problem: str | None) -> None:
         """Note why nobody knows how far this is; None when somebody knows."""
+
+    def last_reports(self, jobs: Sequence[str]) -> Mapping[str, datetime]:
+        """Return when a run of each of these jobs was reported last. Those of which none is known are left out."""
+
+    def note_alerts(self, alerts: Sequence[Alert]) -> None:
+        """Keep what owners of jobs should look at, in place of what was kept."""
 
     def set_aside(self, most: int) -> Sequence[SetAside]:
         """Return the oldest facts that could not be applied."""

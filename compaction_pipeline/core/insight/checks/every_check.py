@@ -17,6 +17,7 @@ from compaction_pipeline.core.insight.checks.facts import Facts
 from compaction_pipeline.core.insight.checks.jobs_start import jobs_start
 from compaction_pipeline.core.insight.checks.judgement import Judgement, Severity
 from compaction_pipeline.core.insight.checks.merges import rows_preserved, target_file_size
+from compaction_pipeline.core.insight.checks.no_job_alerts import no_job_alerts
 from compaction_pipeline.core.insight.checks.nothing_missed import nothing_missed
 from compaction_pipeline.core.insight.checks.queues import queue_keeps_up
 from compaction_pipeline.core.insight.checks.small_files import small_files_left
@@ -194,6 +195,16 @@ CHECKS: tuple[Check, ...] = (
         "In the last day the patrol of the dependency center found no change of a table whose writers report their commits. What it finds, "
         "a report should have told, and what waited for it started some seconds later. When this is red, see that each commit of the "
         "listed tables is reported.",
+        needs_history=True,
+    ),
+    Check(
+        "no_job_alerts",
+        About.QUEUES,
+        Severity.WARN,
+        lambda facts: no_job_alerts(facts.alerts),
+        "No job of the dependency center waits for another one of which it reads nothing, no virtual job has been silent for twice its "
+        "period, and all SQL of jobs was understood. A server looks every ten minutes. When this is red, let the named owner change the "
+        "project, or report the job; `compaction-pipeline dependencies lineage` lists the same.",
         needs_history=True,
     ),
     Check(

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.dependencies.center.figures import MissedEvents
+from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline.core.dependencies.standing import Standing
 from compaction_pipeline.core.fragmentation.verdict import NodeState
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
@@ -108,7 +109,8 @@ class Facts:
     tasks, newest first. `prepared` has each Prepared task with the time since when it is Prepared. `committed` is empty unless a check
     needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
     `looked_at` has the tables whose files somebody looked at just now, and `watermarks` what somebody lately asked about. `jobs`
-    has what the dependency center released, and `missed` what its detectors missed in the last day.
+    has what the dependency center released, `missed` what its detectors missed in the last day, and `alerts` what owners of jobs should
+    look at.
     """
 
     now: datetime
@@ -125,6 +127,7 @@ class Facts:
     watermarks: tuple[Standing, ...] = ()
     jobs: ReadyJobs = ReadyJobs({})
     missed: tuple[MissedEvents, ...] = ()
+    alerts: tuple[Alert, ...] = ()
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:
