@@ -17,6 +17,7 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from compaction_pipeline.core.capacity.notices.ports import NoticeSender
 from compaction_pipeline.core.commit.late_requests import LATE_REQUEST
 from compaction_pipeline.core.commit.ports import Committer
 from compaction_pipeline.core.leases.holders import owner_of
@@ -276,6 +277,12 @@ class Foundations:
         file = self.settings.containers_file
         home = self.settings.home.expanduser().absolute()
         return HostContainers(file and file.expanduser(), home, lambda: self.server_url, lambda: self.find_java().path)
+
+    @cached_property
+    def _notice_sender(self) -> NoticeSender:
+        from compaction_pipeline.notices.by_apprise import ByApprise
+
+        return ByApprise()
 
     def _judge(self, task: MergeInput[Work], result: MergeResult, file_io: Mapping[str, str]) -> MergeResult:
         """Judge the report of a merge (`Judge`)."""

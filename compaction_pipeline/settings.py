@@ -192,6 +192,11 @@ class Settings(BaseSettings):
         default=None,
         description="A YAML file with the containers that `serve` starts optimizers in. It is read anew every half minute.",
     )
+    notices_file: Path | None = Field(
+        default=None,
+        description="A private YAML file with the addresses of `administrators` and of owners of teams, as apprise writes them. `serve` "
+        "tells them what it scaled.",
+    )
     maintainer_interval_seconds: float = Field(
         default=60,
         ge=1,

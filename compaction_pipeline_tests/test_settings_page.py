@@ -26,6 +26,7 @@ RULES: Mapping[str, str] = {
     "home": "a folder",
     "containers_file": "a file",
     "catalogs_file": "a file",
+    "notices_file": "a file",
     "state_url": "a URL",
     "secret_key": "32 bytes in URL-safe base64 each",
     "secret_key_file": "a file",

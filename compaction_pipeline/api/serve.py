@@ -157,7 +157,7 @@ def _works(services: Services, receiver: Receiver | None, *, tables: bool) -> It
     tell = telling(services.tell_readiness, receiver) if receiver is not None else None
     start = partial(services.start_jobs.start, receiver.start) if receiver is not None else None
     center = center_works(services.lead_center, services.detect_tables, services.read_lineage.tell, start)
-    with ticking(services.run_ticks, services.upkeep_tables, tables=tables, tell=tell), center:
+    with ticking(services.run_ticks, services.upkeep_tables, tables=tables, tell=tell, notify=services.send_notices.send_due), center:
         yield
 
 

@@ -23,6 +23,9 @@ UPKEEP_EVERY = timedelta(minutes=10)
 TELL_EVERY = timedelta(seconds=10)
 """A server looks this often whether what somebody awaits is ready. It looks at tables of which something was reported every LOOK_EVERY."""
 
+NOTIFY_EVERY = timedelta(seconds=10)
+"""The server that keeps the queue looks this often for notices that are due."""
+
 LEAD_EVERY = timedelta(milliseconds=200)
 """The leader of the dependency center looks this often whether there is something to do."""
 
@@ -47,9 +50,16 @@ class Telling:
 
 
 @contextmanager
-def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, tell: Telling | None = None) -> Iterator[None]:
+def ticking(
+    run_ticks: RunTicks,
+    upkeep_tables: UpkeepTables,
+    *,
+    tables: bool,
+    tell: Telling | None = None,
+    notify: Callable[[], object] | None = None,
+) -> Iterator[None]:
     """Keep the queue and the optimizers until the block ends. With `tables`, also tick, look at reported tables, clean up and do works
-    of upkeep. `tell` tells the receiver of callbacks what is ready; None when there is none.
+    of upkeep. `tell` tells the receiver of callbacks what is ready; None when there is none. `notify` sends notices that are due.
 
     Each has a thread of its own, so work that takes long delays neither the leases nor other work.
     """
@@ -73,6 +83,9 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
         ("maintainer", of(Part.KEEPER, run_ticks.maintain), run_ticks.maintain_every),
         ("watcher", of(Part.KEEPER, run_ticks.watch), WATCH_EVERY),
     ]
+    if notify is not None:
+        # A receiver may take long to answer, and nothing else waits for it.
+        works.append(("notices", of(Part.KEEPER, partial(_send, notify)), NOTIFY_EVERY))
     if tables:
         works += [
             ("tick", of(Part.TICK, lambda: _tick(run_ticks, ticked)), TICK_EVERY),
@@ -95,6 +108,10 @@ def ticking(run_ticks: RunTicks, upkeep_tables: UpkeepTables, *, tables: bool, t
             yield
     finally:
         run_ticks.resign()
+
+
+def _send(notify: Callable[[], object]) -> None:
+    notify()
 
 
 @contextmanager

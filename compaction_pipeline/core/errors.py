@@ -161,6 +161,10 @@ class MergeStuck(MergeFailed):
     """
 
 
+class NoticeNotSent(CompactionError):
+    """The receiver of a notice did not answer, or refused it. The text holds no address. The notice is sent again later."""
+
+
 class CommitConflict(CompactionError):
     """The table changed in a way that makes these tasks wrong. They must be planned again."""
 

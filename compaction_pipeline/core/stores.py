@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.capacity.costs import CostStore
+from compaction_pipeline.core.capacity.notices.ports import NoticeStore
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
@@ -70,6 +71,7 @@ class Stores:
     center_runs: RunHistory
     costs: CostStore
     teams: TeamStore
+    notices: NoticeStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from compaction_pipeline.core.capacity.low_use import LowUseLimits
+    from compaction_pipeline.core.capacity.notices.ports import NoticeSender
     from compaction_pipeline.core.commit.ports import Committer
     from compaction_pipeline.core.dependencies.center.ports import SqlReader
     from compaction_pipeline.core.dependencies.ports import FactsReader
@@ -51,6 +52,8 @@ class Settings(Protocol):
     @property
     def low_use(self) -> LowUseLimits: ...
     @property
+    def notices_file(self) -> Path | None: ...
+    @property
     def spark_application_url(self) -> str | None: ...
 
 
@@ -89,6 +92,8 @@ class Wiring(Protocol):
     def _engine(self) -> MergeEngine: ...
     @property
     def _containers(self) -> Containers: ...
+    @property
+    def _notice_sender(self) -> NoticeSender: ...
     @property
     def _key_reader(self) -> KeyReader: ...
     @property

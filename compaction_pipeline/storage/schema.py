@@ -880,3 +880,33 @@ center_number = _table(
     Column("source", String, primary_key=True),
     Column("number", BigInteger, nullable=False),
 )
+
+# What people are told of. An event is written in the transaction that makes it true, and its notices when addresses are known.
+notice_event = _table(
+    "compaction_notice_event",
+    Column("event_id", String, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("queue", String, nullable=False),
+    Column("team", String),
+    Column("at", Moment, nullable=False),
+    Column("lines", Json(tuple[str, ...]), nullable=False),
+    # It has its notices.
+    Column("is_spread", Boolean, nullable=False),
+    Index("compaction_notice_event_at", "at"),
+)
+
+notice = _table(
+    "compaction_notice",
+    Column("event_id", String, ForeignKey("compaction_notice_event.event_id", ondelete="CASCADE"), primary_key=True),
+    # A digest, because addresses are secrets.
+    Column("address", String, primary_key=True),
+    Column("recipient", String, nullable=False),
+    Column("tries", BigInteger, nullable=False),
+    Column("first_at", Moment, nullable=False),
+    # When it is tried next. NULL when it was sent or given up.
+    Column("due_at", Moment),
+    Column("sent_at", Moment),
+    # Why the last try failed; "" when none did.
+    Column("why", String, nullable=False),
+    Index("compaction_notice_due", "due_at"),
+)

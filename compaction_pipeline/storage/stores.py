@@ -23,6 +23,7 @@ from compaction_pipeline.storage.listings import SqlListingStore
 from compaction_pipeline.storage.migrations import migrate
 from compaction_pipeline.storage.moves import SqlMoveStore
 from compaction_pipeline.storage.node_keys import SqlNodeKeyStore
+from compaction_pipeline.storage.notices import SqlNoticeStore
 from compaction_pipeline.storage.optimizers import SqlOptimizerStore
 from compaction_pipeline.storage.orphans import SqlOrphanStore
 from compaction_pipeline.storage.planning import SqlPlanningStore
@@ -97,6 +98,7 @@ def open_stores(
         SqlRunHistory(engine),
         SqlCostStore(engine),
         SqlTeamStore(engine, reckoning),
+        SqlNoticeStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.capacity.manage_teams import ManageTeams
     from compaction_pipeline.services.capacity.read_costs import ReadCosts
     from compaction_pipeline.services.capacity.read_use import ReadUse
+    from compaction_pipeline.services.capacity.send_notices import SendNotices
 
 
 class CapacityServices(Wiring):
@@ -28,6 +29,12 @@ class CapacityServices(Wiring):
 
         stores = self._stores
         return ReadUse(stores.optimizers, stores.costs, stores.groups, self.clock, self._settings.low_use)
+
+    @cached_property
+    def send_notices(self) -> SendNotices:
+        from compaction_pipeline.services.capacity.send_notices import SendNotices
+
+        return SendNotices(self._stores.notices, self._notice_sender, self._settings.notices_file, self.clock)
 
     @cached_property
     def manage_teams(self) -> ManageTeams:

@@ -157,7 +157,7 @@ def parallelism_out(seen: Seen) -> Action | str:
 def parallelism_in(seen: Seen) -> Action | str:
     """Fewer slots when they are idle, down to those that an optimizer began with."""
     slots, least = seen.target.parallelism, seen.policy.slots_of_one
-    if seen.policy.most_slots_of_one is None or slots <= least:
+    if seen.policy.most_slots_of_one is None or slots <= least or not seen.target.instances:
         return "parallelism is not scaled, or is at its least"
     idle = seen.idle
     if not idle or _use(idle, seen.target.slots) >= LOW:

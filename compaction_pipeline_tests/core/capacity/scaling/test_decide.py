@@ -194,6 +194,11 @@ def test_slots_that_were_added_go_first() -> None:
     assert (found.kind, found.after) == (ActionKind.PARALLELISM, Target(4, 1, 2 * GB))
 
 
+def test_a_group_without_optimizers_loses_no_slots() -> None:
+    nobody = minutes(replace(CALM, slots=0, up=0, idle_share=None), 6)
+    assert isinstance(_decided(nobody, Target(0, 4), replace(WIDE, bounds=Bounds(0, 8))), Hold)
+
+
 ROOMY = replace(POLICY, memory=Bounds(GB, 10 * GB))
 
 
@@ -281,7 +286,7 @@ LOADS = st.builds(
     target=st.builds(Target, st.integers(0, 12), st.integers(1, 4)),
     came=st.integers(0, 40).map(float),
     takes=st.sampled_from([0.05, 0.5, 1.0, 3.0, 7.5]),
-)
+).map(lambda load: replace(load, policy=replace(load.policy, slots_of_one=load.target.parallelism)))
 
 
 @given(LOADS)

@@ -1,0 +1,75 @@
+"""Says at which addresses people are told. A private file holds the addresses, because most of them are secrets.
+
+The file is YAML. Each key is an owner of a team, or `administrators`, and has one address or a list of them, as apprise writes them:
+`mailtos://user:password@host?to=ann@example.org`, `json://host/path`, `dingtalk://token`, `slack://a/b/c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.words import printable
+
+ADMINISTRATORS = "administrators"
+MOST_ADDRESSES = 20
+"""One owner may have so many addresses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a notice is sent for `recipient`. `url` is a secret, and no text shows it."""
+
+    recipient: str
+    url: str = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """16 hexadecimal digits by which the state database knows the address."""
+        return sha256(f"{self.recipient}\n{self.url}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class AddressBook:
+    """The addresses of each owner."""
+
+    urls: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+
+    def of(self, owners: Iterable[str]) -> Sequence[Address]:
+        """The addresses of a team's owners; those of the administrators when no owner has one."""
+        found = [Address(owner, url) for owner in dict.fromkeys(owners) for url in self.urls.get(owner, ())]
+        return found or [Address(ADMINISTRATORS, url) for url in self.urls.get(ADMINISTRATORS, ())]
+
+    def find(self, digest: str) -> Address | None:
+        """The address of this digest; None when the file has it no longer."""
+        return next((one for name in self.urls for one in self.of_one(name) if one.digest == digest), None)
+
+    def of_one(self, name: str) -> Sequence[Address]:
+        """The addresses of one key of the file."""
+        return [Address(name, url) for url in self.urls.get(name, ())]
+
+
+def book_of(read: object, source: str) -> AddressBook:
+    """Return what a YAML document says. `source` names the document in errors.
+
+    Raises ConfigError, which names the key and the rule, and never a value.
+    """
+    if read is None:
+        return AddressBook()
+    if not isinstance(read, Mapping):
+        raise ConfigError(f"{source} must hold owners of teams, and below each its addresses, for example `ann: [json://host/path]`")
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in read.items():
+        urls = [value] if isinstance(value, str) else value
+        if not isinstance(name, str) or not isinstance(urls, list) or not 1 <= len(urls) <= MOST_ADDRESSES:
+            raise ConfigError(
+                f"{printable(str(name), 100)!r} of {source} must have one address, or a list of 1 to {MOST_ADDRESSES} of them"
+            )
+        if not all(isinstance(url, str) and "://" in url for url in urls):
+            raise ConfigError(
+                f"{printable(name, 100)!r} of {source} has an address without '://'; write it as apprise does, e.g. json://host"
+            )
+        found[name] = tuple(dict.fromkeys(urls))
+    return AddressBook(found)

@@ -1,0 +1,1 @@
+"""Sends notices into the world of mail, webhooks and chats."""
