@@ -46,7 +46,10 @@ class TeamBody(BaseModel):
 
 
 class LoanBody(BaseModel):
-    """Slots at a time or GB-hours of each day that one team asks of another one, and for how many days."""
+    """Slots at a time or GB-hours of each day that one team asks of another one, and for how many days.
+
+    `excuses` say of optimizers of the borrower that are of low use why they cannot be used better, by their ids.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,6 +58,7 @@ class LoanBody(BaseModel):
     slots: int = Field(default=0, ge=0, le=MOST_SLOTS)
     gb_hours: float = Field(default=0.0, ge=0, le=MOST_GB_HOURS)
     days: _Days = 1.0
+    excuses: dict[Annotated[str, Field(min_length=1, max_length=200)], _Text] = Field(default={}, max_length=1_000)
 
 
 class ConsentBody(BaseModel):
@@ -66,11 +70,12 @@ class ConsentBody(BaseModel):
 
 
 class WhitelistBody(BaseModel):
-    """For how many days a team may work without its limits, and why."""
+    """For how many days a team may work without its limits, and why. `refused_loan` is the id of a loan that was refused to it."""
 
     model_config = ConfigDict(extra="forbid")
 
     reason: _Text
+    refused_loan: str = Field(default="", max_length=100)
     days: _Days = 1.0
 
 
@@ -121,7 +126,7 @@ def team_routes(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
 
     @routes.delete("/teams/{name}", status_code=204, dependencies=admin)
     def delete(name: _Name, token: Token = Depends(needs_admin)) -> None:
-        """Delete a team that has no loans and no mapping."""
+        """Delete a team that has no loans and no mapping, and that no group names."""
         teams.delete(name, _who(token))
 
     @routes.get("/team-changes", dependencies=reader, response_model=None, responses=plain_answer(list[TeamChange]))
@@ -149,9 +154,9 @@ def _exceptions(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
 
     @routes.post("/loans", dependencies=admin, openapi_extra=body_of(LoanBody), response_model=None, responses=plain_answer(Loan))
     def lend(body: LoanBody = Depends(loan_from), token: Token = Depends(needs_admin)) -> Any:
-        """Ask a team for a loan. It counts once it is approved."""
-        asked = teams.lend(body.lender, body.borrower, body.days, _who(token), slots=body.slots, gb_hours=body.gb_hours)
-        return plain(asked)
+        """Ask a team for a loan. It counts once approved, and is refused while too many optimizers of the borrower are of low use."""
+        amount = Limits(slots=body.slots, gb_hours=body.gb_hours)
+        return plain(teams.lend(body.lender, body.borrower, body.days, _who(token), amount, body.excuses))
 
     @routes.post(
         "/loans/{loan_id}/approve",
@@ -178,7 +183,7 @@ def _exceptions(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
     )
     def whitelist(name: _Name, body: WhitelistBody = Depends(whitelist_from), token: Token = Depends(needs_admin)) -> Any:
         """Let a team work without its limits for a while."""
-        return plain(teams.allow(name, body.days, body.reason, _who(token)))
+        return plain(teams.allow(name, body.days, body.reason, _who(token), body.refused_loan))
 
     return routes
 

@@ -34,11 +34,17 @@ def teams_table(standings: Iterable[Standing]) -> Table:
 
 def loans_table(loans: Iterable[Loan]) -> Table:
     """Each loan, when it ends, who asked for it, and who let it begin."""
-    table = titled_table("loans", "loan", "what", "until", "asked by", "state")
+    table = titled_table("loans", "loan", "what", "until", "asked by", "state", "low use of the borrower")
     for loan in loans:
         state = "waits for approval" if loan.began_at is None else f"{loan.consent} consented, {loan.approved_by} approved it"
-        table.add_row(loan.loan_id, escape(loan.in_words), time_text(loan.end), escape(loan.asked_by), escape(state))
+        table.add_row(
+            loan.loan_id, escape(loan.in_words), time_text(loan.end), escape(loan.asked_by), escape(state), escape(_excuses(loan))
+        )
     return table
+
+
+def _excuses(loan: Loan) -> str:
+    return "; ".join(f"{optimizer}: {why}" for optimizer, why in loan.excuses.items()) or "–"
 
 
 def mapping_table(mapping: Mapping[str, str]) -> Table:

@@ -30,7 +30,12 @@ def check_keys(names: Names) -> tuple[dg.AssetCheckKey, ...]:
 
 
 def _asset(names: Names, check: Check) -> dg.AssetKey:
-    return {About.FILES: names.compacted_files, About.RECORDS: names.compaction_records, About.QUEUES: names.compaction_queues}[check.about]
+    return {
+        About.FILES: names.compacted_files,
+        About.RECORDS: names.compaction_records,
+        About.QUEUES: names.compaction_queues,
+        About.CAPACITY: names.compaction_capacity,
+    }[check.about]
 
 
 def evaluation(names: Names, result: CheckResult) -> dg.AssetCheckEvaluation:

@@ -47,6 +47,9 @@ class EveryService(
     def _note_denied(self, table: TableIdentifier, reason: str) -> bool:
         return self.plan_tables.note_denied(table, reason)
 
+    def _note_use(self) -> None:
+        self.read_use.note()
+
     def _note_rollbacks(self, head: TableHead) -> None:
         self.note_rollbacks.note(head)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, delete, func, literal, select
@@ -13,6 +13,7 @@ from compaction_pipeline.core.capacity.calibration import RUNS, PastRun
 from compaction_pipeline.core.capacity.costs import CostKey, CostSum, SlotSum
 from compaction_pipeline.core.capacity.ledger import gb_hours
 from compaction_pipeline.core.capacity.low_use import SlotUse
+from compaction_pipeline.core.capacity.low_use_share import LONGEST_GAP, UseHours
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
@@ -23,7 +24,7 @@ from compaction_pipeline.storage.engine import lock, reading, upsert, writing
 from compaction_pipeline.storage.occupation import seconds_between
 from compaction_pipeline.storage.sql_store import SqlStore
 
-_cost, _day, _slots = schema.cost.c, schema.cost_of_day.c, schema.slot_time.c
+_cost, _day, _slots, _use = schema.cost.c, schema.cost_of_day.c, schema.slot_time.c, schema.optimizer_use.c
 _KEYS: dict[CostKey, Any] = {
     CostKey.TEAM: _cost.team,
     CostKey.TABLE: _cost.identifier,
@@ -99,6 +100,31 @@ class SqlCostStore(SqlStore):
             for owner, seconds in busy.items()
         }
 
+    def spent(self, first: date, last: date) -> Mapping[tuple[str, str], float]:
+        days = (_cost.day >= first, _cost.day <= last)
+        query = select(_cost.queue, _cost.team, func.sum(_cost.slot_seconds).label("seconds")).where(*days)
+        return {(row.queue, row.team): row.seconds for row in self._rows(query.group_by(_cost.queue, _cost.team))}
+
+    def note_use(self, groups: Mapping[str, str], low: Collection[str], now: datetime) -> None:
+        hour = now.replace(minute=0, second=0, microsecond=0)
+        with writing(self._engine) as connection:
+            # Two that look at once would both count the time since the last look.
+            lock(connection, "costs")
+            lately = select(_use.optimizer_id, func.max(_use.looked_at).label("at")).where(_use.hour >= hour - timedelta(hours=1))
+            seen = {row.optimizer_id: row.at for row in connection.execute(lately.group_by(_use.optimizer_id))}
+            for optimizer_id, group in sorted(groups.items()):
+                passed = max(timedelta(0), min(now - seen.get(optimizer_id, now), LONGEST_GAP)).total_seconds()
+                values = {"queue": group, "seconds": passed, "low_seconds": passed if optimizer_id in low else 0.0, "looked_at": now}
+                row = upsert(connection, schema.optimizer_use).values(optimizer_id=optimizer_id, hour=hour, **values)
+                added = {name: _use[name] + values[name] for name in ("seconds", "low_seconds")}
+                changed = {"looked_at": now, **added}
+                connection.execute(row.on_conflict_do_update(index_elements=["optimizer_id", "hour"], set_=changed))
+
+    def use_hours(self, since: datetime) -> Sequence[UseHours]:
+        sums = (func.sum(_use.seconds).label("seconds"), func.sum(_use.low_seconds).label("low"))
+        query = select(_use.queue, *sums).where(_use.hour >= since.replace(minute=0, second=0, microsecond=0))
+        return tuple(UseHours(row.queue, row.seconds / 3600, row.low / 3600) for row in self._rows(query.group_by(_use.queue)))
+
     def expire(self, rows_before: date, sums_before: date) -> None:
         with writing(self._engine) as connection:
             # Two that sum at once would both add the rows that only one of them removes.
@@ -110,6 +136,8 @@ class SqlCostStore(SqlStore):
                 added = {name: _day[name] + value for name, value in values.items() if name not in ("day", "team")}
                 connection.execute(summed.on_conflict_do_update(index_elements=["day", "team"], set_=added))
             connection.execute(delete(schema.cost).where(old))
+            midnight = datetime(rows_before.year, rows_before.month, rows_before.day, tzinfo=timezone.utc)
+            connection.execute(delete(schema.optimizer_use).where(_use.hour < midnight))
             connection.execute(delete(schema.slot_time).where(_slots.day < rows_before))
             connection.execute(delete(schema.cost_of_day).where(_day.day < sums_before))
 

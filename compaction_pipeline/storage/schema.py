@@ -466,6 +466,7 @@ team_loan = _table(
     Column("approved_by", Text, nullable=False),
     Column("began_at", Moment),
     Column("ended_at", Moment),
+    Column("excuses", Json(Mapping[str, str]), nullable=False, server_default="{}"),
 )
 
 team_whitelist = _table(
@@ -475,6 +476,7 @@ team_whitelist = _table(
     Column("until", Moment, nullable=False),
     Column("reason", Text, nullable=False),
     Column("allowed_by", Text, nullable=False),
+    Column("refused_loan", String(32), nullable=False, server_default=""),
 )
 
 # Teams that administrators gave to tables and to catalogs, by name.
@@ -563,6 +565,8 @@ cost = _table(
     # It ended without a report, which may still come and tell what the attempt used.
     Column("is_provisional", Boolean, nullable=False),
     Index("compaction_cost_day", "day"),
+    # Predictions look at the last attempts on a table.
+    Index("compaction_cost_table", "identifier", "day"),
 )
 
 cost_of_day = _table(
@@ -590,6 +594,18 @@ slot_time = _table(
     Column("idle", Float, nullable=False),
     Column("ending", Float, nullable=False),
     Index("compaction_slot_time_day", "day"),
+)
+
+# How long the keeper looked at an optimizer in an hour, and how much of that its use was low. Rows are kept for some days.
+optimizer_use = _table(
+    "compaction_optimizer_use",
+    Column("optimizer_id", String, primary_key=True),
+    Column("hour", Moment, primary_key=True),
+    Column("queue", String, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("low_seconds", Float, nullable=False),
+    Column("looked_at", Moment, nullable=False),
+    Index("compaction_optimizer_use_hour", "hour"),
 )
 
 watcher = _table(

@@ -131,12 +131,16 @@ def read_book(connection: Connection, now: datetime) -> tuple[TeamBook, Mapping[
     """Return all teams with what may bound them now, and since when teams are held."""
     rows = connection.execute(select(schema.team)).all()
     loans = select(schema.team_loan).where(_may_matter(now)).order_by(_loan.began_at)
-    # Those that have ended are read too, because the newest entry of a team wins.
-    entries = select(schema.team_whitelist)
+    # The newest entry of a team wins, also when it has ended. So the older ones are not read, however many there are.
+    newer = schema.team_whitelist.alias("newer")
+    is_newest = ~select(newer.c.at).where(newer.c.team == _entry.team, newer.c.at > _entry.at, newer.c.at <= now).exists()
+    entries = select(schema.team_whitelist).where(_entry.at <= now, _entry.until > now, is_newest)
     book = TeamBook(
         {row.name: team_of(row) for row in rows},
         tuple(Loan(**row._mapping) for row in connection.execute(loans)),
-        tuple(Whitelisted(row.team, row.until, row.reason, row.allowed_by, row.at) for row in connection.execute(entries)),
+        tuple(
+            Whitelisted(row.team, row.until, row.reason, row.allowed_by, row.at, row.refused_loan) for row in connection.execute(entries)
+        ),
     )
     return book, {row.name: row.held_since for row in rows if row.held_since is not None}
 

@@ -27,6 +27,7 @@ from compaction_pipeline.storage.team_rooms import Reckoning, groups_of_teams, h
 
 _team, _loan, _mapping, _change = schema.team.c, schema.team_loan.c, schema.team_mapping.c, schema.team_change.c
 _task = schema.task.c
+_REFUSED = "loan refused:"
 _JSON: Mapping[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (Team, Loan, Whitelisted, str)}
 
 
@@ -83,7 +84,7 @@ class SqlTeamStore(SqlStore):
             raise ConfigError(f"the team {UNASSIGNED!r} cannot be deleted: tables that name no team are charged to it")
         with writing(self._engine) as connection:
             before = _known(_locked(connection, [name]), name)
-            check_change(before, None, _loans(connection), now)
+            check_change(before, None, _open_loans(connection, now), now)
             mapped = connection.execute(select(_mapping.target).where(_mapping.team == name).order_by(_mapping.target)).scalars().all()
             if mapped:
                 shown = ", ".join(mapped[:5]) + ", …" * (len(mapped) > 5)
@@ -106,6 +107,13 @@ class SqlTeamStore(SqlStore):
             connection.execute(insert(schema.team_loan).values(_values(loan)))
             for name in (loan.lender, loan.borrower):
                 _write_down(connection, TeamChange(loan.asked_at, loan.asked_by, name, "loan asked for", None, _json(loan)))
+
+    def refuse(self, loan: Loan, why: str) -> None:
+        with writing(self._engine) as connection:
+            for name in (loan.lender, loan.borrower):
+                _write_down(
+                    connection, TeamChange(loan.asked_at, loan.asked_by, name, f"{_REFUSED} {loan.loan_id}", _json(why), _json(loan))
+                )
 
     def approve(self, loan_id: str, consent: str, who: str, now: datetime) -> Loan:
         with writing(self._engine) as connection:
@@ -133,9 +141,18 @@ class SqlTeamStore(SqlStore):
     def allow(self, entry: Whitelisted) -> None:
         with writing(self._engine) as connection:
             _known(_locked(connection, [entry.team]), entry.team)
+            if entry.refused_loan and not _was_refused(connection, entry):
+                raise NotFoundError(
+                    f"no loan {entry.refused_loan[:100]!r} was refused to team {entry.team}; `team changes` shows those that were"
+                )
             connection.execute(
                 insert(schema.team_whitelist).values(
-                    team=entry.team, at=entry.at, until=entry.until, reason=entry.reason, allowed_by=entry.allowed_by
+                    team=entry.team,
+                    at=entry.at,
+                    until=entry.until,
+                    reason=entry.reason,
+                    allowed_by=entry.allowed_by,
+                    refused_loan=entry.refused_loan,
                 )
             )
             _write_down(connection, TeamChange(entry.at, entry.allowed_by, entry.team, "whitelisted", None, _json(entry)))
@@ -198,6 +215,16 @@ def _known(teams: Mapping[str, Team], name: str) -> Team:
 
 def _loans(connection: Connection) -> list[Loan]:
     return [Loan(**row._mapping) for row in connection.execute(select(schema.team_loan).where(_loan.began_at.is_not(None)))]
+
+
+def _was_refused(connection: Connection, entry: Whitelisted) -> bool:
+    wanted = (_change.team == entry.team, _change.what == f"{_REFUSED} {entry.refused_loan}")
+    return connection.execute(select(_change.change_id).where(*wanted)).first() is not None
+
+
+def _open_loans(connection: Connection, now: datetime) -> list[Loan]:
+    """The loans that have not ended, those that nobody approved yet included."""
+    return [Loan(**row._mapping) for row in connection.execute(select(schema.team_loan).where(_loan.until > now))]
 
 
 def _loan_of(connection: Connection, loan_id: str) -> Loan:

@@ -9,7 +9,7 @@ from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.insight.checks.judgement import Judgement
 from compaction_pipeline.core.stores import Stores
-from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction, JudgedWork
 from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
 
 CHECK = next(check for check in CHECKS if check.name == "nothing_missed")
@@ -18,7 +18,8 @@ CHECK = next(check for check in CHECKS if check.name == "nothing_missed")
 def judged(house: CenterHouse) -> Judgement:
     nobody: Any = None
     stores = house.stores
-    judge = JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.queues, nobody, nobody, lambda: house.now)
+    work = JudgedWork(stores.queues, stores.groups, stores.teams, stores.costs)
+    judge = JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, work, nobody, nobody, lambda: house.now)
     (result,) = judge.judge([CHECK])
     return result.judgement
 

@@ -182,6 +182,8 @@ def test_a_commit_made_outside_dagster_is_mirrored_once(lake: Lake, services: Se
         "jobs_start",
         "nothing_missed",
         "no_job_alerts",
+        "within_budget",
+        "low_use_share",
         "commits_on_time",
         "watermarks_move",
         "record_matches_table",

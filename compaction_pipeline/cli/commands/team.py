@@ -32,6 +32,14 @@ _DAYS = typer.Option(1.0, "--days", help="It ends by itself after so many days."
 _MOST_CHANGES = 20
 
 
+def _reasons(texts: list[str]) -> dict[str, str]:
+    """The reasons by the ids of optimizers. Raises ConfigError."""
+    for text in texts:
+        if "=" not in text or not all(part.strip() for part in text.split("=", 1)):
+            raise ConfigError(f"--why is {text[:100]!r} but must be OPTIMIZER=REASON, e.g. --why 'optimizer-3f2a9c=its jobs come at night'")
+    return {name.strip(): reason for name, reason in (text.split("=", 1) for text in texts)}
+
+
 def _user() -> str:
     """The user of the operating system. In a container its number may have no name."""
     try:
@@ -94,13 +102,16 @@ def apply(context: typer.Context, file: Path = typer.Argument(help="A YAML file:
       compaction-pipeline team apply teams.yaml
     """
     with Session(context) as session:
-        changed = session.services.manage_teams.apply(file, _user())
-        session.output.answer({"changed": changed}, f"changed: {', '.join(changed)}" if changed else "all of it was so already")
+        manage = session.services.manage_teams
+        changed = manage.apply(file, _user())
+        said = f"changed: {', '.join(changed)}" if changed else "all of it was so already"
+        warning = manage.unknown_targets(set(changed) - {one.team.name for one in manage.standings()})
+        session.output.answer({"changed": changed}, f"{said}; {warning}" if warning else said)
 
 
 @teams.command(epilog=GLOBAL_HELP)
 def delete(context: typer.Context, name: str = _NAME) -> None:
-    """Delete a team that has no loans and no mapping. Tables that name it are charged to `unassigned` then.
+    """Delete a team that has no loans and no mapping, and that no group names. Tables that name it are charged to `unassigned` then.
 
     Examples:
 
@@ -119,15 +130,22 @@ def lend(
     slots: int = typer.Option(0, "--slots", min=0, help="So many slots at a time."),
     gb_hours: float = typer.Option(0.0, "--gb-hours", min=0, help="So many GB-hours of each day. Such a loan ends at 00:00 UTC."),
     days: float = _DAYS,
+    why: list[str] = typer.Option(
+        [], "--why", metavar="OPTIMIZER=REASON", help="Why an optimizer of low use cannot be used better. Repeat the option for each."
+    ),
 ) -> None:
     """Ask a team to lend a part of its limit. The loan counts once `team approve` was run for it.
+
+    It is refused while more than a tenth of the borrower's own optimizers are of low use, unless you say why of each. The lender sees that.
 
     Examples:
 
       compaction-pipeline team lend lake shop --slots 4 --days 2
     """
     with Session(context) as session:
-        loan = session.services.manage_teams.lend(lender, borrower, days, _user(), slots=slots, gb_hours=gb_hours)
+        excuses = _reasons(why)
+        amount = Limits(slots=slots, gb_hours=gb_hours)
+        loan = session.services.manage_teams.lend(lender, borrower, days, _user(), amount, excuses)
         text = f"loan {loan.loan_id}: {loan.in_words} until {time_text(loan.end)}; it waits for `team approve {loan.loan_id}`"
         session.output.answer(plain(loan), text)
 
@@ -168,6 +186,7 @@ def whitelist(
     name: str = _NAME,
     reason: str = typer.Option(..., "--reason", help="Why the team may work without its limits."),
     days: float = _DAYS,
+    refused_loan: str = typer.Option("", "--refused-loan", help="The id of a loan that was refused to the team before."),
 ) -> None:
     """Let a team work without its limits for a while.
 
@@ -176,7 +195,7 @@ def whitelist(
       compaction-pipeline team whitelist shop --days 0.5 --reason "the backfill of order 4711"
     """
     with Session(context) as session:
-        entry = session.services.manage_teams.allow(name, days, reason, _user())
+        entry = session.services.manage_teams.allow(name, days, reason, _user(), refused_loan)
         session.output.answer(plain(entry), f"team {name} has no limits until {time_text(entry.until)}")
 
 
@@ -200,6 +219,8 @@ def map_(
             raise ConfigError(f"{target} is mapped to team {owner}, not to {name}: `team map {owner} {target} --remove` takes that away")
         manage.map(target, None if remove else name, _user())
         said = f"{target} is mapped to no team" if remove else f"{target} is mapped to team {name}"
+        warning = None if remove else manage.unknown_targets([target])
+        said += f"; {warning}" if warning else ""
         session.output.answer({"target": target, "team": None if remove else name}, said)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
@@ -10,6 +10,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.capacity.calibration import PastRun
 from compaction_pipeline.core.capacity.low_use import SlotUse
+from compaction_pipeline.core.capacity.low_use_share import UseHours
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 
@@ -81,6 +82,18 @@ class CostStore(Protocol):
 
     def uses(self, since: datetime, now: datetime) -> Mapping[str, SlotUse]:
         """Return what each owner's attempts did between the two times. Owners without an attempt are left out."""
+
+    def spent(self, first: date, last: date) -> Mapping[tuple[str, str], float]:
+        """Return the slot-seconds of attempts on these UTC days, both included, by (group, team)."""
+
+    def note_use(self, groups: Mapping[str, str], low: Collection[str], now: datetime) -> None:
+        """Note that these optimizers were looked at: their groups by their ids, and which of them are of low use.
+
+        The time since the last look counts, at most `LONGEST_GAP`.
+        """
+
+    def use_hours(self, since: datetime) -> Sequence[UseHours]:
+        """Return how long optimizers were looked at since the hour of this time, by group."""
 
     def expire(self, rows_before: date, sums_before: date) -> None:
         """Sum the rows of days before `rows_before` by day and team, and remove them. Remove the sums of days before `sums_before`."""

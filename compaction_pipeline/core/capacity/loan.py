@@ -6,8 +6,8 @@ more and the lender less, until the loan ends. A loan is no longer counted after
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from math import isfinite
 
@@ -24,7 +24,8 @@ class Loan:
     """Slots at a time, or GB-hours of each day, that a team asked another one for. One of both is 0.
 
     It counts from `began_at`, when an administrator approved it, and as long as `now < end`. `consent` is the name of the person who
-    consented for the lender.
+    consented for the lender. `excuses` are the borrower's words why optimizers of its own are of low use and cannot be used better, by
+    their ids (`core.capacity.low_use_share`).
     """
 
     loan_id: str
@@ -39,6 +40,7 @@ class Loan:
     approved_by: str = ""
     began_at: datetime | None = None
     ended_at: datetime | None = None
+    excuses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def end(self) -> datetime:
@@ -117,12 +119,16 @@ def check_approval(loan: Loan, lender: Team, borrower: Team, loans: Iterable[Loa
 
 def check_change(before: Team, after: Team | None, loans: Iterable[Loan], now: datetime) -> None:
     """Raise ConfigError when loans forbid a change of a team. `after` is None when the team is to be deleted."""
-    counted = [loan for loan in loans if before.name in (loan.lender, loan.borrower) and loan.counts(now)]
+    own = [loan for loan in loans if before.name in (loan.lender, loan.borrower)]
+    counted = [loan for loan in own if (now < loan.end if after is None else loan.counts(now))]
     if not counted:
         return
     listed = "; ".join(f"{loan.loan_id}: {loan.in_words} until {time_text(loan.end)}" for loan in counted[:5])
     if after is None:
-        raise ConfigError(f"team {before.name} cannot be deleted while it has loans ({listed}); end them first")
+        raise ConfigError(
+            f"team {before.name} cannot be deleted while it has loans, or loans of it wait for approval ({listed}); end them first with "
+            f"`compaction-pipeline team end {counted[0].loan_id}`"
+        )
     out = lent(counted, before.name, now)
     for key, amount, limit in (("slots", out.slots, after.limits.slots), ("gb_hours", out.gb_hours, after.limits.gb_hours)):
         if amount and (limit is None or limit < amount):

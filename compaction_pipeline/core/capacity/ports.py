@@ -36,10 +36,13 @@ class TeamStore(Protocol):
         """
 
     def remove(self, name: str, who: str, now: datetime) -> None:
-        """Remove a team. Raises NotFoundError, and ConfigError while it has loans or mappings, or a group names it."""
+        """Remove a team. Raises NotFoundError, and ConfigError while it has loans, open ones included, or mappings, or a group names it."""
 
     def ask(self, loan: Loan) -> None:
         """Store a loan that a team asks for. Raises NotFoundError when one of its teams does not exist."""
+
+    def refuse(self, loan: Loan, why: str) -> None:
+        """Write down that a loan was refused, and why. An entry of the whitelist may name it."""
 
     def approve(self, loan_id: str, consent: str, who: str, now: datetime) -> Loan:
         """Let a loan begin now, and return it. Raises NotFoundError, and ConfigError as `core.capacity.loan.check_approval` does."""
@@ -48,7 +51,7 @@ class TeamStore(Protocol):
         """End a loan early, and return it. Raises NotFoundError."""
 
     def allow(self, entry: Whitelisted) -> None:
-        """Let a team work without its limits until a time. Raises NotFoundError."""
+        """Let a team work without its limits until a time. Raises NotFoundError, also when no such loan was refused as it names."""
 
     def map(self, target: str, team: str | None, who: str, now: datetime) -> bool:
         """Give a table or catalog to a team, or with None take the mapping away. Return whether anything changed. Raises NotFoundError."""

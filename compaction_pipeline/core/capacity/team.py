@@ -40,13 +40,17 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Whitelisted:
-    """Until when an administrator lets a team work without its limits, why, and who allowed it."""
+    """Until when an administrator lets a team work without its limits, why, and who allowed it.
+
+    `refused_loan` is the id of a loan that was refused before; "" when there was none.
+    """
 
     team: str
     until: datetime
     reason: str
     allowed_by: str
     at: datetime
+    refused_loan: str = ""
 
 
 @dataclass(frozen=True, slots=True)

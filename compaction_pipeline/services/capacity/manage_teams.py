@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan, asked
+from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_low_use
 from compaction_pipeline.core.capacity.ports import TeamStore
-from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Team, TeamChange, Whitelisted, checked, unknown_team
+from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, unknown_team
 from compaction_pipeline.core.capacity.team_file import team_file_of
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
+from compaction_pipeline.services.capacity.read_use import ReadUse
 from compaction_pipeline.services.yaml_file import yaml_value
 
 _MOST_FILE_BYTES = 2**20
 MOST_DAYS = 366
 """A team may be whitelisted for so many days. Loans are shorter (`core.capacity.loan`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTargets:
+    """What may belong to a team: tables, catalogs and groups."""
+
+    tables: TableReader
+    catalogs: CatalogStore
+    groups: GroupStore
 
 
 class ManageTeams:
@@ -26,8 +41,10 @@ class ManageTeams:
     `who` makes the change. It is written down with it.
     """
 
-    def __init__(self, teams: TeamStore, clock: Clock, new_id: Callable[[], str]) -> None:
+    def __init__(self, teams: TeamStore, known: KnownTargets, read_use: ReadUse, clock: Clock, new_id: Callable[[], str]) -> None:
         self._teams = teams
+        self._known = known
+        self._read_use = read_use
         self._clock = clock
         self._new_id = new_id
 
@@ -74,15 +91,39 @@ class ManageTeams:
         """Delete a team. Raises NotFoundError, and ConfigError while it has loans or mappings."""
         self._teams.remove(name, _named(who), self._clock())
 
-    def lend(self, lender: str, borrower: str, days: float, who: str, *, slots: int = 0, gb_hours: float = 0.0) -> Loan:
+    def lend(
+        self,
+        lender: str,
+        borrower: str,
+        days: float,
+        who: str,
+        amount: Limits,
+        excuses: Mapping[str, str] | None = None,
+    ) -> Loan:
         """Ask a team for a loan that ends so many days from now, and return it. It counts once it is approved.
 
-        Raises NotFoundError and ConfigError.
+        `amount` has the slots or the GB-hours. `excuses` say of optimizers of the borrower that are of low use why they cannot be used
+        better, by their ids. Raises NotFoundError and ConfigError. A loan that is refused for low use is written down.
         """
         now = self._clock()
-        loan = asked(Loan(self._new_id(), lender, borrower, _in_days(now, days), _named(who), now, slots, gb_hours))
+        said = {name: _short("the reason of an optimizer", why.strip()) for name, why in (excuses or {}).items()}
+        of = (lender, borrower, _in_days(now, days), _named(who), now, amount.slots or 0, amount.gb_hours or 0.0)
+        loan = asked(replace(Loan(self._new_id(), *of), excuses=said))
+        for name in (lender, borrower):
+            self.standing(name)
+        try:
+            check_low_use(borrower, self._own(borrower), said)
+        except ConfigError as error:
+            self._teams.refuse(loan, str(error))
+            raise ConfigError(f"{error}; the refused loan is {loan.loan_id}") from None
         self._teams.ask(loan)
         return loan
+
+    def _own(self, team: str) -> Sequence[OwnOptimizer]:
+        """The optimizers of the groups that name a team, as far as they can be judged."""
+        groups = {group.name for group in self._known.groups.groups() if group.team == team}
+        uses = [each for each in self._read_use.uses() if each.group in groups and each.use is not None] if groups else []
+        return [OwnOptimizer(each.optimizer_id, "; ".join(each.use.reasons) if each.use.is_low else "") for each in uses if each.use]
 
     def approve(self, loan_id: str, consent: str, who: str) -> Loan:
         """Let a loan begin now. `consent` is the name of who consents for the lender. Raises NotFoundError and ConfigError."""
@@ -94,13 +135,16 @@ class ManageTeams:
         """End a loan early: slots at once, GB-hours at the next 00:00 UTC. Raises NotFoundError."""
         return self._teams.end(loan_id, _named(who), self._clock())
 
-    def allow(self, team: str, days: float, reason: str, who: str) -> Whitelisted:
-        """Let a team work without its limits for so many days, for a reason. Raises NotFoundError and ConfigError."""
+    def allow(self, team: str, days: float, reason: str, who: str, refused_loan: str = "") -> Whitelisted:
+        """Let a team work without its limits for so many days, for a reason. Raises NotFoundError and ConfigError.
+
+        `refused_loan` is the id of a loan that was refused to it before; "" when there was none.
+        """
         now = self._clock()
         until = _in_days(now, days)
         if not reason.strip():
             raise ConfigError("'reason' is empty but must say why the team may work without its limits")
-        entry = Whitelisted(team, until, _short("reason", reason.strip()), _named(who), now)
+        entry = Whitelisted(team, until, _short("reason", reason.strip()), _named(who), now, refused_loan)
         self._teams.allow(entry)
         return entry
 
@@ -112,6 +156,15 @@ class ManageTeams:
         if not target.strip():
             raise ConfigError("the name of the table or catalog is empty")
         return self._teams.map(target.strip(), team, _named(who), self._clock())
+
+    def unknown_targets(self, targets: Iterable[str]) -> str | None:
+        """Say which of these names are neither a known table nor a catalog. None when all are known."""
+        known = {entry.name for entry in self._known.catalogs.entries()} | {str(state.table) for state in self._known.tables.states()}
+        unknown = sorted({target.strip() for target in targets} - known)
+        if not unknown:
+            return None
+        shown = ", ".join(unknown[:5]) + ", …" * (len(unknown) > 5)
+        return f"no table or catalog {shown} is known: the mapping counts once there is one, so look for a misspelled name"
 
 
 def _in_days(now: datetime, days: float) -> datetime:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from shlex import quote
 
 from compaction_pipeline.core.capacity.costs import CostStore
@@ -13,6 +14,8 @@ from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, MIN_INSTANCE
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+
+NOTED_EVERY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class OptimizerUse:
 
 
 class ReadUse:
-    """One verb: uses."""
+    """Two verbs: uses, note. The keeper notes from time to time which optimizers are of low use, for the share of a day."""
 
     def __init__(
         self, optimizers: OptimizerStore, ledger: CostStore, groups: GroupStore, clock: Clock, limits: LowUseLimits = LowUseLimits()
@@ -37,6 +40,7 @@ class ReadUse:
         self._groups = groups
         self._clock = clock
         self._limits = limits
+        self._noted_at: datetime | None = None
 
     def uses(self) -> Sequence[OptimizerUse]:
         """Return how well the registered optimizers are used that take tasks, those with the lowest score first."""
@@ -46,6 +50,17 @@ class ReadUse:
         used = self._ledger.uses(since, now) if found else {}
         uses = [self._use(each, used.get(each.optimizer_id, SlotUse()), judged=each.started_at <= since) for each in found]
         return sorted(uses, key=lambda one: (one.use is None, one.use.score if one.use else 0, one.optimizer_id))
+
+    def note(self) -> None:
+        """Note which optimizers are of low use now. When it was called a moment ago, do nothing."""
+        now = self._clock()
+        if self._noted_at is not None and timedelta(0) <= now - self._noted_at < NOTED_EVERY:
+            return
+        self._noted_at = now
+        judged = {each.optimizer_id: each for each in self.uses() if each.use is not None}
+        if judged:
+            low = [optimizer_id for optimizer_id, each in judged.items() if each.use is not None and each.use.is_low]
+            self._ledger.note_use({optimizer_id: each.group for optimizer_id, each in judged.items()}, low, now)
 
     def _use(self, optimizer: Optimizer, used: SlotUse, *, judged: bool) -> OptimizerUse:
         size = Size(optimizer.parallelism, optimizer.memory_bytes, optimizer.cores)

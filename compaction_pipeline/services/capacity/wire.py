@@ -38,6 +38,9 @@ class CapacityServices(Wiring):
 
     @cached_property
     def manage_teams(self) -> ManageTeams:
-        from compaction_pipeline.services.capacity.manage_teams import ManageTeams
+        from compaction_pipeline.services.capacity.manage_teams import KnownTargets, ManageTeams
 
-        return ManageTeams(self._stores.teams, self.clock, self._new_id)
+        stores = self._stores
+        return ManageTeams(
+            stores.teams, KnownTargets(stores.tables, stores.catalogs, stores.groups), self.read_use, self.clock, self._new_id
+        )

@@ -8,9 +8,13 @@ at *all* nodes or tables and names those that fail, so a good one never hides a 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from compaction_pipeline.core.capacity.costs import CostStore
+from compaction_pipeline.core.capacity.low_use_share import LATELY as LOW_USE_LATELY
+from compaction_pipeline.core.capacity.low_use_share import LowUseShare, low_use_shares
+from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.dependencies.center.figures import LATELY as MISSED_LATELY
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.checks.due_now import LookedAt
@@ -24,6 +28,7 @@ from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.known_task import KnownTask
+from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.task import TaskStatus
@@ -32,6 +37,7 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import KeyReader
 from compaction_pipeline.core.tables.properties import resolve_properties
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.services.insight.compare_tables import CompareTables
 
 LATEST_TASKS = 1000
@@ -39,6 +45,16 @@ LATEST_TASKS = 1000
 takes less than a second."""
 
 _NOT_MERGED = (TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.EXECUTING)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedWork:
+    """What a judgement reads of the work and of what it costs."""
+
+    queues: QueueReader
+    groups: GroupStore
+    teams: TeamStore
+    costs: CostStore
 
 
 class JudgeCompaction:
@@ -49,7 +65,7 @@ class JudgeCompaction:
         catalogs: CatalogStore,
         tables: TableReader,
         tasks: TaskStore,
-        queues: QueueReader,
+        work: JudgedWork,
         compare_tables: CompareTables,
         keys: KeyReader,
         clock: Clock,
@@ -57,7 +73,7 @@ class JudgeCompaction:
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
-        self._queues = queues
+        self._queues, self._work = work.queues, work
         self._compare_tables = compare_tables
         self._keys = keys
         self._clock = clock
@@ -124,7 +140,18 @@ class JudgeCompaction:
             watermarks=tuple(one for one in asked if not tables or one.table in tables),
             missed=tuple(one for one in missed if not tables or one.name in names),
             alerts=tuple(self._tables.job_alerts()) if not tables else (),
+            teams=() if tables else tuple(self._work.teams.standings().values()),
+            low_use=() if tables else self._low_use(),
         )
+
+    def _low_use(self) -> tuple[LowUseShare, ...]:
+        now = self._clock()
+        since = now - LOW_USE_LATELY
+        known = {team.name for team in self._work.teams.teams()}
+        named = {group.name: group.team for group in self._work.groups.groups() if group.team is not None}
+        teams = {group: team if team in known else UNASSIGNED for group, team in named.items()}
+        hours = self._work.costs.use_hours(since)
+        return tuple(low_use_shares(hours, teams, self._work.costs.spent(since.date(), now.date()))) if hours else ()
 
     def _queues_of(self, tables: Sequence[TableIdentifier], of_tables: Collection[str]) -> tuple[QueueWork, ...]:
         """The work of all queues, or of those in which the named tables have tasks."""

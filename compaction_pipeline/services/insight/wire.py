@@ -86,8 +86,9 @@ class InsightServices(Wiring):
     @cached_property
     def judge_compaction(self) -> JudgeCompaction:
         from compaction_pipeline.services.insight.compare_tables import CompareTables
-        from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+        from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction, JudgedWork
 
         stores = self._stores
         compare_tables = CompareTables(stores.records, stores.history, self._scan)
-        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.queues, compare_tables, self._key_reader, self.clock)
+        work = JudgedWork(stores.queues, stores.groups, stores.teams, stores.costs)
+        return JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, work, compare_tables, self._key_reader, self.clock)

@@ -54,13 +54,15 @@ class KeepQueue:
         tasks: TaskStore,
         lost_attempts: LostAttempts,
         move: Callable[[], None],
+        note_use: Callable[[], None],
         clock: Clock,
     ) -> None:
-        """`move` moves waiting tasks to the groups and teams that their tables have now."""
+        """`move` moves waiting tasks to the groups and teams that their tables have now. `note_use` notes how optimizers are used."""
         self._tables = tables
         self._files = files
         self._tasks = tasks
         self._move = move
+        self._note_use = note_use
         self._lost_attempts = lost_attempts
         self._clock = clock
 
@@ -98,6 +100,7 @@ class KeepQueue:
             counts = (len(lost), len(timed_out), len(put_back), len(outdated))
             log.info("%d lost attempt(s), %d endless attempt(s), %d task(s) put back, %d outdated task(s)", *counts)
         self._move()
+        self._note_use()
         return KeptQueue(tuple(lost), tuple(timed_out), tuple(put_back), tuple(outdated), tuple(dict.fromkeys(outdated.values())))
 
     def _live_paths(self, table: TableIdentifier, tasks: Sequence[MergedWork[Work]]) -> frozenset[str] | None:

@@ -34,6 +34,10 @@ class QueueServices(Wiring):
     def _note_denied(self, table: TableIdentifier, reason: str) -> bool:
         """Show on a table that its storage denied access, as `PlanTables.note_denied` does. Planning is another column."""
 
+    @abstractmethod
+    def _note_use(self) -> None:
+        """Note how optimizers are used, as `ReadUse.note` does. What compaction costs is another column."""
+
     @cached_property
     def _turns(self) -> Turns:
         from compaction_pipeline.services.queue.turns import Turns
@@ -66,7 +70,7 @@ class QueueServices(Wiring):
 
         stores = self._stores
         moves = MoveTasks(stores.catalogs, stores.tables, stores.tasks, stores.groups, stores.teams)
-        return KeepQueue(stores.tables, stores.files, stores.tasks, self._lost_attempts, moves.move, self.clock)
+        return KeepQueue(stores.tables, stores.files, stores.tasks, self._lost_attempts, moves.move, self._note_use, self.clock)
 
     @cached_property
     def serve_optimizers(self) -> ServeOptimizers:

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from compaction_pipeline.core.insight.checks.every_check import CHECKS
 from compaction_pipeline.core.insight.checks.judgement import Judgement
-from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction, JudgedWork
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.engine import open_state, writing
 from compaction_pipeline_tests.services.dependencies.center_house import RECEIVER, CenterHouse
@@ -22,7 +22,8 @@ CHECK = next(check for check in CHECKS if check.name == "jobs_start")
 def judged(house: CenterHouse) -> Judgement:
     nobody: Any = None
     stores = house.stores
-    judge = JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, stores.queues, nobody, nobody, lambda: house.now)
+    work = JudgedWork(stores.queues, stores.groups, stores.teams, stores.costs)
+    judge = JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, work, nobody, nobody, lambda: house.now)
     (result,) = judge.judge([CHECK])
     return result.judgement
 

@@ -13,7 +13,7 @@ from compaction_pipeline.core.insight.checks.judgement import Judgement
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.table import CatalogEntry
 from compaction_pipeline.services.dependencies.read_readiness import ReadReadiness
-from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction, JudgedWork
 from compaction_pipeline_tests.services.dependencies.written_table import TABLE, WrittenTable
 from compaction_pipeline_tests.state import sqlite_stores
 
@@ -31,9 +31,9 @@ class Asked:
         self.table = WrittenTable(datetime(2026, 1, 2, 1, tzinfo=timezone.utc))
         self.readiness = ReadReadiness(self.stores.catalogs, self.table, self.stores.dependencies, self.table.clock)
         nobody: Any = None
-        self._judge = JudgeCompaction(
-            self.stores.catalogs, self.stores.tables, self.stores.tasks, self.stores.queues, nobody, nobody, self.table.clock
-        )
+        stores = self.stores
+        work = JudgedWork(stores.queues, stores.groups, stores.teams, stores.costs)
+        self._judge = JudgeCompaction(stores.catalogs, stores.tables, stores.tasks, work, nobody, nobody, self.table.clock)
 
     def ask(self) -> None:
         self.readiness.partition(TABLE, "ts_day=2026-01-01")

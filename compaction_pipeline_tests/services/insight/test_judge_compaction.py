@@ -10,7 +10,7 @@ import pytest
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableHead, TableIdentifier
 from compaction_pipeline.services.insight.compare_tables import CompareTables
-from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction
+from compaction_pipeline.services.insight.judge_compaction import JudgeCompaction, JudgedWork
 from compaction_pipeline_tests.services.house import House
 
 
@@ -49,7 +49,7 @@ def new_judge(house: House, scan: CountingScan) -> JudgeCompaction:
         stores.catalogs,
         stores.tables,
         stores.tasks,
-        stores.queues,
+        JudgedWork(stores.queues, stores.groups, stores.teams, stores.costs),
         CompareTables(stores.records, stores.history, of_scan),
         house.services._key_reader,
         lambda: house.now,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 
+from compaction_pipeline.core.insight.checks.budgets import low_use_share, within_budget
 from compaction_pipeline.core.insight.checks.commits import commits_on_time, record_matches_table
 from compaction_pipeline.core.insight.checks.due_now import due_now
 from compaction_pipeline.core.insight.checks.due_work import due_work_on_time
@@ -35,6 +36,8 @@ class About(str, Enum):
     """The commits of tables."""
     QUEUES = "QUEUES"
     """The tasks that wait in the queues of groups."""
+    CAPACITY = "CAPACITY"
+    """What teams and optimizers use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,24 @@ CHECKS: tuple[Check, ...] = (
         "No job of the dependency center waits for another one of which it reads nothing, no virtual job has been silent for twice its "
         "period, and all SQL of jobs was understood. A server looks every ten minutes. When this is red, let the named owner change the "
         "project, or report the job; `compaction-pipeline dependencies lineage` lists the same.",
+    ),
+    Check(
+        "within_budget",
+        About.CAPACITY,
+        Severity.WARN,
+        lambda facts: within_budget(facts.teams),
+        "No team uses more than its limits with its loans allow. A task runs to its end, and idle optimizers of a group that names a team "
+        "cost it GB-hours, so a team can pass its GB-hours of the day. When this is red, nothing new of the listed team begins until a "
+        "task ends or the next day (UTC) begins: raise the limit, lend it some, or drain optimizers that it does not need.",
+    ),
+    Check(
+        "low_use_share",
+        About.CAPACITY,
+        Severity.WARN,
+        lambda facts: low_use_share(facts.low_use),
+        "At most a tenth of each team's optimizer-hours of the last day were of low use: slots without tasks, cores without work, memory "
+        "that nobody needed. Optimizers of a group that names a team are the team's; the others are shared by slot time. When this is "
+        "red, run the commands that `compaction-pipeline optimizer use` prints.",
         needs_history=True,
     ),
     Check(

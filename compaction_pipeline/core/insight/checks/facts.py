@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from compaction_pipeline.core.capacity.limits import Standing as TeamStanding
+from compaction_pipeline.core.capacity.low_use_share import LowUseShare
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.dependencies.center.figures import MissedEvents
 from compaction_pipeline.core.dependencies.center.lineage import Alert
@@ -110,7 +112,8 @@ class Facts:
     needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
     `looked_at` has the tables whose files somebody looked at just now, and `watermarks` what somebody lately asked about. `jobs`
     has what the dependency center released, `missed` what its detectors missed in the last day, and `alerts` what owners of jobs should
-    look at.
+    look at. `teams` are all teams beside their limits, and `low_use` what part of their optimizers' last day was of low use; both are empty
+    when tables are named.
     """
 
     now: datetime
@@ -128,6 +131,8 @@ class Facts:
     jobs: ReadyJobs = ReadyJobs({})
     missed: tuple[MissedEvents, ...] = ()
     alerts: tuple[Alert, ...] = ()
+    teams: tuple[TeamStanding, ...] = ()
+    low_use: tuple[LowUseShare, ...] = ()
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:

@@ -23,8 +23,8 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A node, a table, a group, a receiver or a job that fails, or that could not be judged, and why. `node` is None when it is about the
-    whole table, and `table` when it is about a `group`, about a `receiver` of jobs, or about a `job`."""
+    """A node, a table, a group, a receiver, a job or a team that fails, or that could not be judged, and why. `node` is None when it is
+    about the whole table, and `table` when it is about a `group`, a `receiver` of jobs, a `job` or a `team`."""
 
     table: TableIdentifier | None
     node: TableNode | None
@@ -32,10 +32,13 @@ class Failure:
     group: str | None = None
     receiver: str | None = None
     job: str | None = None
+    team: str | None = None
 
     @property
     def place(self) -> str:
-        """The table, the group, the receiver, or the job."""
+        """The table, the group, the receiver, the job, or the team."""
+        if self.team is not None:
+            return f"team {self.team}"
         if self.job is not None:
             return f"job {self.job}"
         if self.receiver is not None:
@@ -53,8 +56,8 @@ class Judgement:
     """The result of looking at `judged` nodes, tables or groups. `failures` has those that fail, the worst or the oldest first. `unjudged`
     has those that nobody could judge, because they could not be read or because a history is missing.
 
-    `subject` is "nodes", "tables", "groups", "receivers" or "alerts". `scope` says which of them were judged, for example "with a merge";
-    it is "" when all were. `nothing` is the text for a judgement of nothing, and `detail` is added to the text of one that passed.
+    `subject` is "nodes", "tables", "groups", "receivers", "alerts" or "teams". `scope` says which of them were judged, for example "with a
+    merge"; it is "" when all were. `nothing` is the text for a judgement of nothing, and `detail` is added to the text of one that passed.
     `figures` are more numbers, by names that end in their unit.
     """
 
