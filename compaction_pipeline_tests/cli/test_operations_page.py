@@ -81,6 +81,12 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "Wait until some of its work has ended, or until 00:00 UTC. `team list` shows who uses how much. An administrator can raise the "
         "limit with `team set`, and another team can lend a part of its own with `team lend` ([What may compaction cost?](budgets.md)).",
     ),
+    PlanReasonCode.BELOW_BUDGET_CUT: (
+        "The GB-hours that the team has left today do not reach the node: other nodes of the table gain more for what they cost. It gains "
+        "one rank for each day that it waits.",
+        "Wait, or let an administrator raise the team's GB-hours with `team set`. `plan --budget 4GBh` shows all nodes in their order, and "
+        "`compact` does the node now.",
+    ),
     PlanReasonCode.QUEUE_FULL: (
         "The queue of the table's group has no room for the work. Tables that wait for room are planned before others.",
         "Wait: ticks plan again when a fifth of the queue is free, and a command as soon as its tasks fit. "
@@ -240,6 +246,7 @@ END_REASONS: Mapping[EndReason, tuple[str, str]] = {
 ONLY_TICKS = (
     PlanReasonCode.MIN_PLAN_INTERVAL,
     PlanReasonCode.OVER_BUDGET,
+    PlanReasonCode.BELOW_BUDGET_CUT,
     PlanReasonCode.FAILING,
     PlanReasonCode.NOT_READY,
     PlanReasonCode.OUTSIDE_WINDOW,

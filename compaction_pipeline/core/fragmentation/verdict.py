@@ -49,6 +49,8 @@ class PlanReasonCode(str, Enum):
     """Work is due, but the table's quota, or the limit on the bytes of its tasks, allows no more tasks now."""
     OVER_TEAM_BUDGET = "OVER_TEAM_BUDGET"
     """Work is due, but the team that pays for the table has reached a limit."""
+    BELOW_BUDGET_CUT = "BELOW_BUDGET_CUT"
+    """Work is due, but other nodes gain more for the GB-hours that the team has left today."""
     QUEUE_FULL = "QUEUE_FULL"
     """Work is due, but the queue of the table's group has no room for it."""
     NOT_REQUESTED = "NOT_REQUESTED"
@@ -86,6 +88,7 @@ ORDER = (
     PlanReasonCode.OVER_TEAM_BUDGET,
     PlanReasonCode.QUEUE_FULL,
     PlanReasonCode.OVER_BUDGET,
+    PlanReasonCode.BELOW_BUDGET_CUT,
     PlanReasonCode.FILES_IN_USE,
     PlanReasonCode.FAILING,
     PlanReasonCode.NOT_READY,

@@ -83,7 +83,7 @@ def limit_in_words(budget: Budget, planned: Sequence[Work], left_out: Sequence[W
         return PlanReasonCode.OVER_BUDGET, "the table's tasks use up its quota"
     if budget.input_bytes <= 0:
         return PlanReasonCode.OVER_BUDGET, "the table's tasks already read as many bytes as they may read together"
-    least = min((len(unit) for unit in _units(left_out)), default=1)
+    least = min((len(unit) for unit in units(left_out)), default=1)
     if budget.room is not None and budget.room.free < min(len(planned) + least, budget.task_slots + 1):
         return PlanReasonCode.QUEUE_FULL, budget.room.in_words + ("; nodes that gain more take the rest" if planned else "")
     room = budget.input_bytes - sum(work.input_bytes for work in planned)
@@ -108,7 +108,7 @@ def within_budget(tasks: Sequence[W], budget: Budget, gains: Mapping[TableNode, 
     places = budget.room.free if budget.room is not None else len(tasks)
     if len(tasks) <= min(budget.task_slots, places) and sum(work.input_bytes for work in tasks) <= budget.input_bytes:
         return list(tasks)
-    ordered = sorted(_units(tasks), key=lambda unit: (-max(gains.get(work.node, 0) for work in unit), -sum(work.gain for work in unit)))
+    ordered = sorted(units(tasks), key=lambda unit: (-max(gains.get(work.node, 0) for work in unit), -sum(work.gain for work in unit)))
     taken: list[W] = []
     slots, size = budget.task_slots, budget.input_bytes
     for unit in ordered:
@@ -124,8 +124,8 @@ def within_budget(tasks: Sequence[W], budget: Budget, gains: Mapping[TableNode, 
     return taken
 
 
-def _units(tasks: Sequence[W]) -> list[list[W]]:
-    """The tasks that are taken together or not at all: those of a conversion group, and those of the FULL of a node.
+def units(tasks: Sequence[W]) -> list[list[W]]:
+    """Return the tasks that are taken together or not at all: those of a conversion group, and those of the FULL of a node.
 
     A FULL in two parts would count as done after the first one.
     """

@@ -16,6 +16,7 @@ from compaction_pipeline.core.fragmentation.triggers import Trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeVerdict, PlanReason, PlanReasonCode, weightiest
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.planning.budget import W, limit_in_words, within_budget
+from compaction_pipeline.core.planning.cost_cut import cut_by_cost
 from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, FilesAfter
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.words import moment_text
@@ -70,8 +71,9 @@ def plan_of(judged: Judged[W], kind: Kind[W], of: Circumstances, budget: Budget)
     """Return the plan of what was judged. Pure: the same arguments give the same plan."""
     judged = replace(judged, verdicts=_not_ready(judged, of))
     pause = _pause(of)
+    judged, below = _cut_by_cost(judged, budget, of)
     planned = [] if pause is not None else within_budget(judged.works, budget, judged.gains)
-    held = dict.fromkeys(_planned(judged.verdicts), pause) if pause is not None else _cut_off(judged, planned, budget)
+    held = dict.fromkeys(_planned(judged.verdicts), pause) if pause is not None else {**_cut_off(judged, planned, budget), **below}
     verdicts = {node: _waiting(verdict, held.get(node), judged.kept.get(node)) for node, verdict in judged.verdicts.items()}
     after = kind.after(planned)
     return CompactionPlan(
@@ -84,6 +86,17 @@ def plan_of(judged: Judged[W], kind: Kind[W], of: Circumstances, budget: Budget)
         predicted_bytes=after.size_bytes,
         cut=_cut_in_part(judged, planned, budget),
     )
+
+
+def _cut_by_cost(judged: Judged[W], budget: Budget, of: Circumstances) -> tuple[Judged[W], Mapping[TableNode, PlanReason]]:
+    """Return what is judged without the work that the GB-hours of today do not reach, and why its nodes wait."""
+    if budget.cost is None:
+        return judged, {}
+    works, below = cut_by_cost(judged.works, judged.gains, budget.cost, of.now)
+    kept = {id(work) for work in works}
+    # A node that parts of a table were planned for may have no work left, and waits for the quota.
+    due = {node: [work for work in of_node if id(work) in kept] for node, of_node in judged.due.items() if node not in below}
+    return replace(judged, works=works, due=due), below
 
 
 def _pause(of: Circumstances) -> PlanReason | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from compaction_pipeline.core.capacity.calibration import Fit
 from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
@@ -77,17 +78,37 @@ class FilesAfter:
 
 
 @dataclass(frozen=True, slots=True)
+class CostLimit:
+    """The GB-hours that the team of a table has left today, and those of a whole day.
+
+    `fits` predicts what tasks of a type cost; a type that is not in it is free. `due_since` is since when nodes have been due.
+    """
+
+    team: str
+    left: float
+    whole: float
+    fits: Mapping[CompactionType, Fit]
+    due_since: Mapping[TableNode, datetime] = field(default_factory=dict)
+
+    def gb_hours(self, work: Work) -> float:
+        """The predicted GB-hours of a task."""
+        known = self.fits.get(work.type)
+        return 0.0 if known is None else known.gb_hours(work.bytes_read) or 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """How many tasks, and how many input bytes, a plan may add to the Pending and Executing tasks of its table.
 
     `room` says how full the queue of the table's group is; None when that does not matter. `team_held` says why the team that pays for the
-    table may begin nothing more; None while it may.
+    table may begin nothing more; None while it may. `cost` says how many GB-hours the plan may take; None when that does not matter.
     """
 
     task_slots: int
     input_bytes: int
     room: QueueRoom | None = None
     team_held: str | None = None
+    cost: CostLimit | None = None
 
     @property
     def is_used_up(self) -> bool:

@@ -19,6 +19,7 @@ _WAITING = frozenset(
         PlanReasonCode.OVER_TEAM_BUDGET,
         PlanReasonCode.QUEUE_FULL,
         PlanReasonCode.OVER_BUDGET,
+        PlanReasonCode.BELOW_BUDGET_CUT,
         PlanReasonCode.FILES_IN_USE,
         PlanReasonCode.FAILING,
         PlanReasonCode.NOT_READY,
@@ -49,6 +50,12 @@ def due_by_time(nodes: Sequence[NodeState], properties: TableProperties, now: da
 def are_told(nodes: Sequence[NodeState], failing: Collection[TableNode]) -> bool:
     """Return whether the stored reasons of these waiting nodes are still right, so that they need not be looked at again."""
     return all(is_judged(node) and (node.failing is not None) == (node.node in failing) for node in nodes)
+
+
+def are_cut(nodes: Sequence[NodeState]) -> bool:
+    """Return whether all that is due on these nodes, and something, lies below the line of the team's GB-hours of today."""
+    due = [node.verdict for node in nodes if node.verdict is not None and node.verdict.type is not None]
+    return bool(due) and all(verdict.reason.code is PlanReasonCode.BELOW_BUDGET_CUT for verdict in due)
 
 
 def what_waits(nodes: Sequence[NodeState]) -> PlanReason | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
+from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.catalogs.formats import why_format_left_out
 from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.fragmentation.clock import is_pausing
@@ -34,8 +35,8 @@ from compaction_pipeline.core.planning.filtered import nodes_left_out, obeys_fil
 from compaction_pipeline.core.planning.keyed.in_work import in_work
 from compaction_pipeline.core.planning.keyed.planner import plan_keyed
 from compaction_pipeline.core.planning.plain.planner import Planning
-from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, PlanRequest
-from compaction_pipeline.core.planning.quiet import UNCHANGED, are_told, due_by_time, nodes_to_look_at, what_waits
+from compaction_pipeline.core.planning.plan import Budget, Circumstances, CompactionPlan, CostLimit, PlanRequest
+from compaction_pipeline.core.planning.quiet import UNCHANGED, are_cut, are_told, due_by_time, nodes_to_look_at, what_waits
 from compaction_pipeline.core.planning.waits import NOTHING_WAITS, Waits
 from compaction_pipeline.core.queue.group import QueueRoom, ResourceGroup, group_missing_text
 from compaction_pipeline.core.queue.known_task import KnownTask
@@ -49,9 +50,12 @@ from compaction_pipeline.core.tables.index import NO_SNAPSHOT, Complete, LoadedT
 from compaction_pipeline.core.tables.node import Place, TableNode
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
+from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.services.planning.find_waits import FindWaits
-from compaction_pipeline.services.planning.queue_rooms import QueueRooms
+from compaction_pipeline.services.planning.fits import Fits
+from compaction_pipeline.services.planning.queue_rooms import Payer, QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline.services.table_filters import why_left_out
 
@@ -112,6 +116,7 @@ class _Seen:
     now: datetime
     by_person: bool
     waits: Waits = NOTHING_WAITS
+    payer: Payer = Payer(UNASSIGNED)
 
     def worked(self, *, open_only: bool) -> frozenset[TableNode]:
         """The nodes of tasks. A merge of changes works on all nodes of its partition."""
@@ -144,6 +149,7 @@ class DecidePlan:
         outside: Outside,
         tasks: TaskStore,
         rooms: QueueRooms,
+        costs: CostStore,
     ) -> None:
         self._catalogs = catalogs
         self._reader = reader
@@ -151,6 +157,8 @@ class DecidePlan:
         self._scan, self._waits_of = outside.scan, outside.waits
         self._tasks = tasks
         self._rooms = rooms
+        self._costs = costs
+        self._cut_at: dict[TableIdentifier, object] = {}
 
     def decide(self, known: KnownTable, request: PlanRequest, asker: Asker, now: datetime) -> Decision:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
@@ -171,11 +179,11 @@ class DecidePlan:
         group = self._rooms.group(admitted.properties.group)
         if group is None:
             return Decision(CompactionPlan.empty(PlanReasonCode.GROUP_MISSING, group_missing_text(admitted.properties.group)))
-        team, held = self._rooms.team(known, entry.properties)
-        seen = self._look(known, admitted, group, request, asker, now)
-        if held is not None and asker in (Asker.TICK, Asker.PERSON):
-            seen = replace(seen, budget=replace(seen.budget, team_held=held))
-        decision = replace(self._decide(known, admitted, seen, request, asker), team=team)
+        payer = self._rooms.team(known, entry.properties)
+        seen = replace(self._look(known, admitted, group, request, asker, now), payer=payer)
+        if payer.held is not None and asker in (Asker.TICK, Asker.PERSON):
+            seen = replace(seen, budget=replace(seen.budget, team_held=payer.held))
+        decision = replace(self._decide(known, admitted, seen, request, asker), team=payer.team)
         return decision if seen.budget.team_held is None else _held_by_team(decision, seen.budget.team_held, known.planning.reason)
 
     def decide_by_files(self, known: KnownTable, now: datetime) -> Decision:
@@ -202,10 +210,29 @@ class DecidePlan:
             if waits is not None:
                 return Decision(CompactionPlan((), waits), admitted)
             seen = replace(seen, nodes=tuple(nodes))
+        if asker is Asker.TICK and not request.force:
+            seen = replace(seen, budget=replace(seen.budget, cost=self._cost_limit(known.table, seen)))
         if not (seen.by_person or request.force):
             nodes_seen = [node.node for node in seen.nodes]
             seen = replace(seen, waits=self._waits_of.find(known.table, admitted.properties, nodes_seen, seen.history, seen.now))
         return self._decide_by(known, admitted, seen, request)
+
+    def _cost_limit(self, table: TableIdentifier, seen: _Seen) -> CostLimit | None:
+        """Return how many GB-hours a plan of a table may take; None when its team has no such limit, or nobody can predict what work costs.
+
+        Tasks of the table that are still to be merged take their part first.
+        """
+        payer = seen.payer
+        if payer.gb_hours is None or payer.left is None:
+            return None
+        fits = Fits(self._costs)
+        known = {kind: found for kind in CompactionType if (found := fits.of(table, kind)) is not None}
+        if not known:
+            return None
+        self._cut_at[table] = _cut_key(seen)
+        open_tasks = [task for task in seen.tasks if task.status in (TaskStatus.PENDING, TaskStatus.EXECUTING)]
+        limit = CostLimit(payer.team, payer.left, payer.gb_hours, known, _due_since(seen.nodes))
+        return replace(limit, left=payer.left - sum(limit.gb_hours(task.work) for task in open_tasks))
 
     def _decide_by(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
         """Decide by what was seen, and by the files."""
@@ -258,6 +285,8 @@ class DecidePlan:
         """
         properties = admitted.properties
         idle = not plans or seen.budget.is_used_up or is_pausing(seen.history.last_planned_at, properties, seen.now)
+        # The hours that are left grow at midnight, or with the limit. Until then nothing that was cut is reached.
+        idle = idle or (are_cut(nodes) and self._cut_at.get(known.table) == _cut_key(seen))
         told = are_told(nodes, seen.failing) and not due_by_time(nodes, properties, seen.now, global_deletes=reached)
         if nodes and not (idle and told):
             return None
@@ -334,6 +363,15 @@ class DecidePlan:
         room = self._rooms.room(group, known, by_person=False)
         # A queue that is not open counts as full. Otherwise a tick would plan again for every single place that becomes free.
         return replace(budget, room=room if room.is_open else replace(room, taken=max(room.taken, room.limit))), most
+
+
+def _cut_key(seen: _Seen) -> object:
+    """What changes when nodes that were cut may be reached: the limit, and each hour, because ranks and predictions change too."""
+    return seen.payer.gb_hours, seen.now.replace(minute=0, second=0, microsecond=0)
+
+
+def _due_since(nodes: Sequence[NodeState]) -> Mapping[TableNode, datetime]:
+    return {node.node: node.verdict.since for node in nodes if node.verdict is not None and node.verdict.since is not None}
 
 
 def _held_by_team(decision: Decision, held: str, before: PlanReason | None) -> Decision:

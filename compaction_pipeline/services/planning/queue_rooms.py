@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -16,6 +17,19 @@ from compaction_pipeline.core.queue.quota import group_slots
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import group_of, named_team
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """The team that pays for a table. `held` says why it may begin nothing more now; None while it may.
+
+    `gb_hours` are those that it may use in a day, and `left` what is left of them today; None without a limit.
+    """
+
+    team: str
+    held: str | None = None
+    gb_hours: float | None = None
+    left: float | None = None
 
 
 class QueueRooms:
@@ -44,12 +58,15 @@ class QueueRooms:
         """Return a group; None when it does not exist."""
         return self._groups.group(name)
 
-    def team(self, known: KnownTable, of_catalog: Mapping[str, str]) -> tuple[str, str | None]:
-        """Return the team that pays for a table, and why it may begin nothing more now; None while it may."""
+    def team(self, known: KnownTable, of_catalog: Mapping[str, str]) -> Payer:
+        """Return who pays for a table."""
         standings = self._teams.standings()
         name = named_team(known.table, properties_of(known), of_catalog, self._teams.mapping())
         standing = standings.get(name) or standings.get(UNASSIGNED)
-        return (UNASSIGNED, None) if standing is None else (standing.team.name, standing.why_held)
+        if standing is None:
+            return Payer(UNASSIGNED)
+        whole = standing.allowed.gb_hours
+        return Payer(standing.team.name, standing.why_held, whole, None if whole is None else whole - standing.use.gb_hours)
 
     def slots(self, group: str) -> int:
         """Return how many tasks of a group are merged at a time."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from compaction_pipeline.core.capacity.calibration import Fit, fit
+from compaction_pipeline.core.capacity.calibration import Fit
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.insight.known_table import KnownTable
@@ -20,6 +20,7 @@ from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.work import Work
+from compaction_pipeline.services.planning.fits import Fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class RankByBenefit:
         states = [self._reader.state(table)] if table is not None else self._reader.states()
         due: list[DueNode] = []
         unknown: dict[str, str] = {}
-        fits = _Fits(self._costs)
+        fits = Fits(self._costs)
         for state in states:
             try:
                 due += self._due(state, fits)
@@ -65,7 +66,7 @@ class RankByBenefit:
                 unknown[str(state.table)] = str(error)
         return Ranking(budget_gb_hours, ranked(due, budget_gb_hours), unknown)
 
-    def _due(self, state: KnownTable, fits: _Fits) -> Iterator[DueNode]:
+    def _due(self, state: KnownTable, fits: Fits) -> Iterator[DueNode]:
         of_table = state.layout.properties if state.layout is not None else {}
         of_catalog = inherited(self._catalogs.entry(state.table.catalog).properties, state.policies)
         weight = properties_or_defaults(of_table, of_catalog).read_weight
@@ -73,26 +74,15 @@ class RankByBenefit:
         for work in self._explain(state.table).tasks:
             by_node[work.node, work.type].append(work)
         for (node, kind), works in by_node.items():
-            known = fits.of(state.table, kind)
+            known = _known(fits.of(state.table, kind))
             cost = sum(known.gb_hours(work.bytes_read) or 0.0 for work in works)
             yield DueNode(state.table, node, kind, len(works), weight * sum(work.gain for work in works), cost, known.error)
 
 
-class _Fits:
-    """The fit of each table and type, or else that of the type over all tables, or else that of all attempts."""
-
-    def __init__(self, costs: CostStore) -> None:
-        self._costs = costs
-        self._found: dict[tuple[TableIdentifier | None, CompactionType | None], Fit | None] = {}
-
-    def of(self, table: TableIdentifier, kind: CompactionType) -> Fit:
-        for key in ((table, kind), (None, kind), (None, None)):
-            if key not in self._found:
-                self._found[key] = fit(self._costs.past(*key))
-            found = self._found[key]
-            if found is not None and found.gb is not None:
-                return found
+def _known(found: Fit | None) -> Fit:
+    if found is None:
         raise ConfigError(
             "no attempt has merged a task in memory of a known size, so no GB-hours can be predicted: start optimizers with --memory, "
             "give their group the property 'memory', or set COMPACTION_RUN_MEMORY for runs, and let them merge something first"
         )
+    return found

@@ -47,7 +47,7 @@ class PlanningServices(Wiring):
 
         stores = self._stores
         outside = Outside(self._scan, FindWaits(self._scan, self._not_ready))
-        decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, outside, stores.tasks, self._rooms)
+        decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, outside, stores.tasks, self._rooms, stores.costs)
         return PlanTables(stores.tables, stores.planning, stores.tasks, decide, self._leases, self._new_id, self._committer.check_writable)
 
     @cached_property

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from compaction_pipeline.core.capacity.calibration import Fit
 from compaction_pipeline.core.capacity.team import Limits, Team
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.services.planning.fits import Fits
+from compaction_pipeline.services.planning.queue_rooms import Payer, QueueRooms
+from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline_tests.services.house import House
-from compaction_pipeline_tests.services.planning.test_queue_room import plan
+from compaction_pipeline_tests.services.planning.test_queue_room import partitioned, plan
 
 
 @pytest.fixture
@@ -110,3 +115,57 @@ def test_a_table_that_names_a_team_which_does_not_exist_is_charged_to_unassigned
     assert house.services.read_tables.table(table.identifier).overview.warning is None
     house.services.keep_queue.keep()
     assert house.services.serve_tasks.poll("me", "default") is not None
+
+
+@pytest.fixture
+def an_hour_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task is predicted to cost a GB-hour."""
+    monkeypatch.setattr(Fits, "of", lambda fits, table, kind: Fit(3600.0, 0.0, 1.0, None, 20))
+
+
+def codes(house: House, table: TableIdentifier) -> list[str]:
+    nodes = house.services.stores.tables.nodes(table)
+    return sorted(node.verdict.reason.code.value for node in nodes if node.verdict is not None)
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_a_tick_plans_what_the_hours_of_the_team_reach_and_the_rest_when_there_are_more(house: House) -> None:
+    """The tasks that wait already take their part. A mere look, and a person, are not bound by the line."""
+    table = partitioned(house, 3).identifier
+    house.services.one_table.refresh(table)
+    house.services.manage_teams.set(Team("unassigned", (), Limits(gb_hours=1.5)), "root")
+    assert plan(house, table) == [("p", PlanReasonCode.PLANNED)]
+    assert codes(house, table) == ["BELOW_BUDGET_CUT", "BELOW_BUDGET_CUT", "PLANNED"]
+    house.pass_time(70)
+    plan(house, table)
+    assert len(house.services.stores.tasks.tasks(table, [TaskStatus.PENDING])) == 1
+    house.services.manage_teams.set(Team("unassigned", (), Limits(gb_hours=2.5)), "root")
+    house.pass_time(70)
+    plan(house, table)
+    assert len(house.services.stores.tasks.tasks(table, [TaskStatus.PENDING])) == 2
+    assert len(house.services.plan_tables.plan(table, unlimited=True).tasks) == 1
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_a_table_that_is_cut_whole_is_not_read_at_each_tick(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = partitioned(house, 3).identifier
+    house.services.one_table.refresh(table)
+    payer = Payer("unassigned", None, 3.0, 0.5)
+    monkeypatch.setattr(QueueRooms, "team", lambda rooms, known, of_catalog: payer)
+    assert plan(house, table) == [("p", PlanReasonCode.BELOW_BUDGET_CUT)]
+    assert codes(house, table) == ["BELOW_BUDGET_CUT"] * 3
+    looks: list[str] = []
+    files = TableParts.parts
+    monkeypatch.setattr(TableParts, "parts", lambda parts, *of, **more: looks.append("") or files(parts, *of, **more))
+    house.now = house.now.replace(minute=10)
+    plan(house, table)
+    before = len(looks)
+    for _ in range(3):
+        house.pass_time(600)
+        assert plan(house, table) == [("p", PlanReasonCode.BELOW_BUDGET_CUT)]
+    assert len(looks) == before
+    house.pass_time(3600)
+    plan(house, table)
+    assert len(looks) == before + 1
+    payer = replace(payer, gb_hours=4.0, left=1.5)
+    assert plan(house, table) == [("p", PlanReasonCode.PLANNED)]

@@ -17,7 +17,13 @@ TICKS = timedelta(minutes=2)
 
 # With these reasons of the newest plan, nobody can do anything about the small files.
 _SETTLED = (PlanReasonCode.NO_GAIN, PlanReasonCode.LIVE_TWICE, PlanReasonCode.DISABLED)
-_QUEUED = (PlanReasonCode.OVER_TEAM_BUDGET, PlanReasonCode.QUEUE_FULL, PlanReasonCode.OVER_BUDGET, PlanReasonCode.FILES_IN_USE)
+_QUEUED = (
+    PlanReasonCode.OVER_TEAM_BUDGET,
+    PlanReasonCode.QUEUE_FULL,
+    PlanReasonCode.OVER_BUDGET,
+    PlanReasonCode.BELOW_BUDGET_CUT,
+    PlanReasonCode.FILES_IN_USE,
+)
 
 
 def small_files_left(nodes: Iterable[JudgedNode], now: datetime) -> Judgement:

@@ -1,0 +1,89 @@
+"""The cut by GB-hours: it only leaves work out, keeps within what is left, and reaches every node after some days."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_pipeline.core.capacity.calibration import Fit
+from compaction_pipeline.core.fragmentation.verdict import PlanReasonCode
+from compaction_pipeline.core.planning.cost_cut import cut_by_cost
+from compaction_pipeline.core.planning.plan import CostLimit
+from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import Work
+from compaction_pipeline_tests.behaviours.example_tasks import example
+from compaction_pipeline_tests.builders import NOW, PLENTY, node, planned
+from compaction_pipeline_tests.core.planning.test_planning_laws import Situation, plan_of, situations
+
+# A task costs one GB-hour for each kilobyte that it reads.
+BY_SIZE = Fit(0.0, 3600 / 1024, 1.0, None, 20)
+FITS = dict.fromkeys(CompactionType, BY_SIZE)
+
+
+def works_of(sizes: list[int]) -> list[Work]:
+    return [example(f"t{number}", inputs_kb=size, node=node(number)).work for number, size in enumerate(sizes)]
+
+
+def limit(left: float, whole: float = 1e9, **changes: object) -> CostLimit:
+    return replace(CostLimit("ant", left, whole, FITS), **changes)
+
+
+_sizes = st.lists(st.integers(1, 40), min_size=1, max_size=8)
+
+
+@given(_sizes, st.lists(st.integers(0, 50), min_size=8, max_size=8), st.floats(0, 200), st.floats(0, 200), st.data())
+def test_what_is_kept_fits_and_nothing_that_is_worth_more_is_cut_for_it(
+    sizes: list[int], gained: list[int], left: float, whole: float, data: st.DataObject
+) -> None:
+    works = works_of(sizes)
+    gains = {work.node: gain for work, gain in zip(works, gained, strict=False)}
+    waited = {work.node: NOW - timedelta(days=data.draw(st.integers(0, 9))) for work in works if data.draw(st.booleans())}
+    kept, below = cut_by_cost(works, gains, limit(left, whole, due_since=waited), NOW)
+    nodes = {work.node for work in kept}
+    assert nodes.isdisjoint(below)
+    assert nodes | below.keys() == {work.node for work in works}
+    assert all(reason.code is PlanReasonCode.BELOW_BUDGET_CUT for reason in below.values())
+    costs = {work.node: limit(left).gb_hours(work) for work in works}
+    assert sum(costs[each] for each in nodes) <= left + 1e-6 or (len(nodes) == 1 and costs[next(iter(nodes))] > whole)
+    if not waited:
+        worth = {each: gains[each] / costs[each] for each in costs}
+        assert min((worth[each] for each in nodes), default=1e9) >= max((worth[each] for each in below), default=0.0) - 1e-9
+
+
+@given(_sizes, st.lists(st.integers(0, 50), min_size=8, max_size=8))
+def test_every_node_is_reached_after_as_many_days_as_there_are_nodes(sizes: list[int], gained: list[int]) -> None:
+    """While others come new each day, and a day has room for the largest node alone."""
+    works = works_of(sizes)
+    gains = {work.node: gain for work, gain in zip(works, gained, strict=False)}
+    last: TableNode = works[-1].node
+    since = {last: NOW - timedelta(days=len(works))}
+    kept, _ = cut_by_cost(works, gains, limit(max(limit(0).gb_hours(work) for work in works), due_since=since), NOW)
+    assert last in {work.node for work in kept}
+
+
+def test_a_node_larger_than_a_day_begins_alone_when_it_comes_first() -> None:
+    works = works_of([100, 1])
+    large, small = (work.node for work in works)
+    kept, below = cut_by_cost(works, {large: 1000, small: 1}, limit(50, 60), NOW)
+    assert ([work.node for work in kept], list(below)) == ([large], [small])
+    assert "team ant has 50.000 GB-hours left today" in below[small].text
+    assert cut_by_cost(works, {large: 1000, small: 1}, limit(50, 250), NOW)[0] == []
+
+
+@given(situations(), st.floats(0, 20))
+def test_a_plan_with_a_limit_of_cost_only_leaves_nodes_out(situation: Situation, left: float) -> None:
+    files, in_use, rules, request = situation
+    whole = plan_of(situation)
+    cut = planned(files, request, rules=rules, in_use=in_use, budget=replace(PLENTY, cost=limit(left)))
+    assert [work for work in whole.tasks if work in cut.tasks] == list(cut.tasks)
+    groups = {work.group for work in cut.tasks if work.group}
+    assert all(work in cut.tasks for work in whole.tasks if work.group in groups)
+    reasons = {verdict.node: verdict.reason.code for verdict in cut.verdicts}
+    for work in whole.tasks:
+        if not any(each.node == work.node for each in cut.tasks):
+            assert reasons[work.node] is PlanReasonCode.BELOW_BUDGET_CUT
+    assert planned(files, request, rules=rules, in_use=in_use, budget=replace(PLENTY, cost=limit(1e12))) == whole
