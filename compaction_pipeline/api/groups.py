@@ -41,7 +41,7 @@ class GroupBody(BaseModel):
 
 
 class GroupChange(BaseModel):
-    """What is to change. The rest stays. `properties` replace all properties."""
+    """What is to change. The rest stays, properties that are not named too. A property with the value "" is removed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -141,10 +141,10 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
         response_model_exclude_unset=True,
     )
     def change(name: str, body: GroupChange = Depends(change_body)) -> Any:
-        """Change a group. Tasks that are in its queue already stay there."""
+        """Change a group. Tasks that are in its queue already stay there. A property with the value "" is removed."""
         old = groups.group(name)
         queue = CompactionQueue(body.capacity or old.queue.capacity, body.order or old.queue.order)
-        properties = old.properties if body.properties is None else body.properties
+        properties = old.changed_properties(body.properties or {})
         return changed(groups.change(replace(old, container=body.container or old.container, properties=properties, queue=queue)))
 
     @routes.delete("/groups/{name}", status_code=204, dependencies=admin)

@@ -20,7 +20,9 @@ def test_an_admin_makes_changes_and_deletes_groups(served: Served) -> None:
     unknown = served.ask("POST", "/api/v1/groups", admin, json={**HEAVY, "group": "light", "properties": {"instnaces": "2"}})
     assert (unknown.status_code, "did you mean 'instances'?" in unknown.json()["detail"]) == (400, True)
     assert served.ask("POST", "/api/v1/groups", admin, json=HEAVY).status_code == 400
-    changed = served.ask("PATCH", "/api/v1/groups/heavy", admin, json={"capacity": 7, "properties": {}})
+    changed = served.ask("PATCH", "/api/v1/groups/heavy", admin, json={"capacity": 7, "properties": {"memory": "5"}})
+    assert changed.json()["properties"] == {"instances": "2", "memory": "5"}
+    changed = served.ask("PATCH", "/api/v1/groups/heavy", admin, json={"properties": {"instances": "", "memory": ""}})
     assert changed.json() == {**HEAVY, "capacity": 7, "properties": {}}
     assert served.ask("GET", "/api/v1/groups/heavy", served.token(Role.READER)).json() == changed.json()
     assert [group["group"] for group in served.ask("GET", "/api/v1/groups", admin).json()] == ["default", "heavy"]

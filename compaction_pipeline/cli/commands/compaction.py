@@ -110,6 +110,7 @@ def plan(
         _must_be_valid(session, made)
         overview = session.services.read_tables.table(identifier).overview
         value = {**plan_value(identifier, made), "paused": overview.paused, "observe": overview.observe}
+        value |= {"warning": overview.warning} if overview.warning is not None else {}
         session.output.answer(value, *_left_alone(overview), *_plan_rendered(made, request))
     raise typer.Exit(exit_code_of_plan(made))
 
@@ -235,6 +236,7 @@ def _before(session: Session, table: TableIdentifier) -> TableBefore:
 def _left_alone(table: TableOverview) -> list[str]:
     """Say for a person why nobody does what a plan shows."""
     alone = [f"{table.table} is {PAUSED}"] if table.paused else []
+    alone += [f"warning: {table.warning}"] if table.warning is not None else []
     if table.observe:
         name = table.table.catalog
         alone.append(f"catalog {name} is only observed: `compact` does nothing before `catalog change {name} --no-observe`")

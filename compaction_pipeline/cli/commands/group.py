@@ -125,9 +125,8 @@ def change(
     """
     with Session(context) as session:
         old = session.services.manage_groups.group(name)
-        merged = {**old.properties, **key_values(properties, "instances=2")}
         queue = CompactionQueue(capacity or old.queue.capacity, order or old.queue.order)
-        kept = {key: value for key, value in merged.items() if value}
+        kept = old.changed_properties(key_values(properties, "instances=2"))
         new = replace(old, container=container or old.container, properties=kept, queue=queue)
         _changed(session, session.services.manage_groups.change(new))
 

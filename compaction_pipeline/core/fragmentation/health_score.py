@@ -262,7 +262,7 @@ def _remedy(parts: ScoreParts, metrics: NodeMetrics, properties: TableProperties
     if health.status is not HealthStatus.HEALTHY:
         if verdict is not None and verdict.type is not None:
             return f"a {verdict.type.value} is due{'' if health.status is HealthStatus.DUE else ', and waits'}"
-        return "its work goes on" if health.status is HealthStatus.DUE else "`compaction-pipeline plan` says what is due"
+        return "its tasks wait or run" if health.status is HealthStatus.DUE else "`compaction-pipeline plan` says what is due"
     if parts == ALL_POINTS:
         return "nothing to do"
     helping = _helping(parts, metrics, properties)

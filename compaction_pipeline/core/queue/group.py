@@ -131,6 +131,10 @@ class ResourceGroup:
         """Whether the rows of each report are compared with those that its task must write."""
         return self.properties.get(VERIFY_OUTPUTS) == ROWS
 
+    def changed_properties(self, changes: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the properties after these changes. The others stay, and a property that is changed to "" goes."""
+        return {key: value for key, value in {**self.properties, **changes}.items() if value}
+
     @property
     def team(self) -> str | None:
         """The team whose limits bound the group's optimizers; None when it names none."""

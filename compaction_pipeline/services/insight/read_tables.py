@@ -173,10 +173,14 @@ class ReadTables:
         return frozenset(named[name] for name in names)
 
     def _team_problem(self, state: KnownTable, entry: CatalogEntry) -> str | None:
-        """Say that a table names a team that does not exist. It stops nothing, so it is only a warning."""
+        """Say that a table names a team that does not exist, which stops nothing, or that its team may begin nothing more now."""
         properties = state.layout.properties if state.layout is not None else {}
         named = named_team(state.table, properties, entry.properties, self._teams.mapping())
-        return None if any(team.name == named for team in self._teams.teams()) else team_missing_text(named)
+        standings = self._teams.standings()
+        if named not in standings:
+            return team_missing_text(named)
+        held = standings[named].why_held
+        return None if held is None else f"nothing new of its team begins: {held}"
 
     def _sorted_files(self, table: TableIdentifier) -> tuple[LiveFile, ...]:
         return tuple(sorted(self._files.files(table), key=lambda file: (str(file.node), file.content.value, file.path)))

@@ -270,7 +270,7 @@ def test_without_conversions_a_major_takes_the_equality_deletes_away() -> None:
     [
         (PlanReasonCode.PLANNED, CompactionType.MAJOR, "a MAJOR is due"),
         (PlanReasonCode.OVER_BUDGET, CompactionType.FULL, "a FULL is due, and waits"),
-        (PlanReasonCode.FILES_IN_USE, None, "its work goes on"),
+        (PlanReasonCode.FILES_IN_USE, None, "its tasks wait or run"),
         (PlanReasonCode.NO_GAIN, CompactionType.MINOR, "nothing to do: what the plan found"),
         (PlanReasonCode.LIVE_TWICE, None, "nothing to do: the program does not compact it as it is now"),
         (PlanReasonCode.INVALID_PROPERTY, None, "correct what makes its work fail"),

@@ -55,6 +55,7 @@ def test_nothing_of_a_team_at_its_limit_is_planned_and_others_are_not_affected(h
     assert (node.verdict.reason.code, node.verdict.is_due) == (PlanReasonCode.OVER_TEAM_BUDGET, True)
     launched = house.services.compact_tables.compact(mine)
     assert (launched.records, launched.plan.reason.code) == ((), PlanReasonCode.OVER_TEAM_BUDGET)
+    assert "nothing new of its team begins: team ant uses 0 of 0 slots" in (house.services.read_tables.table(mine).overview.warning or "")
     # A mere look at a plan is not bounded: it shows what would be done.
     assert house.services.plan_tables.explain(mine).tasks
     limit(house, "ant", 1)
