@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, case, delete, exists, func, insert, or_, select, tuple_, update
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, tuple_, update
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, SetAside
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
@@ -25,7 +26,7 @@ from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, 
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.words import time_text
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.center_facts import FACT, TEXT, fact_of, set_aside, set_aside_of
+from compaction_pipeline.storage.center_facts import FACT, TEXT, fact_of, one_set_aside, set_aside, set_aside_of
 from compaction_pipeline.storage.center_groups import (
     GROUP,
     Subjects,
@@ -46,6 +47,8 @@ LOCK = "dependency center"
 _ALERTS = "alerts of jobs"
 _UNCLAIMED = (InstanceState.WAITING, InstanceState.READY)
 _NEWEST = select(func.coalesce(func.max(PROJECT.version), 0))
+_OPEN = (INSTANCE.receiver == bindparam("receiver"), INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
+_MINE = select(INSTANCE.id).where(*_OPEN).limit(1)
 
 
 class CenterDoors(SqlStore):
@@ -154,7 +157,7 @@ class CenterDoors(SqlStore):
     def try_again(self, number: int) -> SetAside:
         with writing(self._engine) as connection:
             lock(connection, LOCK)
-            one = _one_set_aside(connection, number)
+            one = one_set_aside(connection, number)
             fact = fact_of(one.text)
             if fact is None:
                 raise ConfigError(
@@ -172,22 +175,16 @@ class CenterDoors(SqlStore):
 
     def remove_fact(self, number: int) -> SetAside:
         with writing(self._engine) as connection:
-            one = _one_set_aside(connection, number)
+            one = one_set_aside(connection, number)
             connection.execute(delete(schema.center_fact).where(FACT.id == number))
             return one
 
     def claim(self, receiver: str, most: int, now: datetime) -> Sequence[Instance]:
-        mine = (INSTANCE.receiver == receiver, INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
         # Most claims find nothing. A read holds up no other process.
-        if self._first(select(INSTANCE.id).where(*mine).limit(1)) is None:
+        if self._first(_MINE, receiver=receiver) is None:
             return ()
         with writing(self._engine) as connection:
-            # Only what is ready has been READY; what was taken back since then waits for the leader to say so.
-            ready = (*mine, or_(INSTANCE.claimed_at.is_not(None), has_all(now)))
-            query = select(schema.center_instance).where(*ready).limit(most)
-            # What its receiver cannot start comes again each time, and keeps nothing new from its turn.
-            query = query.order_by(INSTANCE.claimed_at.is_not(None), INSTANCE.ready_at, INSTANCE.id)
-            rows = connection.execute(query.with_for_update(skip_locked=True)).all()
+            rows = connection.execute(_claimable(), {"receiver": receiver, "now": now, "most": most}).all()
             fresh = [row.id for row in rows if row.claimed_at is None]
             for some in batches(fresh):
                 connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(claimed_at=now))
@@ -287,18 +284,20 @@ class CenterDoors(SqlStore):
             return gone
 
 
+@cache
+def _claimable() -> Select[Any]:
+    # Only what is ready has been READY; what was taken back since then waits for the leader to say so.
+    ready = (*_OPEN, or_(INSTANCE.claimed_at.is_not(None), has_all()))
+    # What its receiver cannot start comes again each time, and keeps nothing new from its turn.
+    order = (INSTANCE.claimed_at.is_not(None), INSTANCE.ready_at, INSTANCE.id)
+    query = select(schema.center_instance).where(*ready).order_by(*order).limit(bindparam("most", type_=Integer()))
+    return query.with_for_update(skip_locked=True)
+
+
 def instance_of(row: StoredRow) -> Instance:
     """The instance of a row of its table."""
     moments = (row.made_at, row.generation, row.state, row.missing, row.ready_at, row.claimed_at, row.delivered_at, row.ended_at)
     return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at, row.note)
-
-
-def _one_set_aside(connection: Connection, number: int) -> SetAside:
-    found = select(TEXT, FACT.problem).where(FACT.id == number, FACT.problem.is_not(None)).with_for_update()
-    row = connection.execute(found).first()
-    if row is None:
-        raise NotFoundError(f"no fact {number} is set aside: 'compaction-pipeline dependencies set-aside' lists those that are")
-    return set_aside_of(number, row.text, row.problem)
 
 
 def _count_missed(connection: Connection, detector: str, facts: Sequence[Fact]) -> None:

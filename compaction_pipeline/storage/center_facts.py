@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Select, Text, select, type_coerce
+from sqlalchemy import Connection, Select, Text, select, type_coerce
 
 from compaction_pipeline.core.dependencies.center.inbox import Fact, SetAside
+from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.storage import schema
 
 FACT = schema.center_fact.c
@@ -28,6 +29,15 @@ def set_aside_of(number: int, text: str, problem: str) -> SetAside:
     named = _named(text)
     subject, source = (value if isinstance(value, str) else None for value in (named.get("key"), named.get("source")))
     return SetAside(number, subject, source, said_at(text), problem, text)
+
+
+def one_set_aside(connection: Connection, number: int) -> SetAside:
+    """A fact that was set aside, which this transaction keeps to itself. Raises NotFoundError."""
+    found = select(TEXT, FACT.problem).where(FACT.id == number, FACT.problem.is_not(None)).with_for_update()
+    row = connection.execute(found).first()
+    if row is None:
+        raise NotFoundError(f"no fact {number} is set aside: 'compaction-pipeline dependencies set-aside' lists those that are")
+    return set_aside_of(number, row.text, row.problem)
 
 
 def said_at(text: str) -> datetime | None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, exists, func, insert, or_, select
 from sqlalchemy.orm import aliased
 
 from compaction_pipeline.core.dependencies.center.inbox import FAILED
@@ -29,6 +29,8 @@ _INSTANCE, _SUBJECT, _REQUIREMENT = schema.center_instance.c, schema.center_subj
 # To name a table anew takes a third of a millisecond, and the leader asks five times a second.
 _ONE, _OTHER, _NEWEST = (aliased(schema.center_requirement) for _ in range(3))
 _OF_ONE = aliased(schema.center_subject)
+NOW = bindparam("now", type_=Moment())
+"""The time at which a statement with `has_all` runs, which is given to it by this name."""
 Subjects = Mapping[str, tuple[int, int]]
 """The id of each key, and how far it is."""
 
@@ -136,8 +138,10 @@ def insert_requirements(connection: Connection, wanted: Mapping[int, Made], subj
         insert_rows(connection, insert(schema.center_group), some)
 
 
-def has_all(now: datetime) -> ColumnElement[bool]:
-    """Whether all that an instance needs is there now, whatever was counted.
+def has_all() -> ColumnElement[bool]:
+    """Whether all that an instance needs is there `NOW`, whatever was counted.
+
+    To build it takes milliseconds, so statements with it are built once.
 
     What fell and came back is not there either, until those that ran on what it was before are told: one that starts now is none of them.
     What was ready before is judged by the time at which it became ready.
@@ -145,7 +149,7 @@ def has_all(now: datetime) -> ColumnElement[bool]:
     lowest = select(func.coalesce(_SUBJECT.fell, _SUBJECT.reached)).where(_SUBJECT.id == _REQUIREMENT.subject_id)
     is_lower = lowest.correlate(schema.center_requirement).scalar_subquery() < _REQUIREMENT.bound
     lacks = and_(_REQUIREMENT.instance_id == _INSTANCE.id, _REQUIREMENT.opens_at.is_(None), is_lower)
-    at = func.coalesce(_INSTANCE.ready_at, literal(now, Moment()))
+    at = func.coalesce(_INSTANCE.ready_at, NOW)
     is_over = and_(GROUP.until_at <= at, or_(GROUP.waits_for_failed.is_(False), ~_lacks(at, _is_failed, nothing_yet=False)))
     waits = and_(GROUP.instance_id == _INSTANCE.id, _lacks(at, _is_missing, nothing_yet=True), or_(GROUP.until_at.is_(None), ~is_over))
     return and_(~each(select(_REQUIREMENT.edge).where(lacks)), ~each(select(GROUP.edge).where(waits)))

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cache
 from itertools import groupby
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Integer, Select, bindparam, delete, func, insert, or_, select, tuple_, update
 from sqlalchemy.exc import DataError
 
 from compaction_pipeline.core.dependencies.center.inbox import Fact, Known, RunId, apply
@@ -34,7 +36,7 @@ from compaction_pipeline.storage.center import (
     take_back_by,
 )
 from compaction_pipeline.storage.center_facts import FACT, TEXT
-from compaction_pipeline.storage.center_groups import GROUP, has_all, stored_groups
+from compaction_pipeline.storage.center_groups import GROUP, NOW, has_all, stored_groups
 from compaction_pipeline.storage.center_spread import BUSY, RUN, has_beside, regroup, run_of, spread_changes
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.many_rows import insert_rows
@@ -49,21 +51,10 @@ class SqlCenterStore(CenterDoors):
     """The dependency center in the state database."""
 
     def is_idle(self, now: datetime) -> bool:
-        # PostgreSQL reads a minimum from its index. Asked whether some row is due, it may read the whole table, as long as it has no
-        # statistics: 12,000 jobs took 30 ms.
-        firsts = (select(func.min(JOB.at)), select(func.min(GROUP.look_at)))
-        changes = select(func.min(SUBJECT.at)).where(SUBJECT.spread.is_(False))
-        work = (
-            select(FACT.id).where(FACT.problem.is_(None)).exists(),
-            *(first.scalar_subquery() <= now for first in firsts),
-            changes.scalar_subquery().is_not(None),
-        )
-        misses_nothing = select(INSTANCE.id).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0).exists()
-        # Five times a second, so one statement, without the question that is long to plan.
-        (asked,) = self._rows(select(func.coalesce(or_(*work), False).label("has_work"), misses_nothing.label("misses_nothing")))
+        (asked,) = self._rows(_work(), now=now)
         if asked.has_work:
             return False
-        return not asked.misses_nothing or self._first(select(INSTANCE.id).where(*_may_start(now)).limit(1)) is None
+        return not asked.misses_nothing or self._first(_first_to_release(), now=now) is None
 
     def due(self, leader: Leader, most: int) -> Sequence[Turn]:
         rows = self._rows(select(schema.center_job).where(JOB.at <= leader.now).order_by(JOB.at, JOB.name).limit(most))
@@ -149,14 +140,13 @@ class SqlCenterStore(CenterDoors):
             return len(rows)
 
     def release(self, leader: Leader, most: int) -> Released:
-        idle = _may_start(leader.now)
         # One that waits for hours until another origin's has ended holds up no other process.
-        if self._first(select(INSTANCE.id).where(*idle).limit(1)) is None:
+        if self._first(_first_to_release(), now=leader.now) is None:
             return Released()
         with self._led(leader) as connection:
             if connection is None:
                 return Released()
-            rows = connection.execute(select(INSTANCE.id, INSTANCE.receiver, *RUN).where(*idle).order_by(INSTANCE.id).limit(most)).all()
+            rows = connection.execute(_to_release(), {"now": leader.now, "most": most}).all()
             # Of one job and business time one instance runs at a time.
             first = {(row.job, row.biz): row for row in reversed(rows)}
             started = [row for row in first.values() if row.receiver is not None]
@@ -183,9 +173,36 @@ class SqlCenterStore(CenterDoors):
             yield connection if _leads(connection, leader) else None
 
 
-def _may_start(now: datetime) -> tuple[ColumnElement[bool], ...]:
+@cache
+def _work() -> Select[Any]:
+    # PostgreSQL reads a minimum from its index. Asked whether some row is due, it may read the whole table, as long as it has no
+    # statistics: 12,000 jobs took 30 ms.
+    firsts = (select(func.min(JOB.at)), select(func.min(GROUP.look_at)))
+    changes = select(func.min(SUBJECT.at)).where(SUBJECT.spread.is_(False))
+    work = (
+        select(FACT.id).where(FACT.problem.is_(None)).exists(),
+        *(first.scalar_subquery() <= NOW for first in firsts),
+        changes.scalar_subquery().is_not(None),
+    )
+    misses_nothing = select(INSTANCE.id).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0).exists()
+    # Five times a second, so one statement, without the question that is long to plan.
+    return select(func.coalesce(or_(*work), False).label("has_work"), misses_nothing.label("misses_nothing"))
+
+
+def _may_start() -> tuple[ColumnElement[bool], ...]:
     """What is so of instances that miss nothing, and in whose place no other one is ready or runs."""
-    return (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, has_all(now), ~has_beside(BUSY))
+    return (INSTANCE.state == InstanceState.WAITING, INSTANCE.missing == 0, has_all(), ~has_beside(BUSY))
+
+
+@cache
+def _first_to_release() -> Select[Any]:
+    return select(INSTANCE.id).where(*_may_start()).limit(1)
+
+
+@cache
+def _to_release() -> Select[Any]:
+    query = select(INSTANCE.id, INSTANCE.receiver, *RUN).where(*_may_start())
+    return query.order_by(INSTANCE.id).limit(bindparam("most", type_=Integer()))
 
 
 def _leads(connection: Connection, leader: Leader) -> bool:

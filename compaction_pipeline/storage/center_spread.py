@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import cache
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, exists, select, tuple_, update
+from sqlalchemy import BindParameter, ColumnElement, Connection, Integer, Select, and_, bindparam, exists, select, tuple_, update
 from sqlalchemy.orm import aliased
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from compaction_pipeline.core.dependencies.center.inbox import NOTHING, RunId
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
@@ -22,7 +24,7 @@ from compaction_pipeline.core.dependencies.center.strength import is_met, lackin
 from compaction_pipeline.core.dependencies.center.subjects import THERE
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.center import INSTANCE, REQUIREMENT, SUBJECT, put_reached, take_back_by
-from compaction_pipeline.storage.center_groups import GROUP, each, has_all, stored_groups
+from compaction_pipeline.storage.center_groups import GROUP, NOW, each, has_all, stored_groups
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
 
@@ -56,9 +58,9 @@ def spread_changes(connection: Connection, subjects: Sequence[int], most: int, l
     # What was taken back is judged by the time that it is now.
     regroup(connection, {*taken_back, *weak_back, *weak_there}, leader, weak_back)
     # A claim that came between may have taken what was counted, so what is left is looked for.
-    back = [one for some in batches(subjects) for one in connection.execute(_without(some, _GONE)).scalars()]
+    back = [one for some in batches(subjects) for one in connection.execute(_WITHOUT_GONE, {"some": some}).scalars()]
     ran, made = _used(connection, back)
-    ended = [one for some in batches(back) for one in connection.execute(_without(some, _CAME)).scalars()]
+    ended = [one for some in batches(back) for one in connection.execute(_WITHOUT_CAME, {"some": some}).scalars()]
     for some in batches(back):
         connection.execute(update(schema.center_subject).where(SUBJECT.id.in_(some)).values(fell=None))
     _tell_of_failed(connection, ended, leader)
@@ -73,15 +75,23 @@ def spread_changes(connection: Connection, subjects: Sequence[int], most: int, l
     return Told(told + sum(there.values()) + sum(weak_there.values()) + len(ended), released)
 
 
+_SOME: BindParameter[int] = bindparam("some", expanding=True)
+"""The ids that a statement is about, which are given to it by this name. To build the statements anew took most of a pass's time."""
 _OF_INSTANCE = and_(REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.instance_id == INSTANCE.id, INSTANCE.claimed_at.is_(None))
 _GONE = and_(_OF_INSTANCE, REQUIREMENT.met.is_(True), REQUIREMENT.bound > SUBJECT.reached)
 _CAME = and_(_OF_INSTANCE, REQUIREMENT.met.is_(False), REQUIREMENT.bound <= SUBJECT.reached)
 
 
-def _without(subjects: Sequence[int], which: ColumnElement[bool]) -> Select[tuple[int]]:
-    """A query for those of these subjects of which no such requirement is left."""
+def _without(which: ColumnElement[bool]) -> Select[tuple[int]]:
+    """A query for those of `_SOME` subjects of which no such requirement is left."""
     left = exists(select(REQUIREMENT.edge).where(which).correlate(schema.center_subject))
-    return select(SUBJECT.id).where(SUBJECT.id.in_(subjects), ~left)
+    return select(SUBJECT.id).where(SUBJECT.id.in_(_SOME), ~left)
+
+
+_WITHOUT_GONE, _WITHOUT_CAME = _without(_GONE), _without(_CAME)
+_OF_FALLEN = (REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.met.is_(True), REQUIREMENT.bound > SUBJECT.fell)
+_ON_FALLEN = select(REQUIREMENT.instance_id).where(SUBJECT.id.in_(_SOME), SUBJECT.fell.is_not(None), *_OF_FALLEN)
+_USED = select(schema.center_instance).where(INSTANCE.id.in_(_ON_FALLEN))
 
 
 def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -89,9 +99,7 @@ def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], l
     ran: list[int] = []
     made: list[int] = []
     for some in batches(subjects):
-        of_subject = (REQUIREMENT.subject_id == SUBJECT.id, REQUIREMENT.met.is_(True), REQUIREMENT.bound > SUBJECT.fell)
-        used = select(REQUIREMENT.instance_id).where(SUBJECT.id.in_(some), SUBJECT.fell.is_not(None), *of_subject)
-        for row in connection.execute(select(schema.center_instance).where(INSTANCE.id.in_(used))):
+        for row in connection.execute(_USED, {"some": some}):
             if row.claimed_at is not None and row.changed_at is None:
                 ran.append(row.id)
             elif row.claimed_at is None and row.state is InstanceState.SUCCEEDED:
@@ -99,30 +107,40 @@ def _used(connection: Connection, subjects: Sequence[int]) -> tuple[list[int], l
     return ran, made
 
 
+@cache
+def _all_there() -> Select[Any]:
+    return select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(INSTANCE.id.in_(_SOME), has_all())
+
+
 def _whole(connection: Connection, instances: Sequence[int], now: datetime) -> list[str]:
     """The keys of the runs of those of these instances of which all is there now."""
     found: list[str] = []
     for some in batches(instances):
-        rows = connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(INSTANCE.id.in_(some), has_all(now)))
+        rows = connection.execute(_all_there(), {"some": some, "now": now})
         found += [run_subject(row.job, row.biz, row.origin).key for row in rows]
     return found
+
+
+@cache
+def _flipped(*, to: bool, several: bool) -> ReturningUpdate[Any]:
+    columns = (REQUIREMENT.instance_id, REQUIREMENT.edge, REQUIREMENT.subject_id, REQUIREMENT.bound)
+    query = select(*columns).where(SUBJECT.id.in_(_SOME), _CAME if to else _GONE)
+    if several:
+        # To sort what waits for one large change would read all of it for each step.
+        query = query.order_by(SUBJECT.at.desc(), SUBJECT.id)
+    # A receiver may claim one of them now. It waits, or we do.
+    query = query.limit(bindparam("most", type_=Integer())).with_for_update(of=schema.center_instance)
+    chosen = select(query.correlate(None).cte("chosen"))
+    flipped = update(schema.center_requirement).where(tuple_(*columns).in_(chosen)).values(met=to)
+    return flipped.returning(REQUIREMENT.instance_id, REQUIREMENT.opens_at)
 
 
 def _flip(connection: Connection, subjects: Sequence[int], most: int, *, to: bool) -> tuple[Counter[int], Counter[int]]:
     """Change whether these subjects are there for at most so many requirements. Return how many of each instance: of those that count by
     themselves, and of those in groups."""
-    columns = (REQUIREMENT.instance_id, REQUIREMENT.edge, REQUIREMENT.subject_id, REQUIREMENT.bound)
     strong, weak, left = Counter[int](), Counter[int](), most
     for some in batches(subjects):
-        query = select(*columns).where(SUBJECT.id.in_(some), _CAME if to else _GONE)
-        if len(some) > 1:
-            # To sort what waits for one large change would read all of it for each step.
-            query = query.order_by(SUBJECT.at.desc(), SUBJECT.id)
-        # A receiver may claim one of them now. It waits, or we do.
-        query = query.limit(left).with_for_update(of=schema.center_instance)
-        chosen = select(query.correlate(None).cte("chosen"))
-        flipped = update(schema.center_requirement).where(tuple_(*columns).in_(chosen)).values(met=to)
-        rows = connection.execute(flipped.returning(REQUIREMENT.instance_id, REQUIREMENT.opens_at)).all()
+        rows = connection.execute(_flipped(to=to, several=len(some) > 1), {"some": some, "most": left}).all()
         strong.update(row.instance_id for row in rows if row.opens_at is None)
         weak.update(row.instance_id for row in rows if row.opens_at is not None)
         left -= len(rows)
@@ -169,10 +187,24 @@ def _tell_of_failed(connection: Connection, subjects: Sequence[int], leader: Lea
             connection.execute(update(schema.center_group).where(*waits).values(look_at=leader.now))
 
 
+_MORE = INSTANCE.missing + bindparam("more", type_=Integer())
+_CHANGE_MISSING = update(schema.center_instance).where(INSTANCE.id.in_(_SOME)).values(missing=_MORE)
+
+
 def _change_missing(connection: Connection, counts: Counter[int], by: int) -> None:
     for count in set(counts.values()):
         for some in batches([number for number, one in counts.items() if one == count]):
-            connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(missing=INSTANCE.missing + by * count))
+            connection.execute(_CHANGE_MISSING, {"some": some, "more": by * count})
+
+
+@cache
+def _last_came() -> ReturningUpdate[Any]:
+    is_alone = ~has_beside((InstanceState.WAITING, *BUSY))
+    is_plain = and_(INSTANCE.receiver.is_not(None), ~each(select(GROUP.edge).where(GROUP.instance_id == INSTANCE.id)))
+    may_start = (INSTANCE.state == InstanceState.WAITING, is_plain, is_alone, has_all())
+    is_last = INSTANCE.missing == bindparam("count", type_=Integer())
+    last = update(schema.center_instance).where(INSTANCE.id.in_(_SOME), is_last, *may_start)
+    return last.values(missing=0, state=InstanceState.READY, ready_at=NOW).returning(INSTANCE.id, *RUN)
 
 
 def _count_down(connection: Connection, counts: Counter[int], leader: Leader) -> list[RunId]:
@@ -180,15 +212,10 @@ def _count_down(connection: Connection, counts: Counter[int], leader: Leader) ->
 
     So PostgreSQL writes their rows, with all indexes, once and not twice. What needs a closer look is left to `release`.
     """
-    is_alone = ~has_beside((InstanceState.WAITING, *BUSY))
-    is_plain = and_(INSTANCE.receiver.is_not(None), ~each(select(GROUP.edge).where(GROUP.instance_id == INSTANCE.id)))
-    may_start = (INSTANCE.state == InstanceState.WAITING, is_plain, is_alone, has_all(leader.now))
     released, left = list[RunId](), Counter(counts)
     for count in set(counts.values()):
         for some in batches([number for number, one in counts.items() if one == count]):
-            last = update(schema.center_instance).where(INSTANCE.id.in_(some), INSTANCE.missing == count, *may_start)
-            ready = last.values(missing=0, state=InstanceState.READY, ready_at=leader.now)
-            for row in connection.execute(ready.returning(INSTANCE.id, *RUN)):
+            for row in connection.execute(_last_came(), {"some": some, "count": count, "now": leader.now}):
                 released.append(run_of(row))
                 del left[row.id]
     _change_missing(connection, left, -1)

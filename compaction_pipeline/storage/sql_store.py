@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine, Executable, Select
 
@@ -19,13 +19,14 @@ class SqlStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def _rows(self, query: Executable) -> Sequence[StoredRow]:
+    def _rows(self, query: Executable, **given: Any) -> Sequence[StoredRow]:
+        """All rows. `given` has the values of parameters that the query names."""
         with asking(self._engine) as connection:
-            return connection.execute(query).all()
+            return connection.execute(query, given).all()
 
-    def _first(self, query: Executable) -> StoredRow | None:
+    def _first(self, query: Executable, **given: Any) -> StoredRow | None:
         with asking(self._engine) as connection:
-            return connection.execute(query).first()
+            return connection.execute(query, given).first()
 
     def _values(self, query: Select[tuple[T]]) -> Sequence[T]:
         """The only column of each row."""
