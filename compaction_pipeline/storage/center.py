@@ -23,7 +23,7 @@ from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Ma
 from compaction_pipeline.core.dependencies.center.project_rules import MARK
 from compaction_pipeline.core.dependencies.center.strength import Group
 from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, named_in
-from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.words import time_text
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.center_facts import FACT, TEXT, fact_of, one_set_aside, set_aside, set_aside_of

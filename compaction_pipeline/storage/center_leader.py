@@ -149,13 +149,14 @@ class SqlCenterStore(CenterDoors):
             rows = connection.execute(_to_release(), {"now": leader.now, "most": most}).all()
             # Of one job and business time one instance runs at a time.
             first = {(row.job, row.biz): row for row in reversed(rows)}
-            started = [row for row in first.values() if row.receiver is not None]
+            notes, untold = _notes(connection, [row.id for row in first.values() if row.receiver is not None], leader.now)
+            started = [row for row in first.values() if row.receiver is not None and row.id not in untold]
             ended = [row for row in first.values() if row.receiver is None]
             ready = [row.id for row in started]
             for some in batches(ready):
                 values = {"state": InstanceState.READY, "ready_at": leader.now}
                 connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(values))
-            for number, note in _notes(connection, ready, leader.now).items():
+            for number, note in notes.items():
                 connection.execute(update(schema.center_instance).where(INSTANCE.id == number).values(note=note))
             for some in batches([row.id for row in ended]):
                 values = {"state": InstanceState.SUCCEEDED, "ready_at": leader.now, "ended_at": leader.now}
@@ -261,17 +262,23 @@ def _put_instances(connection: Connection, before: dict[RunId, Instance], after:
         insert_rows(connection, insert(schema.center_instance), rows)
 
 
-def _notes(connection: Connection, instances: Sequence[int], now: datetime) -> dict[int, str]:
-    """What instances that become ready now start without."""
-    notes = {}
+def _notes(connection: Connection, instances: Sequence[int], now: datetime) -> tuple[dict[int, str], set[int]]:
+    """What those of these instances that become ready now start without; and those that must be told first of what came.
+
+    One that starts by its until, beside something that is there and that it was not told of, would not hear of it when that is taken back:
+    it would start without it, and its note would not say so.
+    """
+    notes, untold = dict[int, str](), set[int]()
     for number, same in groupby(stored_groups(connection, instances), lambda one: one.instance_id):
         passed = []
         for one in same:
+            if any(row.now.is_there and not row.told.is_there for row in one.rows) and lacking(one.group, one.told, now) is not None:
+                untold.add(number)
             lacks = lacking(one.group, [row.now for row in one.rows], now)
             if lacks is not None and one.group.until_at is not None:
                 subjects = [row.subject for row in one.rows if row.now in lacks]
                 passed.append((one.group.until_at, subjects, all(row.failed for row in lacks)))
         note = note_of(passed)
-        if note is not None:
+        if note is not None and number not in untold:
             notes[number] = note
-    return notes
+    return notes, untold

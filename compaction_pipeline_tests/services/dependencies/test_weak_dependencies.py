@@ -10,6 +10,7 @@ import pytest
 
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.services.dependencies import lead_center
 from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
 from compaction_pipeline_tests.state import sqlite_stores
 
@@ -223,3 +224,25 @@ def test_a_failure_that_is_over_and_taken_back_at_once_no_longer_holds_up_what_w
         house.center.report(f"job=raw && biz={DAY}", state, "test", generation=generation)
     house.settle()
     assert house.state("load", DAY) == "READY"
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_what_starts_by_its_until_before_it_is_told_of_what_came_hears_of_its_fall(
+    house: CenterHouse, monkeypatch: pytest.MonkeyPatch, falls: bool
+) -> None:
+    # The oracle found this (seed 1425174417, world 232): the fan-out of another run goes on when the until is over.
+    other = {"name": "other", "period": "day", "since": DAY, "virtual": True}
+    many = [{**load({"job": "other"}), "name": f"a{number}"} for number in range(4)]
+    house.save(other, RAW, *many, load({"job": "raw", "until": "02:00"}))
+    at(house, 1)
+    for subject in (f"job=other && biz={DAY}", f"job=raw && biz={DAY}"):
+        house.center.report(subject, InstanceState.SUCCEEDED, "test", generation=1)
+    monkeypatch.setattr(lead_center, "AT_ONCE", 2)
+    house.now = datetime(2026, 1, 2, 2, 0, tzinfo=timezone.utc)
+    house.leader.once()
+    assert sum(house.state(f"a{number}", DAY) == "READY" for number in range(4)) == 2
+    if falls:
+        house.center.report(f"job=raw && biz={DAY}", InstanceState.RUNNING, "test", generation=2)
+    house.settle()
+    assert house.state("load", DAY) == "READY"
+    assert (house.one("load", DAY).note is not None) == falls
