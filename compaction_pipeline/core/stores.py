@@ -10,6 +10,7 @@ from compaction_pipeline.core.access.ports import TokenStore
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.notices.ports import NoticeStore
 from compaction_pipeline.core.capacity.ports import TeamStore
+from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
 from compaction_pipeline.core.catalogs.ports import SiteFileStore
 from compaction_pipeline.core.commit.ports import CommitsStore, RecordStore
 from compaction_pipeline.core.dependencies.center.figures import CenterFiguresReader
@@ -72,6 +73,7 @@ class Stores:
     costs: CostStore
     teams: TeamStore
     notices: NoticeStore
+    scaling: ScalingStore
     begin_write: Callable[[timedelta], None] = lambda within: None
     close: Callable[[], None] = lambda: None
     upgraded: bool = False

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
 from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.keep import KeepWatch
 from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
@@ -66,7 +67,7 @@ class RunTicks:
     def __init__(
         self,
         keep_watch: KeepWatch,
-        maintain_optimizers: MaintainOptimizers,
+        optimizers: tuple[ScaleGroups, MaintainOptimizers],
         explore_catalogs: ExploreCatalogs,
         sweep_tables: SweepTables,
         maintain_tables: MaintainTables,
@@ -74,7 +75,7 @@ class RunTicks:
         times: Times,
     ) -> None:
         self._keep_watch = keep_watch
-        self._maintain_optimizers = maintain_optimizers
+        self._scale_groups, self._maintain_optimizers = optimizers
         self._explore_catalogs = explore_catalogs
         self._sweep_tables = sweep_tables
         self._maintain_tables = maintain_tables
@@ -115,7 +116,11 @@ class RunTicks:
             self._forgot_at = now
 
     def maintain(self) -> None:
-        """Start and drain optimizers, so that each group has those that it wants. Only the holder of the lease KEEPER does this."""
+        """Decide how many optimizers groups with a policy want, and start and drain optimizers, so that each group has those that it wants.
+
+        Only the holder of the lease KEEPER does this.
+        """
+        self._scale_groups.scale()
         self._maintain_optimizers.maintain()
 
     def watch(self) -> None:

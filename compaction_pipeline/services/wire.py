@@ -118,7 +118,7 @@ class EveryService(
         )
         return RunTicks(
             self.keep_watch,
-            self.maintain_optimizers,
+            (self.scale_groups, self.maintain_optimizers),
             self.explore_catalogs,
             self.sweep_tables,
             self.maintain_tables,

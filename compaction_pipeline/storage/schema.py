@@ -31,6 +31,9 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.capacity.scaling.action import Outcome
+from compaction_pipeline.core.capacity.scaling.observation import Observation
+from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord
 from compaction_pipeline.core.catalogs.site_files import SiteFileKind
 from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
 from compaction_pipeline.core.dependencies.answers import Answer
@@ -606,6 +609,40 @@ optimizer_use = _table(
     Column("low_seconds", Float, nullable=False),
     Column("looked_at", Moment, nullable=False),
     Index("compaction_optimizer_use_hour", "hour"),
+)
+
+# What each group with a policy of scaling is to have. A change is stored only while the revision is the one that its writer read.
+scale = _table(
+    "compaction_scale",
+    Column("group", String, primary_key=True),
+    Column("revision", Integer, nullable=False),
+    Column("value", Json(Scale), nullable=False),
+)
+
+scaling_record = _table(
+    "compaction_scaling_record",
+    Column("record_id", String, primary_key=True),
+    Column("group", String, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("outcome", Member(Outcome)),
+    Column("value", Json(ScalingRecord), nullable=False),
+    Index("compaction_scaling_record_at", "group", "at"),
+    # A group has one open action.
+    Index(
+        "compaction_scaling_record_open",
+        "group",
+        unique=True,
+        sqlite_where=text("outcome IS NULL"),
+        postgresql_where=text("outcome IS NULL"),
+    ),
+)
+
+# What was seen of each such group in each minute.
+observation = _table(
+    "compaction_observation",
+    Column("group", String, primary_key=True),
+    Column("at", Moment, primary_key=True),
+    Column("value", Json(Observation), nullable=False),
 )
 
 watcher = _table(

@@ -32,6 +32,7 @@ from compaction_pipeline.storage.queues import SqlQueueReader
 from compaction_pipeline.storage.readiness import begin_write
 from compaction_pipeline.storage.records import SqlRecordStore
 from compaction_pipeline.storage.reports import SqlReportStore
+from compaction_pipeline.storage.scaling import SqlScalingStore
 from compaction_pipeline.storage.sealing import GivenKeys, Sealer
 from compaction_pipeline.storage.site_files import SqlSiteFileStore
 from compaction_pipeline.storage.switches import SqlSwitchStore
@@ -99,6 +100,7 @@ def open_stores(
         SqlCostStore(engine),
         SqlTeamStore(engine, reckoning),
         SqlNoticeStore(engine),
+        SqlScalingStore(engine),
         partial(begin_write, engine),
         engine.dispose,
         upgraded,

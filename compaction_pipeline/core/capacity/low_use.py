@@ -105,7 +105,7 @@ def _shortfalls(size: Size, used: SlotUse, limits: LowUseLimits) -> Iterator[tup
     cpu = _cpu(size, used, window)
     if cpu is not None and cpu < limits.cpu:
         yield 1 - cpu / limits.cpu, f"{cpu:.0%} of {size.cores:g} cores used"
-    memory = _memory(size, used)
+    memory = memory_share(size, used)
     if memory is not None and memory < limits.memory:
         yield 1 - memory / limits.memory, f"{memory:.0%} of {bytes_text(size.memory_bytes)} of memory used at the peak"
 
@@ -120,7 +120,8 @@ def _cpu(size: Size, used: SlotUse, window: float) -> float | None:
     return used.cpu_seconds / (size.cores * window)
 
 
-def _memory(size: Size, used: SlotUse) -> float | None:
+def memory_share(size: Size, used: SlotUse) -> float | None:
+    """Return the part of its reserve that an optimizer needs at the highest peak. None when nobody knows it."""
     needed = _needed(size, used)
     return None if needed is None or not size.memory_bytes else needed / size.memory_bytes
 
@@ -151,7 +152,7 @@ def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits) -> U
         better = _with_slots(size, slots, used)
         more = f", with {bytes_text(better.memory_bytes)} of memory" if size.memory_bytes else ""
         return _with(use, f"its slots wait for storage: parallelism {slots} uses the cores better{more}", better)
-    memory, needed = _memory(size, used), _needed(size, used, _HEADROOM)
+    memory, needed = memory_share(size, used), _needed(size, used, _HEADROOM)
     if memory is not None and memory < limits.memory and needed is not None:
         wanted = _rounded(needed)
         if wanted < size.memory_bytes:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import sha256
 
+from compaction_pipeline.core.capacity.scaling.policy import FLOOR
+from compaction_pipeline.core.capacity.scaling.policy import PREFIX as POLICY_PREFIX
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.group import (
     EXTERNAL,
@@ -49,9 +51,9 @@ class ContainerKind(str, Enum):
 
 
 _COMMON = (SERVER, TOKEN_FILE, CA_FILE)
-_OF_GROUPS = (INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY, VERIFY_OUTPUTS, TEAM)
-_NOT_OF_ONE = (INSTANCES, MIN_INSTANCES, VERIFY_OUTPUTS, TEAM)
-"""Properties of a group that do not change how one of its optimizers is started."""
+_OF_GROUPS = (INSTANCES, MIN_INSTANCES, PARALLELISM, MEMORY, VERIFY_OUTPUTS, TEAM, FLOOR)
+_NOT_OF_ONE = (INSTANCES, MIN_INSTANCES, VERIFY_OUTPUTS, TEAM, FLOOR)
+"""Properties of a group that do not change how one of its optimizers is started. Neither do those of its policy of scaling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +68,15 @@ class _Rules:
     keys: tuple[str, ...] = _COMMON
     prefixes: tuple[str, ...] = ()
     group_keys: tuple[str, ...] = _OF_GROUPS
-    group_prefixes: tuple[str, ...] = ()
+    group_prefixes: tuple[str, ...] = (POLICY_PREFIX,)
     defaults: Mapping[str, str] = field(default_factory=dict)
     required: Mapping[str, str] = field(default_factory=dict)
     elsewhere: bool = False
 
 
-_SUBMITTED = _Rules(keys=(*_COMMON, MASTER, DEPLOY_MODE), prefixes=(ENVIRONMENT, SPARK_PROPERTY), group_prefixes=(SPARK_PROPERTY,))
+_SUBMITTED = _Rules(
+    keys=(*_COMMON, MASTER, DEPLOY_MODE), prefixes=(ENVIRONMENT, SPARK_PROPERTY), group_prefixes=(SPARK_PROPERTY, POLICY_PREFIX)
+)
 _RULES: Mapping[ContainerKind, _Rules] = {
     ContainerKind.LOCAL: _Rules(keys=(*_COMMON, MAX_MEMORY, MAX_CORES), prefixes=(ENVIRONMENT,)),
     ContainerKind.SPARK: replace(_SUBMITTED, required={MASTER: "the Spark master, e.g. spark://host:7077 or k8s://…"}),
@@ -268,7 +272,7 @@ def settings_digest(container: Container, group: ResourceGroup) -> str:
     It is a digest, because properties may be secrets. How many optimizers a group wants, who pays for them, and how much a container may
     hold, does not count.
     """
-    own = {key: value for key, value in group.properties.items() if key not in _NOT_OF_ONE}
+    own = {key: value for key, value in group.properties.items() if key not in _NOT_OF_ONE and not key.startswith(POLICY_PREFIX)}
     its = {key: value for key, value in container.properties.items() if key not in (MAX_MEMORY, MAX_CORES)}
     parts = [container.name, container.kind.value, its, own]
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -283,7 +287,7 @@ def memory_of(container: Container, group: ResourceGroup) -> int:
     if given is not None or not container.is_submitted:
         return given or 0
     properties = spark_properties(container, group)
-    driver, executor = _bytes(properties.get(_DRIVER_MEMORY, "1g")), _bytes(properties.get(_EXECUTOR_MEMORY, "1g"))
+    driver, executor = spark_bytes(properties.get(_DRIVER_MEMORY, "1g")), spark_bytes(properties.get(_EXECUTOR_MEMORY, "1g"))
     return driver + executor * (group.number(PARALLELISM) or 1)
 
 
@@ -311,10 +315,10 @@ def bounds_of(container: Container) -> tuple[int | None, int | None]:
 
 def _bound(text: str) -> int:
     """The bytes of a size; a bare number is bytes, as it is in the `memory` of a group."""
-    return int(text) if text.isascii() and text.isdigit() else _bytes(text)
+    return int(text) if text.isascii() and text.isdigit() else spark_bytes(text)
 
 
-def _bytes(text: str) -> int:
+def spark_bytes(text: str) -> int:
     """The bytes of a size as Spark writes it, e.g. 512m; 0 for a text that is none, which Spark itself refuses."""
     found = re.fullmatch(r"([0-9]+)\s*([kmgt]?)b?", text.strip().lower())
     return int(found[1]) * _SIZES[found[2]] if found else 0

@@ -32,6 +32,23 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
+class Wants:
+    """How many optimizers a group is to have, and with which settings.
+
+    `settings` is the digest of the present settings; None when the container is not known, and then no optimizer counts as outdated.
+    While `replaces` is False, none of them is replaced because it is outdated.
+    """
+
+    instances: int
+    settings: str | None
+    replaces: bool = True
+
+    def outdates(self, each: Optimizer) -> bool:
+        """Whether an optimizer is to be replaced."""
+        return self.replaces and self.settings is not None and each.settings != self.settings
+
+
+@dataclass(frozen=True, slots=True)
 class Round:
     """What is to be done for one group now. `lost` and `drain` map ids of optimizers to the reason; `start` counts those to start.
 
@@ -61,28 +78,27 @@ def is_late(optimizer: Optimizer, now: datetime) -> bool:
 def round_of(
     group: ResourceGroup,
     optimizers: Iterable[Optimizer],
-    wanted: int,
-    settings: str | None,
+    wants: Wants,
     dead: Mapping[str, str],
     now: datetime,
     unseen: Collection[str] = (),
 ) -> Round:
-    """Return what is to be done so that a group has `wanted` optimizers.
+    """Return what is to be done so that a group has what it wants.
 
-    `settings` is the digest of the present settings; None when the container is not known, and then no optimizer counts as outdated.
     `dead` maps ids of STARTING optimizers whose process has ended to the reason. `unseen` are containers that did not answer: none of their
     optimizers is given up, however late it is.
 
     An optimizer that drains counts no more. An outdated one works on until another one has polled, so that a group that gets bad settings
     keeps what it has.
     """
+    wanted = wants.instances
     mine = [each for each in optimizers if each.group == group.name and each.is_managed]
     starting = [each for each in mine if each.state is OptimizerState.STARTING]
-    lost = {each.optimizer_id: why for each in starting if (why := _why_lost(each, group, settings, dead, now, unseen))}
+    lost = {each.optimizer_id: why for each in starting if (why := _why_lost(each, group, wants, dead, now, unseen))}
     coming = [each for each in starting if each.optimizer_id not in lost]
     running = [each for each in mine if each.state is OptimizerState.RUNNING]
-    outdated = _oldest_first(each for each in running if _is_outdated(each, settings))
-    current = _oldest_first(each for each in running if not _is_outdated(each, settings))
+    outdated = _oldest_first(each for each in running if wants.outdates(each))
+    current = _oldest_first(each for each in running if not wants.outdates(each))
     polled = sum(each.first_polled_at is not None for each in current)
     # The oldest stay. The newest ones had the least time to be useful.
     kept = max(0, len(outdated) - max(0, polled + len(outdated) - wanted))
@@ -92,7 +108,7 @@ def round_of(
     replaces = kept > 0 and stay == wanted and not coming and polled >= len(current)
     most = wanted + SURGE * replaces
     known = [replace(each, state=OptimizerState.LOST) if each.optimizer_id in lost else each for each in mine]
-    start = _allowed(max(0, most - stay), bool(coming), failed_starts(group, known, settings or ""), now)
+    start = _allowed(max(0, most - stay), bool(coming), failed_starts(group, known, wants.settings or ""), now)
     drains = any(each.state is OptimizerState.DRAINING for each in mine)
     gives_way = outdated[kept - 1].optimizer_id if replaces and len(running) > 1 and not drains else ""
     return Round(start, drain, lost, most, replaces, gives_way)
@@ -103,9 +119,7 @@ def changed_text(group: ResourceGroup) -> str:
     return f"the settings of group {group.name} or of its container have changed, so another optimizer takes its place"
 
 
-def _why_lost(
-    each: Optimizer, group: ResourceGroup, settings: str | None, dead: Mapping[str, str], now: datetime, unseen: Collection[str]
-) -> str:
+def _why_lost(each: Optimizer, group: ResourceGroup, wants: Wants, dead: Mapping[str, str], now: datetime, unseen: Collection[str]) -> str:
     """Why a STARTING optimizer is given up; "" when it is waited for."""
     if each.optimizer_id in dead:
         return dead[each.optimizer_id]
@@ -114,12 +128,8 @@ def _why_lost(
     if is_late(each, now):
         return LATE
     # In a container that the group has no longer, perhaps nobody can stop it. It is replaced when it has registered.
-    changed = each.container == group.container and _is_outdated(each, settings)
+    changed = each.container == group.container and wants.outdates(each)
     return f"the settings of group {group.name} or of its container changed before it registered" if changed else ""
-
-
-def _is_outdated(each: Optimizer, settings: str | None) -> bool:
-    return settings is not None and each.settings != settings
 
 
 def _oldest_first(optimizers: Iterable[Optimizer]) -> list[Optimizer]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from compaction_pipeline.services.capacity.manage_teams import ManageTeams
     from compaction_pipeline.services.capacity.read_costs import ReadCosts
     from compaction_pipeline.services.capacity.read_use import ReadUse
+    from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
     from compaction_pipeline.services.capacity.send_notices import SendNotices
 
 
@@ -44,3 +45,10 @@ class CapacityServices(Wiring):
         return ManageTeams(
             stores.teams, KnownTargets(stores.tables, stores.catalogs, stores.groups), self.read_use, self.clock, self._new_id
         )
+
+    @cached_property
+    def scale_groups(self) -> ScaleGroups:
+        from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
+
+        stores, own = self._stores, (self.clock, self._new_id)
+        return ScaleGroups(stores.groups, stores.optimizers, stores.queues, stores.costs, stores.scaling, self._containers, own)

@@ -15,6 +15,8 @@ from threading import Lock
 
 from compaction_pipeline.core.capacity.limits import Reserve
 from compaction_pipeline.core.capacity.ports import TeamStore
+from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
+from compaction_pipeline.core.capacity.scaling.record import Scale
 from compaction_pipeline.core.capacity.team_starts import starts_for_team
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.leases.ports import Clock
@@ -31,13 +33,14 @@ from compaction_pipeline.core.queue.container_answers import (
     unknown_text,
 )
 from compaction_pipeline.core.queue.group import EXTERNAL, PARALLELISM, ResourceGroup
-from compaction_pipeline.core.queue.instances import RESTS_AFTER, Round, changed_text, orphans, round_of, wanted_instances
+from compaction_pipeline.core.queue.instances import RESTS_AFTER, Round, Wants, changed_text, orphans, round_of, wanted_instances
 from compaction_pipeline.core.queue.optimizer import HEARTBEAT, Optimizer, OptimizerState
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.queue.scaling.sizes import group_policy, own_target, person_digest, sized
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 
 log = logging.getLogger(__name__)
@@ -52,13 +55,17 @@ _SAYS = "; its container says: "
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a group wants now. `container` and `settings` are None when the container is not known on this host."""
+    """What a group wants now. `container` is None when it is not known on this host. `group` has the size that its scaling asks for."""
 
     group: ResourceGroup
-    wanted: int
     container: Container | None
-    settings: str | None
-    problem: str
+    wants: Wants
+    problem: str = ""
+
+    @property
+    def wanted(self) -> int:
+        """How many optimizers it wants."""
+        return self.wants.instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +95,18 @@ class MaintainOptimizers:
         optimizers: OptimizerStore,
         queues: QueueReader,
         teams: TeamStore,
+        scaling: ScalingStore,
         containers: Containers,
-        clock: Clock,
-        new_id: Callable[[], str],
+        own: tuple[Clock, Callable[[], str]],
     ) -> None:
+        """`own` has the clock, and what makes new ids."""
         self._groups = groups
         self._optimizers = optimizers
         self._queues = queues
         self._teams = teams
+        self._scaling = scaling
         self._containers = containers
-        self._clock = clock
-        self._new_id = new_id
+        self._clock, self._new_id = own
         self._in_round = Lock()
         self._since: datetime | None = None
         self._seen: Mapping[str, tuple[ResourceGroup, str, int]] | None = None
@@ -146,7 +154,9 @@ class MaintainOptimizers:
 
         While the file cannot be read, none is asked: nobody knows where to ask, and "nothing runs on this host" would be no answer.
         """
-        names = {each.container for each in optimizers if each.is_managed} | {each.group.container for each in targets if each.wanted}
+        names = {each.container for each in optimizers if each.is_managed} | {
+            each.group.container for each in targets if each.wants.instances
+        }
         gone: frozenset[str] = frozenset()
         known: dict[str, Container] = {}
         answers: dict[str, Running | Unknown] = {}
@@ -196,18 +206,28 @@ class MaintainOptimizers:
             self.maintain()
 
     def _targets(self, now: datetime) -> Sequence[_Target]:
-        works = self._queues.works(now - RESTS_AFTER)
-        return [self._target(group, works.get(group.name, QueueWork(group.name))) for group in self._groups.groups()]
+        works, scales = self._queues.works(now - RESTS_AFTER), self._scaling.scales()
+        return [
+            self._target(group, works.get(group.name, QueueWork(group.name)), scales.get(group.name)) for group in self._groups.groups()
+        ]
 
-    def _target(self, group: ResourceGroup, work: QueueWork) -> _Target:
+    def _target(self, group: ResourceGroup, work: QueueWork, scale: Scale | None) -> _Target:
         wanted = wanted_instances(group, work)
         try:
             container = self._containers.container(group.container)
+            policy = group_policy(group, container.kind)
         except ConfigError as error:
-            return _Target(group, 0 if group.container == EXTERNAL else wanted, None, None, str(error))
+            return _Target(group, None, Wants(0 if group.container == EXTERNAL else wanted, None), str(error))
         if container.kind is ContainerKind.EXTERNAL:
-            wanted = 0
-        return _Target(group, wanted, container, settings_digest(container, group), "")
+            return _Target(group, container, Wants(0, settings_digest(container, group)))
+        if policy is None:
+            return _Target(group, container, Wants(wanted, settings_digest(container, group)))
+        # What a person has just changed counts before the next decision.
+        is_new = scale is None or scale.person != person_digest(group)
+        target = own_target(group, container, policy) if scale is None or is_new else scale.target
+        group = sized(group, container, target)
+        replaces = scale is None or is_new or scale.replaces
+        return _Target(group, container, Wants(target.instances, settings_digest(container, group), replaces))
 
     def _round(self, target: _Target, optimizers: Sequence[Optimizer], asked: _Asked, now: datetime) -> None:
         group = target.group
@@ -215,7 +235,7 @@ class MaintainOptimizers:
         unseen = {name: answer for name, answer in asked.answers.items() if isinstance(answer, Unknown)}
         ended = dead_of(mine.values(), asked.telling, self._containers.host)
         dead = {each.optimizer_id: self._why_dead(asked.known[each.container], each) for each in ended}
-        decided = round_of(group, mine.values(), target.wanted, target.settings, dead, now, unseen)
+        decided = round_of(group, mine.values(), target.wants, dead, now, unseen)
         for optimizer_id, why in decided.lost.items():
             lost = mine[optimizer_id]
             if optimizer_id not in dead:
@@ -309,7 +329,7 @@ class MaintainOptimizers:
             # YARN writes its tags in small letters.
             resource_id=f"{group.name.lower()}-{self._new_id()}",
             container=group.container,
-            settings=target.settings or "",
+            settings=target.wants.settings or "",
             why=f"container {group.container} has been asked for it, and it has not registered yet",
         )
         if not self._optimizers.begin(optimizer, most):
@@ -333,4 +353,6 @@ class MaintainOptimizers:
 
 
 def _seen(targets: Sequence[_Target]) -> Mapping[str, tuple[ResourceGroup, str, int]]:
-    return {target.group.name: (replace(target.group, held=""), target.settings or target.problem, target.wanted) for target in targets}
+    return {
+        target.group.name: (replace(target.group, held=""), target.wants.settings or target.problem, target.wanted) for target in targets
+    }

@@ -13,6 +13,7 @@ from compaction_pipeline.core.queue.container import Container, ContainerKind, c
 from compaction_pipeline.core.queue.group import GroupHolders, ResourceGroup, checked, unknown_group
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.scaling.sizes import group_policy
 from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import group_of
@@ -75,7 +76,9 @@ class ManageGroups:
         if found is None and self._containers.has_file and (before is None or before.container != group.container):
             self._containers.container(group.container)
         # A container that is not known here may be one of a cluster, whose groups may have the most properties.
-        check_group_keys(found or Container(group.container, ContainerKind.SPARK), group)
+        kind = ContainerKind.SPARK if found is None else found.kind
+        check_group_keys(found or Container(group.container, kind), group)
+        group_policy(group, kind)
 
     def delete(self, name: str) -> None:
         """Delete a group. Raises NotFoundError, and ConfigError, which lists what holds the group."""

@@ -22,10 +22,19 @@ PATIENCE = timedelta(seconds=30)
 class ShareQueues:
     """Answers which queues a run serves, and whether it leaves its own tasks to optimizers. It changes nothing."""
 
-    def __init__(self, queues: QueueReader, optimizers: OptimizerStore, tasks: TaskStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        queues: QueueReader,
+        optimizers: OptimizerStore,
+        tasks: TaskStore,
+        scaled: Callable[[], frozenset[str]],
+        clock: Clock,
+    ) -> None:
+        """`scaled` returns the groups that get optimizers when tasks wait, so that their queues are served with none of them too."""
         self._queues = queues
         self._optimizers = optimizers
         self._tasks = tasks
+        self._scaled = scaled
         self._clock = clock
 
     def unserved(self) -> Sequence[str]:
@@ -71,4 +80,4 @@ class ShareQueues:
         return [task for task in found if task.status is TaskStatus.PENDING]
 
     def _served(self) -> frozenset[str]:
-        return served_queues(self._optimizers.optimizers(live=True), self._clock())
+        return served_queues(self._optimizers.optimizers(live=True), self._clock()) | self._scaled()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from compaction_pipeline.core.queue.watchers import LONGEST_GAP, servers_of
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class QueueServices(Wiring):
         from compaction_pipeline.services.queue.maintain_optimizers import MaintainOptimizers
 
         stores, containers = self._stores, self._containers
-        return MaintainOptimizers(stores.groups, stores.optimizers, stores.queues, stores.teams, containers, self.clock, self._new_id)
+        return MaintainOptimizers(
+            stores.groups, stores.optimizers, stores.queues, stores.teams, stores.scaling, containers, (self.clock, self._new_id)
+        )
 
     @cached_property
     def read_containers(self) -> ReadContainers:
@@ -110,7 +113,15 @@ class QueueServices(Wiring):
     def share_queues(self) -> ShareQueues:
         from compaction_pipeline.services.queue.share_queues import ShareQueues
 
-        return ShareQueues(self._stores.queues, self._stores.optimizers, self._stores.tasks, self.clock)
+        stores = self._stores
+        return ShareQueues(stores.queues, stores.optimizers, stores.tasks, self._scaled, self.clock)
+
+    def _scaled(self) -> frozenset[str]:
+        """The groups that get optimizers for their tasks while a server is there, although they may have none now."""
+        stores, now = self._stores, self.clock()
+        if not any(now - each.renewed_at <= LONGEST_GAP for each in servers_of(stores.watchers.watchers(), now)):
+            return frozenset()
+        return frozenset(scale.group for scale in stores.scaling.scales().values() if scale.is_on)
 
     @cached_property
     def work_on_queue(self) -> WorkOnQueue:

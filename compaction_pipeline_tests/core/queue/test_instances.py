@@ -17,6 +17,7 @@ from compaction_pipeline.core.queue.instances import (
     ORPHANED_AFTER,
     REGISTERS_WITHIN,
     SURGE,
+    Wants,
     failed_starts,
     next_start,
     orphans,
@@ -101,12 +102,12 @@ def test_a_group_that_says_nothing_wants_no_optimizer() -> None:
     ],
 )
 def test_a_round_brings_a_group_nearer_to_what_it_wants(optimizers: list[Optimizer], wanted: int, started: int, drained: list[str]) -> None:
-    decided = round_of(HEAVY, optimizers, wanted, "now", {}, NOW)
+    decided = round_of(HEAVY, optimizers, Wants(wanted, "now"), {}, NOW)
     assert (decided.start, sorted(decided.drain), decided.lost) == (started, drained, {})
 
 
 def test_an_optimizer_says_why_it_drains() -> None:
-    decided = round_of(HEAVY, [one("a", RUNNING, settings="before"), one("b", RUNNING)], 0, "now", {}, NOW)
+    decided = round_of(HEAVY, [one("a", RUNNING, settings="before"), one("b", RUNNING)], Wants(0, "now"), {}, NOW)
     assert decided.drain == {
         "a": "the settings of group heavy or of its container have changed, so another optimizer takes its place",
         "b": "group heavy needs 0 optimizers now",
@@ -114,16 +115,16 @@ def test_an_optimizer_says_why_it_drains() -> None:
 
 
 def test_no_optimizer_is_outdated_while_the_container_is_unknown() -> None:
-    assert round_of(HEAVY, [one("a", RUNNING, settings="before")], 1, None, {}, NOW).drain == {}
+    assert round_of(HEAVY, [one("a", RUNNING, settings="before")], Wants(1, None), {}, NOW).drain == {}
 
 
 def test_an_optimizer_that_does_not_register_is_given_up_and_replaced() -> None:
     young, old = one("a", STARTING, REGISTERS_WITHIN - timedelta(seconds=1)), one("b", STARTING, REGISTERS_WITHIN)
-    decided = round_of(HEAVY, [one("c", RUNNING, timedelta(0)), young, old], 3, "now", {}, NOW)
+    decided = round_of(HEAVY, [one("c", RUNNING, timedelta(0)), young, old], Wants(3, "now"), {}, NOW)
     assert (decided.lost, decided.start) == ({"b": "it did not register within 5 min"}, 1)
     # After a failure, nothing is started while another one is on its way, and then one at a time.
-    assert round_of(HEAVY, [young, old], 2, "now", {}, NOW).start == 0
-    decided = round_of(HEAVY, [young, old], 2, "now", {"a": "its process ended"}, NOW)
+    assert round_of(HEAVY, [young, old], Wants(2, "now"), {}, NOW).start == 0
+    decided = round_of(HEAVY, [young, old], Wants(2, "now"), {"a": "its process ended"}, NOW)
     assert (decided.lost, decided.start) == ({"a": "its process ended", "b": "it did not register within 5 min"}, 1)
 
 
@@ -161,7 +162,7 @@ def at_once(lost: Optimizer) -> Optimizer:
     ],
 )
 def test_a_container_that_fails_is_tried_more_and_more_rarely(optimizers: list[Optimizer], started: int) -> None:
-    assert round_of(HEAVY, optimizers, 3, "now", {}, NOW).start == started
+    assert round_of(HEAVY, optimizers, Wants(3, "now"), {}, NOW).start == started
 
 
 def test_three_failed_starts_in_a_row_are_a_problem_of_the_group() -> None:
@@ -212,7 +213,7 @@ def count(optimizers: Iterable[Optimizer], *states: OptimizerState) -> int:
 
 def after_round(before: list[Optimizer], wanted: int, settings: str | None, number: int) -> list[Optimizer]:
     """What there is after a round, which keeps the laws of every round."""
-    decided = round_of(HEAVY, before, wanted, settings, {}, NOW)
+    decided = round_of(HEAVY, before, Wants(wanted, settings), {}, NOW)
     by_id = {each.optimizer_id: each for each in before}
     assert all(by_id[name].is_managed and by_id[name].state is RUNNING for name in decided.drain)
     assert all(by_id[name].is_managed and by_id[name].state is STARTING for name in decided.lost)
@@ -234,7 +235,7 @@ def test_rounds_never_exceed_what_is_wanted_and_come_to_rest(
     known = [replace(each, state=ENDED) if each.state is LOST else each for each in before]
     for number in range(20):
         known = after_round(known, wanted, settings, number)
-        again = round_of(HEAVY, known, wanted, settings, {}, NOW)
+        again = round_of(HEAVY, known, Wants(wanted, settings), {}, NOW)
         assert (again.start, again.drain, again.lost) == (0, {}, {})
         # All that start register and poll now. Those that were given up ended with it: they do not count as failures of these settings.
         known = [replace(each, state=RUNNING, process="7", first_polled_at=NOW) if each.state is STARTING else each for each in known]
@@ -246,15 +247,15 @@ def test_rounds_never_exceed_what_is_wanted_and_come_to_rest(
 
 def test_the_newest_with_old_settings_gives_way_when_another_one_works_on() -> None:
     old = [one("a", RUNNING, 2 * MINUTE, settings="before"), one("b", RUNNING, settings="before")]
-    decided = round_of(HEAVY, old, 2, "now", {}, NOW)
+    decided = round_of(HEAVY, old, Wants(2, "now"), {}, NOW)
     assert (decided.start, decided.most, decided.replaces, decided.gives_way) == (1, 3, True, "b")
     for none_may in (old[:1], [*old, one("c", DRAINING)]):
-        assert round_of(HEAVY, none_may, len([each for each in none_may if each.state is RUNNING]), "now", {}, NOW).gives_way == ""
+        assert round_of(HEAVY, none_may, Wants(len([each for each in none_may if each.state is RUNNING]), "now"), {}, NOW).gives_way == ""
 
 
 def test_one_that_is_on_its_way_with_old_settings_is_given_up_where_it_can_be_stopped() -> None:
     old, others = one("a", STARTING, settings="before"), replace(HEAVY, container="others")
     why = "the settings of group heavy or of its container changed before it registered"
-    assert round_of(HEAVY, [old], 1, "now", {}, NOW).lost == {"a": why}
-    for kept in (round_of(HEAVY, [old], 1, "now", {}, NOW, {"workers"}), round_of(others, [old], 1, "now", {}, NOW)):
+    assert round_of(HEAVY, [old], Wants(1, "now"), {}, NOW).lost == {"a": why}
+    for kept in (round_of(HEAVY, [old], Wants(1, "now"), {}, NOW, {"workers"}), round_of(others, [old], Wants(1, "now"), {}, NOW)):
         assert (kept.lost, kept.start) == ({}, 0)

@@ -26,6 +26,7 @@ class Observation:
 
     `up` counts the optimizers that have polled and take tasks, `starting` those that were started and have not polled, `draining` those
     that finish what they have. `is_due_soon` says that a plan or a commit of one of the group's tables is due within the policy's `idle`.
+    `is_silent` says that the container of the group was asked what runs in it, and did not answer.
     """
 
     at: datetime
@@ -44,6 +45,7 @@ class Observation:
     starting: int = 0
     draining: int = 0
     is_due_soon: bool = False
+    is_silent: bool = False
 
     @property
     def busy_slots(self) -> float:

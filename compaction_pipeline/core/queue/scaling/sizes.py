@@ -1,0 +1,110 @@
+"""Says how a target changes the properties of a group's optimizers, and which parts of a policy a container can carry out.
+
+A container is told of a size by the properties that people use too. So optimizers of another size are outdated, and are replaced as they
+are after a person's change. Merges run in Python workers: more memory for a Spark application is memory beside the heap of its executors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from math import ceil
+
+from compaction_pipeline.core.capacity.scaling.policy import ENABLED, MAX_MEMORY, MAX_SLOT_CORES, ScalingPolicy, policy_of
+from compaction_pipeline.core.capacity.scaling.target import Target
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.queue.container import (
+    CPU,
+    Container,
+    ContainerKind,
+    cores_of,
+    cpu_of,
+    memory_of,
+    spark_bytes,
+    spark_properties,
+)
+from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, PARALLELISM, ResourceGroup
+
+OVERHEAD, EXECUTOR_MEMORY = "spark.executor.memoryOverhead", "spark.executor.memory"
+TASK_CORES, EXECUTOR_CORES = "spark.task.cpus", "spark.executor.cores"
+_MIB = 2**20
+_LEAST_OVERHEAD, _OVERHEAD_SHARE = 384 * _MIB, 0.1
+"""What Spark adds to an executor's heap when nobody says it."""
+
+
+def group_policy(group: ResourceGroup, kind: ContainerKind) -> ScalingPolicy | None:
+    """Return the policy of a group whose container is of this kind; None when it has none that is enabled.
+
+    Raises ConfigError for a value that breaks its rule, and for what the kind cannot carry out.
+    """
+    policy = policy_of(group.name, group.properties)
+    if policy is None:
+        return None
+    if kind is ContainerKind.EXTERNAL:
+        raise ConfigError(
+            f"'{ENABLED}' of group {group.name} is true, but people or another system start the optimizers of container {group.container}, "
+            "and two scalers must never meet; name a container of another kind, or remove the property"
+        )
+    for part, key in ((policy.memory, MAX_MEMORY), (policy.most_slot_cores, MAX_SLOT_CORES)):
+        if part is not None and kind is ContainerKind.LOCAL:
+            raise ConfigError(
+                f"'{key}' of group {group.name} is set, but processes of container {group.container} on this host take the memory and the "
+                "cores that they need, so there is nothing to scale; remove it"
+            )
+    if policy.memory is not None and not group.number(MEMORY) and kind is ContainerKind.KUBERNETES:
+        raise ConfigError(f"'{MAX_MEMORY}' of group {group.name} is set but it lacks '{MEMORY}': set it to the bytes to begin with")
+    return policy
+
+
+def own_target(group: ResourceGroup, container: Container, policy: ScalingPolicy) -> Target:
+    """Return what the group's own properties ask for, as near to the policy's bounds as whole optimizers come."""
+    slots = policy.slots_of_one
+    least = ceil(policy.bounds.least / slots)
+    instances = max(least, min(group.number(INSTANCES) or 0, policy.bounds.most // slots))
+    shaped = replace(group, properties={**group.properties, PARALLELISM: str(slots)})
+    cores = None if policy.most_slot_cores is None else _own_cores(shaped, container, slots)
+    return Target(instances, slots, memory_of(container, shaped), cores)
+
+
+def _own_cores(group: ResourceGroup, container: Container, slots: int) -> float:
+    """The cores of a slot as people say them."""
+    if container.is_submitted:
+        given = spark_properties(container, group).get(TASK_CORES, "1")
+        return float(given) if given.isascii() and given.isdigit() else 1.0
+    return cores_of(cpu_of(container, group)) / slots
+
+
+def sized(group: ResourceGroup, container: Container, target: Target) -> ResourceGroup:
+    """Return the group with the properties that start optimizers of a target. Its number of optimizers is not among them."""
+    properties = {**group.properties, PARALLELISM: str(target.parallelism)}
+    shaped = replace(group, properties=properties)
+    if target.memory_bytes and target.memory_bytes != memory_of(container, shaped):
+        properties |= _memory(container, shaped, target)
+    if target.slot_cores is not None:
+        properties |= _cores(container, target.slot_cores, target.parallelism)
+    return replace(group, properties=properties)
+
+
+def person_digest(group: ResourceGroup) -> str:
+    """Return 16 hexadecimal digits that change when a person changes the container or a property of the group."""
+    return sha256(json.dumps([group.container, dict(group.properties)], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _memory(container: Container, group: ResourceGroup, target: Target) -> Mapping[str, str]:
+    reserved = {MEMORY: str(target.memory_bytes)}
+    if not container.is_submitted:
+        return reserved
+    given = spark_properties(container, group)
+    heap = spark_bytes(given.get(EXECUTOR_MEMORY, "1g"))
+    before = spark_bytes(given[OVERHEAD]) if OVERHEAD in given else max(_LEAST_OVERHEAD, int(heap * _OVERHEAD_SHARE))
+    more = (target.memory_bytes - memory_of(container, group)) // target.parallelism
+    return {**reserved, OVERHEAD: f"{max(_LEAST_OVERHEAD, before + more) // _MIB}m"}
+
+
+def _cores(container: Container, slot_cores: float, slots: int) -> Mapping[str, str]:
+    if container.is_submitted:
+        whole = str(ceil(slot_cores))
+        return {TASK_CORES: whole, EXECUTOR_CORES: whole}
+    return {CPU: f"{ceil(1000 * slot_cores * slots)}m"}

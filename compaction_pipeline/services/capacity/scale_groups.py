@@ -1,0 +1,217 @@
+"""Watches the groups that have a policy of scaling, and changes what they are to have. Another service starts and drains optimizers.
+
+One process does this at a time, while it holds the lease of the keeper. Each step is stored as the next revision of the group's scale, so a
+process that was killed between two steps, or that has lost the lease, leaves a state from which the next one goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.capacity.costs import CostStore
+from compaction_pipeline.core.capacity.scaling.action import ActionKind, Hold, Outcome
+from compaction_pipeline.core.capacity.scaling.decide import decide
+from compaction_pipeline.core.capacity.scaling.observation import EVERY, KEPT_FOR, Observation
+from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
+from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
+from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.container import Container, settings_digest
+from compaction_pipeline.core.queue.container_answers import Running, Unknown
+from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.optimizer import Optimizer
+from compaction_pipeline.core.queue.ports.containers import Containers
+from compaction_pipeline.core.queue.ports.groups import GroupStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.tasks import QueueReader
+from compaction_pipeline.core.queue.queue_work import QueueWork
+from compaction_pipeline.core.queue.scaling.look import USED_FOR, Used, look
+from compaction_pipeline.core.queue.scaling.sizes import group_policy, own_target, person_digest, sized
+from compaction_pipeline.core.queue.scaling.steps import Ended, Seen, killed_after, left_of, next_step
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 200
+"""Decisions look at so many of a group's last actions."""
+DECIDED_BY = timedelta(days=1, minutes=10)
+"""Decisions look at what was seen in this time: cores are taken away after a day."""
+_AT_LEAST = EVERY - timedelta(seconds=5)
+"""A minute, less what rounds differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A group with a policy, as it is now. `scale` is None before the first look at it."""
+
+    group: ResourceGroup
+    container: Container
+    policy: ScalingPolicy
+    scale: Scale | None
+    optimizers: Sequence[Optimizer]
+
+
+class ScaleGroups:
+    """One verb: scale."""
+
+    def __init__(
+        self,
+        groups: GroupStore,
+        optimizers: OptimizerStore,
+        queues: QueueReader,
+        costs: CostStore,
+        scaling: ScalingStore,
+        containers: Containers,
+        own: tuple[Clock, Callable[[], str]],
+    ) -> None:
+        """`own` has the clock, and what makes new ids."""
+        self._groups = groups
+        self._optimizers = optimizers
+        self._queues = queues
+        self._costs = costs
+        self._scaling = scaling
+        self._containers = containers
+        self._clock, self._new_id = own
+        self._looked_at: datetime | None = None
+
+    def scale(self) -> None:
+        """Look at each group that has a policy, and take the next step of its open action, or decide. Raises StorageUnavailable.
+
+        It does so once a minute, however often it is asked to.
+        """
+        now = self._clock()
+        if self._looked_at is not None and timedelta(0) <= now - self._looked_at < _AT_LEAST:
+            return
+        self._looked_at = now
+        groups = {group.name: group for group in self._groups.groups()}
+        policies = {name: found for name, group in groups.items() if (found := self._policy(group)) is not None}
+        scales = self._scaling.scales()
+        for name, scale in scales.items():
+            if name in groups and name not in policies:
+                self._disable(scale, now)
+        if not policies:
+            return
+        optimizers = self._optimizers.optimizers()
+        used, works = self._used(now), self._queues.works(now - EVERY)
+        for name, (container, policy) in policies.items():
+            seen = look(name, optimizers, works.get(name, QueueWork(name)), used, now)
+            mine = [each for each in optimizers if each.group == name]
+            known = _Group(groups[name], container, policy, scales.get(name), mine)
+            self._group(known, seen, now)
+        self._scaling.expire(now - KEPT_FOR)
+
+    def _policy(self, group: ResourceGroup) -> tuple[Container, ScalingPolicy] | None:
+        """The container and the policy of a group; None when it has none, or none that can be carried out."""
+        try:
+            container = self._containers.container(group.container)
+            policy = group_policy(group, container.kind)
+        except ConfigError as error:
+            log.debug("group=%s is not scaled: %s", group.name, error)
+            return None
+        return None if policy is None else (container, policy)
+
+    def _used(self, now: datetime) -> Used:
+        ended: Counter[str] = Counter()
+        for (queue, _), number in self._queues.ended(now - EVERY, now).attempts.items():
+            ended[queue] += number
+        return Used(self._costs.uses(now - EVERY, now), self._costs.uses(now - USED_FOR, now), ended)
+
+    def _group(self, known: _Group, seen: Observation, now: datetime) -> None:
+        name, scale = known.group.name, known.scale
+        records = self._scaling.records(name, REMEMBERED)
+        current = next((each for each in records if each.is_open), None)
+        # Nothing else needs its answer, which may take seconds.
+        answer = Running() if current is None else self._containers.running(known.container)
+        self._scaling.observe(name, replace(seen, is_silent=isinstance(answer, Unknown)))
+        if scale is None or scale.person != person_digest(known.group):
+            self._begin_anew(known, current, now)
+            return
+        if current is not None:
+            ended = self._next_step(known, scale, current, answer, now)
+            if ended is not None:
+                self._end(scale, current, ended, now)
+                return
+        elif records and (why := killed_after(records[0], known.optimizers, now)):
+            # It was called good too early. What was good before it is so again.
+            before = records[0].action.before
+            again = replace(records[0], outcome=None, closed_at=None, in_force=None, step=Step.ENDING, why=why)
+            self._store(scale.to(before, good=before), again)
+            return
+        if current is None or current.step is Step.ASKED:
+            self._decide(known, scale, records, now)
+
+    def _begin_anew(self, known: _Group, current: ScalingRecord | None, now: datetime) -> None:
+        """What a person says of the group counts from now on."""
+        target, person = own_target(known.group, known.container, known.policy), person_digest(known.group)
+        if known.scale is None:
+            self._store(Scale(known.group.name, 1, target, target, person), None)
+            return
+        why = "a person changed the group meanwhile"
+        record = None if current is None else current.closed(Outcome.CANCELED, why, now, target)
+        self._store(replace(known.scale.to(target, good=target), person=person), record)
+
+    def _disable(self, scale: Scale, now: datetime) -> None:
+        """The policy was taken away, so the group's own properties count. A later policy begins with these."""
+        current = next((each for each in self._scaling.records(scale.group, REMEMBERED) if each.is_open), None)
+        if current is not None or scale.is_on:
+            why = "the policy was disabled meanwhile"
+            record = None if current is None else current.closed(Outcome.CANCELED, why, now, scale.good)
+            self._store(replace(scale.to(scale.good), person=""), record)
+
+    def _next_step(self, known: _Group, scale: Scale, record: ScalingRecord, answer: Running | Unknown, now: datetime) -> Ended | None:
+        polled = [each.first_polled_at for each in known.optimizers if each.first_polled_at and each.settings == record.settings]
+        merged = self._queues.merged_by(max([record.at, *polled]))
+        seen = Seen(
+            known.optimizers,
+            self._scaling.observations(known.group.name, record.at),
+            known.group.held,
+            any(each.optimizer_id in merged for each in known.optimizers if each.settings == record.settings),
+            answer.alive if isinstance(answer, Running) else None,
+        )
+        if record.step is Step.ENDING and isinstance(answer, Running):
+            # What never registered has no row that anybody drains, and an earlier request to end it may have got lost.
+            for each in left_of(record, seen):
+                if each.never_came and each.resource_id in answer.alive:
+                    self._containers.stop(known.container, each.resource_id)
+        return next_step(scale, record, seen, known.policy, now)
+
+    def _end(self, scale: Scale, record: ScalingRecord, ended: Ended, now: datetime) -> None:
+        if ended.outcome is None:
+            log.warning("group=%s %s is taken back: %s", record.group, record.action.after.in_words, ended.why)
+            self._store(scale.to(ended.target), replace(record, step=Step.ENDING, why=ended.why))
+            return
+        good = ended.target if ended.outcome is Outcome.DONE else scale.good
+        if record.action.kind is ActionKind.OPTIMIZERS and ended.outcome is not Outcome.FAILED:
+            # The size is known to work, and so every number of it is good.
+            good = ended.target
+        log.info("group=%s %s: %s %s", record.group, record.action.trigger, ended.outcome.value, ended.why)
+        closed = record.closed(ended.outcome, ended.why, now, ended.target)
+        self._store(scale.to(ended.target, good=good, replaces=ended.replaces), closed)
+
+    def _decide(self, known: _Group, scale: Scale, records: Sequence[ScalingRecord], now: datetime) -> None:
+        name = known.group.name
+        observations = self._scaling.observations(name, now - DECIDED_BY)
+        decided = decide(name, observations, known.policy, scale.target, now, [each.past for each in records])
+        if isinstance(decided, Hold):
+            log.debug("group=%s nothing is changed: %s", name, decided.reason)
+            return
+        current = next((each for each in records if each.is_open), None)
+        if current is not None:
+            why = "more optimizers were needed before all were replaced"
+            scale = scale.to(scale.target, replaces=False)
+            if not self._store(scale, current.closed(Outcome.PARTIAL, why, now, scale.target)):
+                return
+        scale = scale.to(decided.after, replaces=current is None)
+        settings = settings_digest(known.container, sized(known.group, known.container, scale.target))
+        if self._store(scale, ScalingRecord(self._new_id(), name, now, known.policy.digest, decided, settings, team=known.group.team)):
+            log.info("group=%s %s: from %s to %s", name, decided.trigger, decided.before.in_words, decided.after.in_words)
+
+    def _store(self, scale: Scale, record: ScalingRecord | None) -> bool:
+        stored = self._scaling.change(scale, record)
+        if not stored:
+            log.info("group=%s another process changed what it is to have, so this one changes nothing", scale.group)
+        return stored

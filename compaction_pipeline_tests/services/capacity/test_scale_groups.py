@@ -1,0 +1,403 @@
+"""Scaling of a group: the steps of an action, what ends one, what is taken back, and what a crash between two steps leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome
+from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
+from compaction_pipeline.core.capacity.scaling.target import Target
+from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.queue.container_answers import Room, Unknown
+from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.scaling.steps import COMES_WITHIN
+from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
+from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
+from compaction_pipeline_tests.builders import NOW
+from compaction_pipeline_tests.services.queue.hall import DRAINING, LOST, RUNNING, STARTING, Hall
+
+MINUTE = timedelta(minutes=1)
+ON = "dynamic-allocation.enabled"
+POLICY = {
+    ON: "true",
+    "dynamic-allocation.max-parallelism": "8",
+    "dynamic-allocation.executor-idle-timeout": "5min",
+    "dynamic-allocation.max-executor-parallelism": "4",
+    "parallelism": "2",
+}
+HEAVY = ResourceGroup("heavy", "workers", POLICY)
+
+
+class Scaled(Hall):
+    """A hall whose group is scaled before each round."""
+
+    def __init__(self, stores: Stores, group: ResourceGroup = HEAVY) -> None:
+        super().__init__(stores, group)
+        self._numbers = iter(range(1_000))
+        self.scaler = self.another_scaler()
+
+    def another_scaler(self) -> ScaleGroups:
+        """The scaler of another server."""
+        stores = self.stores
+        ports = (stores.groups, stores.optimizers, stores.queues, stores.costs, stores.scaling, self.containers)
+        return ScaleGroups(*ports, (lambda: self.now, lambda: f"a{next(self._numbers):03d}"))
+
+    def minute(self, *, registers: bool = True, polls: bool = True) -> None:
+        """A minute passes: the scaler looks, a round is done, and what was started registers and polls."""
+        self.now += MINUTE
+        for each in self.rows(RUNNING, DRAINING):
+            self.stores.optimizers.touch(each.optimizer_id, self.now)
+        self.scaler.scale()
+        self.maintainer.maintain()
+        if registers:
+            self.register_all()
+        if registers and polls:
+            self.poll_all()
+
+    def minutes(self, number: int) -> None:
+        for _ in range(number):
+            self.minute()
+
+    def wait_for(self, tasks: int) -> None:
+        """So many tasks come."""
+        for number in range(tasks):
+            self.stores.tasks.insert([example(f"t{len(self.tasks)}-{number}", queue="heavy", created_at=self.now)], [], self.now)
+
+    @property
+    def tasks(self) -> list[object]:
+        return list(self.stores.tasks.tasks(statuses=[]))
+
+    @property
+    def scale_now(self) -> Scale:
+        return self.stores.scaling.scales()["heavy"]
+
+    @property
+    def records(self) -> list[ScalingRecord]:
+        """The oldest first."""
+        return list(self.stores.scaling.records("heavy", 99))[::-1]
+
+    def ask(self, kind: ActionKind, after: Target) -> ScalingRecord:
+        """An action that was decided just now."""
+        scale = self.scale_now
+        before = scale.target
+        direction = Direction.OUT if after.slots > before.slots else Direction.IN
+        from compaction_pipeline.core.queue.container import settings_digest
+        from compaction_pipeline.core.queue.scaling.sizes import sized
+
+        group = self.stores.groups.group("heavy")
+        assert group is not None
+        settings = settings_digest(self.containers.known["workers"], sized(group, self.containers.known["workers"], after))
+        record = ScalingRecord(f"r{scale.revision}", "heavy", self.now, "p", Action(kind, direction, before, after, "a test"), settings)
+        assert self.stores.scaling.change(scale.to(after), record)
+        return record
+
+    def end_drained(self) -> None:
+        for each in self.rows(DRAINING):
+            self.end(each)
+
+
+def at_work(stores: Stores, instances: int = 2, **properties: str) -> Scaled:
+    """A group that has so many optimizers of two slots, which it keeps without work, and no open action."""
+    floor = {"dynamic-allocation.min-parallelism": str(2 * instances)}
+    group = replace(HEAVY, properties={**POLICY, **floor, "instances": str(instances), **properties})
+    hall = Scaled(stores, group)
+    hall.minutes(2)
+    assert len(hall.rows(RUNNING)) == instances
+    return hall
+
+
+def test_a_task_starts_the_first_optimizer_and_an_empty_queue_ends_the_last(stores: Stores) -> None:
+    hall = Scaled(stores)
+    hall.minutes(5)
+    assert (hall.rows(), hall.records) == ([], [])
+    hall.wait_for(1)
+    hall.minutes(3)
+    assert len(hall.rows(RUNNING)) == 1
+    done = hall.records[0]
+    assert (done.outcome, done.action.kind, done.action.direction) == (Outcome.DONE, ActionKind.OPTIMIZERS, Direction.OUT)
+    assert done.in_force == hall.scale_now.good == Target(1, 2)
+    told: list[str] = []
+    stores.notices.spread(lambda owners: (told.append("asked"), ())[1], hall.now)
+    assert told
+    event = done.event
+    assert event is not None
+    assert event.title == "Group heavy: scaled out"
+    assert "before: 0 optimizers of 2 slots" in event.body
+    [task] = hall.stores.tasks.poll_many("heavy", hall.rows(RUNNING)[0].optimizer_id, hall.now, LEASE, 1)
+    hall.stores.tasks.complete(prepared(task), hall.now)
+    hall.minutes(30)
+    assert hall.scale_now.target.instances == 0
+    assert hall.rows(RUNNING) == []
+    assert hall.records[-1].outcome is Outcome.DONE
+
+
+def test_a_group_without_a_policy_is_left_alone_and_one_whose_policy_is_taken_away_has_its_own_number(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.OPTIMIZERS, Target(4, 2))
+    hall.minute(registers=False)
+    without = {key: value for key, value in POLICY.items() if key != ON}
+    hall.stores.groups.change(replace(HEAVY, properties={**without, "instances": "1", "min-instances": "1"}))
+    hall.minute()
+    assert (hall.records[-1].outcome, hall.records[-1].why) == (Outcome.CANCELED, "the policy was disabled meanwhile")
+    assert not hall.scale_now.is_on
+    hall.minutes(2)
+    assert len(hall.rows(RUNNING)) == 1
+    before = hall.scale_now
+    hall.minutes(2)
+    assert hall.scale_now == before
+
+
+def test_a_persons_change_ends_an_action_and_counts_at_once(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.PARALLELISM, Target(2, 4))
+    hall.minute(registers=False)
+    hall.stores.groups.change(replace(HEAVY, properties={**POLICY, "instances": "1"}))
+    hall.maintainer.watch()
+    assert hall.rows(STARTING) == []
+    hall.minute()
+    assert (hall.records[-1].outcome, hall.scale_now.target, hall.scale_now.good) == (Outcome.CANCELED, Target(1, 2), Target(1, 2))
+    assert "a person changed the group" in hall.records[-1].why
+    assert len(hall.rows(RUNNING)) == 1
+
+
+def test_another_size_replaces_one_by_one_and_is_good_when_it_has_merged(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.PARALLELISM, Target(2, 4))
+    for _ in range(4):
+        hall.minute()
+        assert len(hall.rows(RUNNING)) >= 2
+        hall.end_drained()
+    assert sorted(each.parallelism for each in hall.rows(RUNNING)) == [4, 4]
+    assert hall.records[-1].is_open
+    hall.wait_for(1)
+    [task] = hall.stores.tasks.poll_many("heavy", hall.rows(RUNNING)[0].optimizer_id, hall.now, LEASE, 1)
+    hall.stores.tasks.complete(prepared(task), hall.now)
+    hall.minute()
+    assert (hall.records[-1].outcome, hall.scale_now.good) == (Outcome.DONE, Target(2, 4))
+
+
+def test_another_size_is_good_too_when_it_stood_idle_for_a_while(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.PARALLELISM, Target(2, 4))
+    hall.minutes(5)
+    assert hall.records[0].is_open
+    hall.minutes(4)
+    assert hall.records[0].outcome is Outcome.DONE
+
+
+def exits_at_once(hall: Scaled) -> None:
+    hall.containers.problem = ConfigError("no such image")
+
+
+def never_registers(hall: Scaled) -> None:
+    hall.never = "registers"  # type: ignore[attr-defined]
+
+
+def never_polls(hall: Scaled) -> None:
+    hall.never = "polls"  # type: ignore[attr-defined]
+
+
+def dies_at_its_first_task(hall: Scaled) -> None:
+    hall.never = "lives"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("fails", [exits_at_once, never_registers, never_polls, dies_at_its_first_task])
+@pytest.mark.parametrize("kind", [ActionKind.PARALLELISM, ActionKind.OPTIMIZERS])
+def test_what_fails_is_taken_back_and_the_last_good_configuration_stands(
+    stores: Stores, kind: ActionKind, fails: Callable[[Scaled], None]
+) -> None:
+    hall = at_work(stores)
+    good = {each.optimizer_id for each in hall.rows(RUNNING)}
+    hall.ask(kind, Target(2, 4) if kind is ActionKind.PARALLELISM else Target(4, 2))
+    fails(hall)
+    never = getattr(hall, "never", "")
+    for _ in range(40):
+        hall.minute(registers=never != "registers", polls=never != "polls")
+        if never == "lives":
+            for each in hall.rows(RUNNING):
+                if each.optimizer_id not in good:
+                    hall.stores.optimizers.move(each.optimizer_id, (RUNNING,), LOST, "killed", failed=True)
+                    hall.containers.alive.discard(each.resource_id)
+        if not hall.records[-1].is_open:
+            break
+        assert good <= {each.optimizer_id for each in hall.rows(RUNNING)}
+    record = hall.records[-1]
+    assert (record.outcome, record.in_force, record.why != "") == (Outcome.FAILED, Target(2, 2), True)
+    hall.containers.problem = None
+    hall.minutes(3)
+    hall.end_drained()
+    hall.minute()
+    assert good == {each.optimizer_id for each in hall.rows(RUNNING, STARTING, DRAINING)}
+    assert hall.containers.alive == {each.resource_id for each in hall.rows(RUNNING)}
+    # What was started for it does not come up later.
+    late = [each for each in hall.rows(LOST) if each.never_came]
+    for each in late:
+        came = hall.stores.optimizers.register(replace(each, optimizer_id=f"late-{each.optimizer_id}", state=RUNNING, process="7"))
+        assert came.state is DRAINING
+
+
+def test_what_the_container_still_has_is_ended_before_the_rollback_is_recorded(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
+    hall.minute(registers=False)
+    [coming] = hall.rows(STARTING)
+    for _ in range(COMES_WITHIN + 2):
+        if hall.records[-1].step is Step.ENDING:
+            break
+        hall.minute(registers=False)
+    assert hall.records[-1].step is Step.ENDING
+    # The first request to end it got lost. The container does not answer, and then it does.
+    hall.containers.alive.add(coming.resource_id)
+    hall.containers.silent = Unknown("no answer")
+    hall.minute()
+    hall.minute()
+    assert hall.records[-1].is_open
+    hall.containers.silent = None
+    hall.minute()
+    assert coming.resource_id not in hall.containers.alive
+    hall.minute()
+    assert hall.records[-1].outcome is Outcome.FAILED
+
+
+def test_a_silent_container_fails_nothing(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
+    hall.containers.silent = Unknown("no answer")
+    for _ in range(3 * COMES_WITHIN):
+        hall.minute()
+    assert (hall.records[0].is_open, hall.records[0].step) == (True, Step.ASKED)
+    hall.containers.silent = None
+    hall.minutes(3)
+    assert hall.records[0].outcome is Outcome.DONE
+
+
+def test_a_container_without_room_makes_an_action_partial(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.OPTIMIZERS, Target(4, 2))
+    hall.containers.outside = Room(millicores=2_000)
+    hall.minute()
+    hall.containers.outside = Room(millicores=0)
+    hall.minutes(COMES_WITHIN + 1)
+    record = hall.records[0]
+    assert (record.outcome, record.in_force) == (Outcome.PARTIAL, Target(3, 2))
+    assert "has no room for another optimizer" in record.why
+    assert hall.scale_now.target.instances == 3
+
+
+def test_a_server_that_was_away_fails_nothing(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
+    hall.minute(registers=False)
+    hall.now += timedelta(hours=1)
+    hall.scaler = hall.another_scaler()
+    hall.register_all()
+    hall.poll_all()
+    hall.minutes(2)
+    assert hall.records[0].outcome is Outcome.DONE
+
+
+def test_a_lost_optimizer_ends_an_action(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.minutes(5)
+    hall.ask(ActionKind.PARALLELISM, Target(2, 4))
+    hall.minute(registers=False)
+    first = hall.rows(RUNNING)[0]
+    hall.stores.optimizers.move(first.optimizer_id, (RUNNING,), LOST, "silent")
+    hall.minute(registers=False)
+    assert (hall.records[-1].outcome, hall.scale_now.target) == (Outcome.CANCELED, Target(2, 2))
+    assert f"optimizer {first.optimizer_id} was lost" in hall.records[-1].why
+
+
+def test_kills_for_memory_take_a_configuration_back_that_was_called_good(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.PARALLELISM, Target(2, 4))
+    while hall.records[0].is_open:
+        hall.minute()
+    assert hall.records[0].outcome is Outcome.DONE
+    for each in hall.rows(RUNNING):
+        hall.stores.optimizers.move(each.optimizer_id, (RUNNING,), LOST, "its pod says: OOMKilled")
+        hall.containers.alive.discard(each.resource_id)
+    hall.minute()
+    assert (hall.records[0].step, hall.records[0].is_open, hall.scale_now.target) == (Step.ENDING, True, Target(2, 2))
+    hall.minutes(2)
+    assert hall.records[0].outcome is Outcome.FAILED
+    assert "killed for memory" in hall.records[0].why
+    assert {each.parallelism for each in hall.rows(RUNNING)} == {2}
+
+
+def test_more_optimizers_end_a_replacement_and_what_was_replaced_stays(stores: Stores) -> None:
+    hall = at_work(stores, **{"dynamic-allocation.max-parallelism": "16"})
+    hall.ask(ActionKind.PARALLELISM, Target(2, 3))
+    hall.wait_for(40)
+    hall.minute()
+    while len(hall.records) == 1:
+        hall.minute()
+    replacing, more = hall.records
+    assert (replacing.outcome, replacing.in_force) == (Outcome.PARTIAL, Target(2, 3))
+    assert (more.action.kind, more.action.after.parallelism) == (ActionKind.OPTIMIZERS, 3)
+    assert not hall.scale_now.replaces
+    assert hall.scale_now.good == Target(2, 2)
+
+
+@pytest.mark.parametrize("crashes_after", range(8))
+def test_a_server_that_is_killed_between_two_steps_leaves_what_another_one_goes_on_with(stores: Stores, crashes_after: int) -> None:
+    """Each look of the scaler, and each round of the maintainer, is of a server that was killed right after it."""
+    hall = at_work(stores)
+    hall.ask(ActionKind.PARALLELISM, Target(2, 4))
+    for number in range(30):
+        hall.now += MINUTE
+        for each in hall.rows(RUNNING, DRAINING):
+            hall.stores.optimizers.touch(each.optimizer_id, hall.now)
+        if number % 2 == crashes_after % 2:
+            hall.scaler = hall.another_scaler()
+        hall.scaler.scale()
+        if number == crashes_after:
+            # Killed before the round.
+            continue
+        hall.containers.killed = number == crashes_after + 1
+        try:
+            hall.maintainer.maintain()
+        except KeyboardInterrupt:
+            # Its row is written, and its process never starts.
+            hall.containers.killed = False
+        hall.register_all()
+        # What has no process cannot register.
+        for each in hall.rows(RUNNING):
+            if each.resource_id not in hall.containers.alive:
+                hall.stores.optimizers.move(each.optimizer_id, (RUNNING,), LOST, "it never started")
+        hall.poll_all()
+        hall.end_drained()
+    assert {each.outcome for each in hall.records} <= {Outcome.DONE, Outcome.CANCELED, Outcome.FAILED}
+    assert len(hall.rows(RUNNING)) == hall.scale_now.target.instances
+    assert {each.parallelism for each in hall.rows(RUNNING)} == {hall.scale_now.target.parallelism}
+
+
+def test_a_deposed_leader_changes_nothing(stores: Stores) -> None:
+    hall = at_work(stores)
+    stale = hall.scale_now
+    record = hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
+    assert not stores.scaling.change(stale.to(Target(9, 2)), replace(record, record_id="other"))
+    assert not stores.scaling.change(hall.scale_now.to(Target(9, 2)), replace(record, record_id="other"))
+    assert [each.record_id for each in hall.records] == [record.record_id]
+    assert hall.scale_now.target == Target(3, 2)
+
+
+def test_what_was_seen_is_kept_for_some_days_and_no_longer_than_its_group(stores: Stores) -> None:
+    hall = at_work(stores)
+    seen = stores.scaling.observations("heavy", NOW)
+    assert [each.up for each in seen][-1] == 2
+    assert len(seen) >= 2
+    stores.scaling.observe("heavy", replace(seen[0], waiting=99))
+    assert stores.scaling.observations("heavy", NOW) == seen
+    stores.scaling.expire(seen[1].at)
+    assert stores.scaling.observations("heavy", NOW) == seen[1:]
+    for each in hall.rows(RUNNING):
+        hall.end(each)
+    stores.groups.remove("heavy")
+    stores.scaling.expire(NOW)
+    assert (stores.scaling.observations("heavy", NOW), stores.scaling.scales()) == ((), {})
