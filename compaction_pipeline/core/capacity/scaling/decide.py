@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Hold, PastAction
-from compaction_pipeline.core.capacity.scaling.demand import HIGH, LOW, STALE
+from compaction_pipeline.core.capacity.scaling.demand import BUSY, IDLE, STALE
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.past import Past
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
@@ -83,11 +83,11 @@ def _would_be_undone(action: Action, seen: Seen) -> bool:
     if action.kind not in (ActionKind.PARALLELISM, ActionKind.OPTIMIZERS) or not action.after.slots:
         return False
     if action.direction is Direction.IN:
-        return last.running > action.after.slots or (last.running > HIGH * action.after.slots and last.waiting > 0)
+        return last.running > action.after.slots or (last.running > BUSY * action.after.slots and last.waiting > 0)
     # With another slot fewer than this the load would not be carried, however low the use is.
     needed = last.running + last.waiting
     one_less = action.after.slots - (action.after.parallelism if action.kind is ActionKind.OPTIMIZERS else action.after.instances)
-    return needed / action.after.slots < LOW and needed <= HIGH * one_less
+    return needed / action.after.slots < IDLE and needed <= BUSY * one_less
 
 
 def _to_bounds(seen: Seen) -> Action | None:

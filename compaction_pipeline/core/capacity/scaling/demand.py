@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from math import ceil
 
 from compaction_pipeline.core.capacity.scaling.observation import EVERY, Observation
 
@@ -15,19 +16,35 @@ STALE = 2 * EVERY
 """When the newest observation is older, nobody knows what the group does now."""
 LOW, HIGH = 0.4, 0.75
 """A share of CPU or slots below the first is low, and above the second it is high. A change never leads beyond the other one."""
-CLEARED_WITHIN = timedelta(minutes=5)
-"""What waits is to be worked off in this time."""
+IDLE, BUSY = 0.7, 0.9
+"""Below the first share of busy slots there are too many, and more come so that no more than the second share is busy. No change leads
+from one of them to the other."""
+_MEASURED = 1e-6
+"""A sum of parts may be a little more than a whole number that it stands for."""
+MEASURED_OVER = timedelta(minutes=10)
+"""The time of an attempt is taken from those that ended so lately."""
+CLEARED_WITHIN = timedelta(minutes=10)
+"""What waits is to be worked off in this time, with the slots that the load needs anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How many slots a load keeps busy, `steady`, and how many are needed so that what waits is worked off in time, `wanted`.
+    """How many slots a load needs.
 
-    `steady` is None when nobody knows how long tasks take; then `wanted` is a slot for each task.
+    `least` slots carry the load, and `wanted` work off in time what waits too. More than `most` would be too many as soon as nothing
+    waits. `least` and `most` are None when nobody knows how long tasks take; then `wanted` is a slot for each task.
     """
 
-    steady: float | None
     wanted: float
+    least: float | None = None
+    most: float | None = None
+
+    def units(self, slots: int) -> int:
+        """How many units of so many slots are needed."""
+        wanted = ceil(self.wanted / slots - _MEASURED)
+        if self.least is None or self.most is None:
+            return wanted
+        return max(ceil(self.least / slots - _MEASURED), min(wanted, int(self.most / slots + _MEASURED)))
 
 
 def newest(observations: Sequence[Observation], now: datetime) -> Sequence[Observation]:
@@ -48,16 +65,25 @@ def of_span(observations: Sequence[Observation], span: timedelta, now: datetime)
     return found if all(after.at - before.at <= STALE for before, after in pairwise(found)) else ()
 
 
-def demand_of(last: Sequence[Observation]) -> Demand:
-    """Estimate it from the last observations, of which there are at least two. Waiting tasks keep slots busy that are not there yet."""
+def demand_of(last: Sequence[Observation], earlier: Sequence[Observation], slots: int) -> Demand:
+    """Estimate it for a group that has so many slots, from the last observations; `earlier` are those, and some before them, from which
+    the time of an attempt is taken.
+
+    While the load itself keeps these slots busy, what waits brings no more slots than the load will keep busy later, because they would
+    have to go again. What a burst left behind does.
+    """
     in_hand = last[-1].running + last[-1].waiting
-    counted = [each.ended for each in last[1:]]
-    ended = sum(each for each in counted if each is not None)
-    if None in counted or ended == 0:
-        return Demand(None, float(in_hand))
-    minutes = (last[-1].at - last[0].at) / EVERY
+    known = [each for each in earlier if each.ended is not None]
+    ended = sum(each.ended or 0 for each in known)
+    if not ended or any(each.ended is None for each in last):
+        return Demand(float(in_hand))
     # An attempt's minutes, and how many came in a minute: those that ended, and those by which the work in hand grew.
-    takes = sum(each.busy_slots for each in last[1:]) / len(counted) * minutes / ended
-    came = max((ended + in_hand - last[0].running - last[0].waiting) / minutes, 0.0)
+    takes = sum(each.busy_slots for each in known) / ended
+    minutes = (last[-1].at - last[0].at) / EVERY
+    ended_lately = sum(each.ended or 0 for each in last[1:])
+    came = max((ended_lately + in_hand - last[0].running - last[0].waiting) / minutes, 0.0)
     steady = came * takes
-    return Demand(steady, min(max(steady / HIGH, steady + last[-1].waiting * takes / (CLEARED_WITHIN / EVERY)), float(in_hand)))
+    # Nothing is started for more tasks than there are.
+    wanted = min(steady + last[-1].waiting * takes / (CLEARED_WITHIN / EVERY), float(in_hand))
+    least = min(steady / BUSY, float(in_hand))
+    return Demand(wanted, least, steady / IDLE if steady >= IDLE * slots else wanted)

@@ -76,7 +76,7 @@ class ScalingPolicy:
 
     `bounds` are slots of the group, `slots_of_one` those that an optimizer begins with and has at least. `most_slots_of_one` is the highest
     parallelism; None changes no parallelism. `step` is how many optimizers are started or drained at once; None is as many as there are,
-    and four at least. `memory` has the least and the most bytes of one optimizer, `most_slot_cores` the most cores of a
+    and sixteen at least. `memory` has the least and the most bytes of one optimizer, `most_slot_cores` the most cores of a
     slot; None changes neither.
 
     A task waits at most `lag`. Slots are idle for the whole of `idle` before they go. After more capacity, more still is given after

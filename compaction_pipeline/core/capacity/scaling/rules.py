@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction
-from compaction_pipeline.core.capacity.scaling.demand import HIGH, LOW, Demand, demand_of, newest, of_span
+from compaction_pipeline.core.capacity.scaling.demand import BUSY, HIGH, IDLE, LOW, MEASURED_OVER, Demand, demand_of, newest, of_span
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.policy import Bounds, ScalingPolicy
 from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.words import bytes_text, count_text, duration_text
 
-STEP = 4
+STEP = 16
 """Without a step in the policy, a group may at least get or lose so many optimizers at once."""
 CORE_USED = 0.9
 """An attempt that uses more of its slot's cores than this is held up by them."""
@@ -68,7 +68,8 @@ class Seen:
     @property
     def demand(self) -> Demand:
         """What the load of the last observations needs."""
-        return demand_of(self.last)
+        earlier = [each for each in self.observations if self.now - MEASURED_OVER < each.at <= self.now]
+        return demand_of(self.last, earlier, self.target.slots)
 
     @property
     def idle(self) -> Sequence[Observation]:
@@ -76,11 +77,11 @@ class Seen:
         found = of_span(self.observations, self.policy.idle, self.now)
         return () if any(each.waiting for each in found) else found
 
-    def instances(self, slots: float) -> int:
-        """How many optimizers of the present size have so many slots, kept within the bounds and the step."""
+    def within(self, instances: int) -> int:
+        """So many optimizers, kept within the bounds and the step."""
         target = self.target
         step = self.policy.step or max(target.instances, STEP)
-        wanted = min(max(_whole(slots / target.parallelism), target.instances - step), target.instances + step)
+        wanted = min(max(instances, target.instances - step), target.instances + step)
         return min(max(wanted, least_instances(self.bounds, target.parallelism)), self.bounds.most // target.parallelism)
 
 
@@ -146,7 +147,7 @@ def parallelism_out(seen: Seen) -> Action | str:
     # Each further slot uses as much CPU as those that are there, on the optimizer and on its host.
     cpu = max(max(each.cpu_share or 0.0, each.host_cpu_share or 0.0) for each in seen.last)
     room = min(most, 2 * slots, seen.bounds.most // seen.target.instances, int(slots * HIGH / cpu) if cpu > 0 else most)
-    wanted = min(max(_whole(seen.demand.wanted / seen.target.instances), slots), room)
+    wanted = min(max(seen.demand.units(seen.target.instances), slots), room)
     after = with_slots(seen.target, wanted)
     if wanted <= slots or _breaks(after, seen.policy):
         return f"parallelism {slots} is the most that the policy, the memory and the CPU of the host allow, or it suffices"
@@ -160,10 +161,10 @@ def parallelism_in(seen: Seen) -> Action | str:
     if seen.policy.most_slots_of_one is None or slots <= least or not seen.target.instances:
         return "parallelism is not scaled, or is at its least"
     idle = seen.idle
-    if not idle or _use(idle, seen.target.slots) >= LOW:
+    if not idle or _use(idle, seen.target.slots) >= IDLE:
         return "slots are not idle"
     fewest = -(-seen.bounds.least // max(seen.target.instances, 1))
-    wanted = max(_whole(_busiest(idle) / HIGH / max(seen.target.instances, 1)), least, fewest)
+    wanted = max(_whole(_busiest(idle) / BUSY / max(seen.target.instances, 1)), least, fewest)
     if wanted >= slots:
         return "slots are not idle enough"
     trigger = f"{_idle_words(seen, idle)}: parallelism {slots} → {wanted}"
@@ -207,13 +208,14 @@ def optimizers_out(seen: Seen) -> Action | str:
         return "no task has waited for too long"
     if seen.last[-1].starting:
         return f"of the last change, {count_text(seen.last[-1].starting, 'optimizer')} still must start"
-    if seen.demand.wanted <= target.slots:
+    wanted = seen.demand.units(target.parallelism)
+    if wanted <= target.instances:
         return f"{count_text(target.slots, 'slot')} work off in time what waits"
-    return _more(seen, seen.demand.wanted, seen.behind_words)
+    return _more(seen, wanted, seen.behind_words)
 
 
-def _more(seen: Seen, slots: float, why: str) -> Action | str:
-    instances = seen.instances(slots)
+def _more(seen: Seen, wanted: int, why: str) -> Action | str:
+    instances = seen.within(wanted)
     if instances <= seen.target.instances:
         return f"{why}, but {count_text(seen.bounds.most, 'slot')} are the most that are allowed now"
     trigger = f"{why}: {seen.target.instances} → {count_text(instances, 'optimizer')}"
@@ -227,9 +229,12 @@ def optimizers_in(seen: Seen) -> Action | str:
         return f"the queue was not empty for {duration_text(seen.policy.idle)}"
     if idle[-1].starting or idle[-1].draining:
         return "an optimizer of the last change starts or drains still"
-    if _use(idle, target.slots) >= LOW:
+    if _use(idle, target.slots) >= IDLE:
         return f"{_busiest(idle):.1f} of {count_text(target.slots, 'slot')} were busy"
-    instances = seen.instances(_busiest(idle) / HIGH)
+    if _busiest(idle[len(idle) // 2 :]) < IDLE * _busiest(idle):
+        # Another step would have to wait for the whole cooldown, so it is better to wait for the end of the fall.
+        return "the use of slots still falls"
+    instances = seen.within(_whole(_busiest(idle) / BUSY / target.parallelism))
     if instances >= target.instances:
         return f"{count_text(target.instances, 'optimizer')} are the fewest that carry the load or that are allowed now"
     trigger = f"{_idle_words(seen, idle)}: {target.instances} → {count_text(instances, 'optimizer')}"

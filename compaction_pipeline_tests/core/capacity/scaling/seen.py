@@ -13,9 +13,9 @@ from compaction_pipeline.core.capacity.scaling.target import Target
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
-POLICY = ScalingPolicy(Bounds(1, 64))
+POLICY = ScalingPolicy(Bounds(1, 64), step=4)
 CALM = Observation(NOON, 0, timedelta(0), 0, 4, idle_share=1.0, ended=0, up=4)
-BEHIND = Observation(NOON, 20, timedelta(minutes=3), 4, 4, idle_share=0.0, ended=4, up=4)
+BEHIND = Observation(NOON, 20, timedelta(minutes=3), 4, 4, idle_share=0.0, up=4)
 
 
 def minutes(seen: Observation, count: int, until: datetime = NOON) -> list[Observation]:
@@ -43,6 +43,7 @@ class ConstantLoad:
     now: datetime = NOON
     observations: list[Observation] = field(default_factory=list)
     actions: list[PastAction] = field(default_factory=list)
+    ended: float = 0.0
 
     def run(self, count: int) -> None:
         """Let so many minutes pass."""
@@ -64,6 +65,7 @@ class ConstantLoad:
     def _minute(self) -> Observation:
         slots = self.target.slots
         ended = min(self.waiting + self.came, slots / self.takes)
+        before, self.ended = int(self.ended + 1e-9), self.ended + ended
         self.waiting = max(self.waiting + self.came - ended, 0.0)
         busy = min(ended * self.takes, float(slots))
         wait = timedelta(minutes=self.waiting / self.came) if self.came else timedelta(0)
@@ -74,6 +76,6 @@ class ConstantLoad:
             round(busy),
             slots,
             idle_share=1 - busy / slots if slots else None,
-            ended=round(ended),
+            ended=int(self.ended + 1e-9) - before,
             up=self.target.instances,
         )
