@@ -128,7 +128,8 @@ def test_a_wrong_value_is_not_repeated(served: Served) -> None:
     assert "s3cret" not in answer.text
 
 
-def test_bodies_are_parsed_beside_the_event_loop(served: Served) -> None:
+@pytest.mark.parametrize(("length", "beside"), [(1024, False), (1025, True)])
+def test_bodies_that_are_not_small_are_parsed_beside_the_event_loop(served: Served, length: int, beside: bool) -> None:
     threads: list[str] = []
     real = bodies._json
 
@@ -136,10 +137,12 @@ def test_bodies_are_parsed_beside_the_event_loop(served: Served) -> None:
         threads.append(threading.current_thread().name)
         return real(text)
 
+    token = served.token(Role.WRITER)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    body = b'{"reports": []}'.ljust(length)
     with mock.patch.object(bodies, "_json", noted):
-        served.registered().touch()
-    assert len(threads) == 2
-    assert all("worker thread" in name for name in threads)
+        assert served.client.post("/api/v1/dependencies/reports", headers=headers, content=body).status_code == 422
+    assert ["worker thread" in name for name in threads] == [beside]
 
 
 def test_the_bytes_of_bodies_count_for_the_limit_of_their_token(served: Served) -> None:
