@@ -9,6 +9,6 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from compaction_pipeline_tests.defs.lake import Lake, key
-from compaction_pipeline_tests.opened import OpenedServices, opened
+from compaction_pipeline_tests.opened import OpenedServices, merge_on_spark, opened
 
-__all__ = ["Lake", "OpenedServices", "key", "opened"]
+__all__ = ["Lake", "OpenedServices", "key", "merge_on_spark", "opened"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 from compaction_pipeline.core.capacity.costs import CostStore
@@ -59,6 +59,7 @@ from compaction_pipeline.services.planning.queue_rooms import Payer, QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline.services.table_filters import why_left_out
 
+_FITTED_EVERY = timedelta(minutes=10)
 _UNLIMITED = Budget(1 << 30, 1 << 60)
 
 
@@ -159,6 +160,7 @@ class DecidePlan:
         self._rooms = rooms
         self._costs = costs
         self._cut_at: dict[TableIdentifier, object] = {}
+        self._fits: tuple[datetime, Fits] | None = None
 
     def decide(self, known: KnownTable, request: PlanRequest, asker: Asker, now: datetime) -> Decision:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
@@ -225,7 +227,10 @@ class DecidePlan:
         payer = seen.payer
         if payer.gb_hours is None or payer.left is None:
             return None
-        fits = Fits(self._costs)
+        # Of a table without attempts of its own, all attempts are read.
+        if self._fits is None or not timedelta(0) <= seen.now - self._fits[0] < _FITTED_EVERY:
+            self._fits = seen.now, Fits(self._costs)
+        fits = self._fits[1]
         known = {kind: found for kind in CompactionType if (found := fits.of(table, kind)) is not None}
         if not known:
             return None
