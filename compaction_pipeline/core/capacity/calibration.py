@@ -1,14 +1,16 @@
 """Predicts the slot-time and the GB-hours of a task from the last attempts on its table and of its type.
 
-An attempt takes a fixed time, for a start and a report, and a time for each byte. Both are fitted to the last attempts by least squares,
-and neither is below 0. How far off such predictions are is said beside them: the median, over these attempts, of the factor by which the
-time of an attempt differs from what a fit to the others predicts.
+An attempt takes a fixed time, for a start and a report, and a time for each byte. Both are fitted to the last attempts by medians, because
+one that began while Spark started, or while a machine was busy, took many times as long, and tells nothing of the next. Neither is below
+0. How far off such predictions are is said beside them: the median, over these attempts, of the factor by which the time of an attempt
+differs from what a fit to the others predicts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import median
 
 RUNS = 20
@@ -59,18 +61,19 @@ def fit(runs: Sequence[PastRun]) -> Fit | None:
 
 
 def _line(runs: Sequence[PastRun]) -> tuple[float, float]:
-    count = len(runs)
-    mean_size, mean_time = sum(run.bytes_read for run in runs) / count, sum(run.slot_seconds for run in runs) / count
-    spread = sum((run.bytes_read - mean_size) ** 2 for run in runs)
-    together = sum((run.bytes_read - mean_size) * (run.slot_seconds - mean_time) for run in runs)
-    per_byte = together / spread if spread > 0 else 0.0
-    fixed = mean_time - per_byte * mean_size
-    if spread <= 0 or fixed < 0:
-        # Attempts of one size tell nothing of a fixed part, and a line that cuts the axis below 0 goes through 0.
-        squares = sum(run.bytes_read**2 for run in runs)
-        through_zero = sum(run.bytes_read * run.slot_seconds for run in runs) / squares if squares else 0.0
-        return (0.0, through_zero) if squares else (mean_time, 0.0)
-    return (mean_time, 0.0) if per_byte < 0 else (fixed, per_byte)
+    """The median of the slopes between all pairs, and the median of what then remains (Theil and Sen)."""
+    pairs = [(one, other) for one, other in combinations(runs, 2) if one.bytes_read != other.bytes_read]
+    per_byte = (
+        median((one.slot_seconds - other.slot_seconds) / (one.bytes_read - other.bytes_read) for one, other in pairs) if pairs else 0.0
+    )
+    if per_byte < 0:
+        return median(run.slot_seconds for run in runs), 0.0
+    fixed = median(run.slot_seconds - per_byte * run.bytes_read for run in runs)
+    if pairs and fixed >= 0:
+        return fixed, per_byte
+    # Attempts of one size tell nothing of a fixed part, and a line that cuts the axis below 0 goes through 0.
+    rates = [run.slot_seconds / run.bytes_read for run in runs if run.bytes_read]
+    return (0.0, median(rates)) if rates else (median(run.slot_seconds for run in runs), 0.0)
 
 
 def _error(runs: Sequence[PastRun]) -> float | None:
