@@ -90,7 +90,7 @@ def http_app(services: Services, beside: AbstractContextManager[object] | None =
         insight_routes(services.read_tables, services.read_records, services.read_upkeep, services.read_tasks, optimizers, guard),
         prefix=VERSION_PREFIX,
     )
-    app.include_router(cost_routes(services.read_costs, services.read_use, guard), prefix=VERSION_PREFIX)
+    app.include_router(cost_routes(services.read_costs, services.read_use, services.read_scaling, guard), prefix=VERSION_PREFIX)
     app.include_router(team_routes(services.manage_teams, guard, bodies), prefix=VERSION_PREFIX)
     app.include_router(task_routes(services.read_tasks, services.steer_tasks, guard), prefix=VERSION_PREFIX)
     tables = table_routes(services.read_tables, services.plan_tables, services.one_table, services.explore_catalogs, guard)

@@ -1,4 +1,7 @@
-"""Routes that tell what compaction has cost, and how well optimizers are used. They answer from the state database alone."""
+"""Routes that tell what compaction has cost, how well optimizers are used, and how groups are scaled.
+
+They answer from the state database alone.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,13 @@ from compaction_pipeline.core.capacity.costs import CostKey
 from compaction_pipeline.core.capacity.ledger import SUMS_KEPT_DAYS
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.services.capacity.read_costs import Costs, ReadCosts
+from compaction_pipeline.services.capacity.read_scaling import GroupScaling, ReadScaling
 from compaction_pipeline.services.capacity.read_use import OptimizerUse, ReadUse
 
 _Days = Annotated[int, Query(ge=1, le=SUMS_KEPT_DAYS)]
 
 
-def cost_routes(read_costs: ReadCosts, read_use: ReadUse, guard: Guard) -> APIRouter:
+def cost_routes(read_costs: ReadCosts, read_use: ReadUse, read_scaling: ReadScaling, guard: Guard) -> APIRouter:
     """The routes below `/api/v1`."""
     routes = APIRouter(tags=["costs"], responses=ANSWERS, dependencies=[Depends(guard.needs(Role.READER))])
 
@@ -32,5 +36,10 @@ def cost_routes(read_costs: ReadCosts, read_use: ReadUse, guard: Guard) -> APIRo
     def use() -> Any:
         """How well each optimizer is used, those with the lowest score first, and the command that would use it better."""
         return plain(read_use.uses())
+
+    @routes.get("/scaling", response_model=None, responses=plain_answer(list[GroupScaling]))
+    def scaling() -> Any:
+        """What groups are to have by their policies of scaling, what is decided now, and what was done, the newest action first."""
+        return plain(read_scaling.groups())
 
     return routes

@@ -13,11 +13,12 @@ import dagster as dg
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.capacity.costs import CostKey, CostSum
 from compaction_pipeline.core.capacity.limits import Standing
-from compaction_pipeline.core.words import bytes_text, count_text, duration_text
+from compaction_pipeline.core.words import bytes_text, count_text, duration_text, time_text
 from compaction_pipeline.defs.choices import owners_of
 from compaction_pipeline.defs.markdown import fitting, plain, wrapped
 from compaction_pipeline.defs.metadata import Column, table_of, unbroken
 from compaction_pipeline.defs.names import GROUP, Names
+from compaction_pipeline.services.capacity.read_scaling import GroupScaling, ScalingAction
 from compaction_pipeline.services.capacity.read_use import OptimizerUse
 from compaction_pipeline.settings import Settings
 
@@ -36,7 +37,7 @@ def compaction_capacity(names: Names, settings: Settings) -> dg.AssetSpec:
             "What compaction has cost today (UTC), by table, what teams use of their limits, and which optimizers are badly used, with the "
             "command that mends it. The plots show slot-hours, CPU-hours and GB-hours of the day so far, and what part of the optimizers "
             "is badly used. `queue_sensor` materializes it when something has changed.\n\n"
-            "`compaction-pipeline cost`, `team list` and `optimizer use` show the same."
+            "`compaction-pipeline cost`, `team list`, `group scaling` and `optimizer use` show the same."
         ),
     )
 
@@ -46,12 +47,17 @@ def capacity_event(names: Names, services: Services) -> tuple[dg.AssetMaterializ
     costs = services.read_costs.costs(CostKey.TABLE, 1).costs
     uses = services.read_use.uses()
     teams = [one for one in services.manage_teams.standings() if _is_bounded(one)]
-    if not (costs or uses or teams):
+    scaled = services.read_scaling.groups()
+    if not (costs or uses or teams or scaled):
         return None
     seconds, cpu = sum(one.slot_seconds for one in costs), sum(one.cpu_seconds or 0.0 for one in costs)
     in_vain = seconds - sum(one.merged_slot_seconds for one in costs)
     judged = [one.use for one in uses if one.use is not None]
-    said = [*(_team_in_words(one) for one in teams), *(_use_in_words(one) for one in uses if one.use is not None and one.use.reasons)]
+    said = [
+        *(_team_in_words(one) for one in teams),
+        *(_scaling_in_words(one) for one in scaled),
+        *(_use_in_words(one) for one in uses if one.use is not None and one.use.reasons),
+    ]
     metadata: dict[str, dg.MetadataValue] = {
         "capacity_now": dg.MetadataValue.md(_said(said)),
         "costs_today": table_of(costs[:_SHOWN], _COSTS),
@@ -60,11 +66,14 @@ def capacity_event(names: Names, services: Services) -> tuple[dg.AssetMaterializ
         "slot_hours_in_vain_today": _number(in_vain / 3600, 4),
         "cpu_hours_today": _number(cpu / 3600, 4),
         "gb_hours_today": _number(sum(one.gb_hours or 0.0 for one in costs), 4),
+        "scaling": table_of([each for group in scaled for each in group.actions][:_SHOWN], _SCALING),
+        "wanted_slots_count": dg.MetadataValue.int(sum(group.target.slots for group in scaled if group.target is not None)),
         "held_teams_count": dg.MetadataValue.int(sum(one.is_held for one in teams)),
     }
     if judged:
         metadata["low_use_percent"] = _number(100 * sum(one.is_low for one in judged) / len(judged), 1)
-    state = ([(one.key, one.attempts, one.provisional) for one in costs], said, [one.is_held for one in teams])
+    actions = [(each.record.record_id, each.record.outcome) for group in scaled for each in group.actions]
+    state = ([(one.key, one.attempts, one.provisional) for one in costs], said, [one.is_held for one in teams], actions)
     return dg.AssetMaterialization(names.compaction_capacity, metadata=metadata), state
 
 
@@ -94,6 +103,11 @@ def _use_in_words(one: OptimizerUse) -> str:
     proposed = f": {one.use.remedy}" if one.use.remedy else ""
     command = f"; run {one.command}" if one.command else ""
     return f"**{plain(one.optimizer_id)}**\\\n{wrapped(f'score {one.use.score}: ' + '; '.join(one.use.reasons) + proposed + command)}"
+
+
+def _scaling_in_words(one: GroupScaling) -> str:
+    text = one.problem or (f"it is to have {one.target.in_words}; {one.now}" if one.target is not None else one.now)
+    return f"**group {plain(one.group)}**\\\n{wrapped(text)}"
 
 
 def _hours(seconds: float) -> str:
@@ -126,6 +140,15 @@ _COSTS: tuple[Column[CostSum], ...] = (
         "bytes of the files that were read",
         _read,
     ),
+)
+_SCALING: tuple[Column[ScalingAction], ...] = (
+    ("at", "string", "when the action was decided (UTC)", lambda one: unbroken(time_text(one.record.at))),
+    ("group", "string", "the group that is scaled", lambda one: unbroken(one.record.group)),
+    ("why", "string", "what called for it", lambda one: unbroken(one.record.action.trigger)),
+    ("before", "string", "what the group had", lambda one: unbroken(one.record.action.before.in_words)),
+    ("after", "string", "what it was to have", lambda one: unbroken(one.record.action.after.in_words)),
+    ("outcome", "string", "how the action ended", lambda one: unbroken(one.record.outcome.value if one.record.outcome else "goes on")),
+    ("reason", "string", "why it ended so", lambda one: unbroken(one.record.why)),
 )
 _TEAMS: tuple[Column[Standing], ...] = (
     ("team", "string", "a team with a limit", lambda one: unbroken(one.team.name)),

@@ -10,8 +10,12 @@ import typer
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.key_values import key_values
 from compaction_pipeline.cli.render import containers_table, groups_table, queues_table
+from compaction_pipeline.cli.render_scaling import actions_table, replay_table, scaling_lines
 from compaction_pipeline.cli.session import Session
+from compaction_pipeline.core.capacity.scaling.observation import KEPT_FOR
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.group_value import container_value, group_value
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.group import DEFAULT_CAPACITY, EXTERNAL, MOST_CAPACITY, CompactionQueue, QueueOrder, ResourceGroup
 
 groups = typer.Typer(
@@ -84,6 +88,40 @@ def command(context: typer.Context, name: str = _NAME) -> None:
     with Session(context) as session:
         arguments = session.services.read_containers.command(name)
         session.output.answer({"group": name, "command": list(arguments)}, shlex.join(arguments))
+
+
+@groups.command(epilog=GLOBAL_HELP)
+def scaling(
+    context: typer.Context,
+    name: str | None = typer.Argument(None, help="The name of a group. Without one, all groups are shown that have a policy."),
+    dry_run: int | None = typer.Option(
+        None,
+        "--dry-run",
+        min=1,
+        max=24 * KEPT_FOR.days,
+        metavar="HOURS",
+        help="Show what the policy of the group would have done in so many hours, as if it were enabled. Nothing is changed.",
+    ),
+) -> None:
+    """Show what groups are to have by their policies of scaling, what is decided now, and what was done.
+
+    Examples:
+
+      compaction-pipeline group scaling
+      compaction-pipeline group scaling heavy --dry-run 24
+    """
+    with Session(context) as session:
+        read = session.services.read_scaling
+        if dry_run is not None:
+            if name is None:
+                raise ConfigError("--dry-run needs the name of a group: compaction-pipeline group scaling NAME --dry-run HOURS")
+            replay = read.dry_run(name, dry_run)
+            session.output.answer(plain(replay), replay_table(replay) if replay else f"group {name} would have been left as it was")
+            return
+        found = read.groups() if name is None else [read.group(name)]
+        lines = [line for each in found for line in scaling_lines(each)]
+        shown = actions_table(found) if any(each.actions for each in found) else "nothing was scaled"
+        session.output.answer([plain(each) for each in found], shown, *(lines or ["no group has a policy of scaling"]))
 
 
 @groups.command(epilog=GLOBAL_HELP)

@@ -21,7 +21,7 @@ from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.container import Container, settings_digest
+from compaction_pipeline.core.queue.container import Container, ContainerKind, settings_digest
 from compaction_pipeline.core.queue.container_answers import Running, Unknown
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer
@@ -79,40 +79,44 @@ class ScaleGroups:
         self._looked_at: datetime | None = None
 
     def scale(self) -> None:
-        """Look at each group that has a policy, and take the next step of its open action, or decide. Raises StorageUnavailable.
+        """Look at each group that a container serves. Of those with a policy, take the next step of an open action, or decide.
 
-        It does so once a minute, however often it is asked to.
+        Raises StorageUnavailable. It does so once a minute, however often it is asked to.
         """
         now = self._clock()
         if self._looked_at is not None and timedelta(0) <= now - self._looked_at < _AT_LEAST:
             return
         self._looked_at = now
         groups = {group.name: group for group in self._groups.groups()}
-        policies = {name: found for name, group in groups.items() if (found := self._policy(group)) is not None}
+        kept = {name: found for name, group in groups.items() if (found := self._kept(group)) is not None}
         scales = self._scaling.scales()
         for name, scale in scales.items():
-            if name in groups and name not in policies:
+            if name in groups and (name not in kept or kept[name][1] is None):
                 self._disable(scale, now)
-        if not policies:
+        if not kept:
             return
         optimizers = self._optimizers.optimizers()
         used, works = self._used(now), self._queues.works(now - EVERY)
-        for name, (container, policy) in policies.items():
+        for name, (container, policy) in kept.items():
             seen = look(name, optimizers, works.get(name, QueueWork(name)), used, now)
+            if policy is None:
+                # A policy is tried on what was seen before it is enabled.
+                self._scaling.observe(name, seen)
+                continue
             mine = [each for each in optimizers if each.group == name]
-            known = _Group(groups[name], container, policy, scales.get(name), mine)
-            self._group(known, seen, now)
+            self._group(_Group(groups[name], container, policy, scales.get(name), mine), seen, now)
         self._scaling.expire(now - KEPT_FOR)
 
-    def _policy(self, group: ResourceGroup) -> tuple[Container, ScalingPolicy] | None:
-        """The container and the policy of a group; None when it has none, or none that can be carried out."""
+    def _kept(self, group: ResourceGroup) -> tuple[Container, ScalingPolicy | None] | None:
+        """The container and the policy of a group; None when it has no container that starts optimizers here."""
         try:
             container = self._containers.container(group.container)
-            policy = group_policy(group, container.kind)
+            if container.kind is ContainerKind.EXTERNAL:
+                return None
+            return container, group_policy(group, container.kind)
         except ConfigError as error:
             log.debug("group=%s is not scaled: %s", group.name, error)
             return None
-        return None if policy is None else (container, policy)
 
     def _used(self, now: datetime) -> Used:
         ended: Counter[str] = Counter()

@@ -10,6 +10,7 @@ from compaction_pipeline.services.wiring import Wiring
 if TYPE_CHECKING:
     from compaction_pipeline.services.capacity.manage_teams import ManageTeams
     from compaction_pipeline.services.capacity.read_costs import ReadCosts
+    from compaction_pipeline.services.capacity.read_scaling import ReadScaling
     from compaction_pipeline.services.capacity.read_use import ReadUse
     from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
     from compaction_pipeline.services.capacity.send_notices import SendNotices
@@ -45,6 +46,12 @@ class CapacityServices(Wiring):
         return ManageTeams(
             stores.teams, KnownTargets(stores.tables, stores.catalogs, stores.groups), self.read_use, self.clock, self._new_id
         )
+
+    @cached_property
+    def read_scaling(self) -> ReadScaling:
+        from compaction_pipeline.services.capacity.read_scaling import ReadScaling
+
+        return ReadScaling(self._stores.groups, self._stores.scaling, self._containers, self.clock)
 
     @cached_property
     def scale_groups(self) -> ScaleGroups:

@@ -11,11 +11,14 @@ import pytest
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
 from compaction_pipeline.core.capacity.scaling.target import Target
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
+from compaction_pipeline.core.queue.container import BY_HAND, Container, ContainerKind, memory_of, settings_digest
 from compaction_pipeline.core.queue.container_answers import Room, Unknown
 from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.core.queue.scaling.sizes import group_policy, sized
 from compaction_pipeline.core.queue.scaling.steps import COMES_WITHIN
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.services.capacity.read_scaling import ReadScaling
 from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
 from compaction_pipeline_tests.builders import NOW
@@ -31,6 +34,7 @@ POLICY = {
     "parallelism": "2",
 }
 HEAVY = ResourceGroup("heavy", "workers", POLICY)
+LOCAL, PODS = Container("workers", ContainerKind.LOCAL), Container("pods", ContainerKind.KUBERNETES)
 
 
 class Scaled(Hall):
@@ -38,7 +42,7 @@ class Scaled(Hall):
 
     def __init__(self, stores: Stores, group: ResourceGroup = HEAVY) -> None:
         super().__init__(stores, group)
-        self._numbers = iter(range(1_000))
+        self._numbers, self._tasks = iter(range(1_000)), iter(range(1_000))
         self.scaler = self.another_scaler()
 
     def another_scaler(self) -> ScaleGroups:
@@ -65,12 +69,8 @@ class Scaled(Hall):
 
     def wait_for(self, tasks: int) -> None:
         """So many tasks come."""
-        for number in range(tasks):
-            self.stores.tasks.insert([example(f"t{len(self.tasks)}-{number}", queue="heavy", created_at=self.now)], [], self.now)
-
-    @property
-    def tasks(self) -> list[object]:
-        return list(self.stores.tasks.tasks(statuses=[]))
+        for _ in range(tasks):
+            assert self.stores.tasks.insert([example(f"t{next(self._tasks)}", queue="heavy", created_at=self.now)], [], self.now)
 
     @property
     def scale_now(self) -> Scale:
@@ -86,9 +86,6 @@ class Scaled(Hall):
         scale = self.scale_now
         before = scale.target
         direction = Direction.OUT if after.slots > before.slots else Direction.IN
-        from compaction_pipeline.core.queue.container import settings_digest
-        from compaction_pipeline.core.queue.scaling.sizes import sized
-
         group = self.stores.groups.group("heavy")
         assert group is not None
         settings = settings_digest(self.containers.known["workers"], sized(group, self.containers.known["workers"], after))
@@ -401,3 +398,78 @@ def test_what_was_seen_is_kept_for_some_days_and_no_longer_than_its_group(stores
     stores.groups.remove("heavy")
     stores.scaling.expire(NOW)
     assert (stores.scaling.observations("heavy", NOW), stores.scaling.scales()) == ((), {})
+
+
+def test_the_dry_run_over_what_was_seen_shows_what_was_done(stores: Stores) -> None:
+    """With the same policy it is what the records say. A policy can be tried before it is enabled, too."""
+    hall = Scaled(stores)
+    read = ReadScaling(stores.groups, stores.scaling, hall.containers, lambda: hall.now)
+    with pytest.raises(ConfigError, match="nothing was seen of group heavy in the last 1 h"):
+        read.dry_run("heavy", 1)
+    for busy in (True, False, True):
+        if busy:
+            hall.wait_for(5)
+        hall.minutes(12)
+        for each in stores.tasks.poll_many("heavy", "somebody", hall.now, LEASE, 99):
+            stores.tasks.complete(prepared(each), hall.now)
+        hall.minutes(25)
+    assert len(hall.records) >= 4
+    shown = read.dry_run("heavy", 24)
+    assert [(each.at, each.action) for each in shown] == [(each.at, each.action) for each in hall.records]
+    without = replace(HEAVY, properties={key: value for key, value in POLICY.items() if key != ON})
+    stores.groups.change(without)
+    assert [each.action.kind for each in read.dry_run("heavy", 24)][:1] == [ActionKind.OPTIMIZERS]
+    assert read.groups() == []
+    assert read.group("heavy").now == "group heavy is not scaled: 'dynamic-allocation.enabled' is not true"
+
+
+def test_people_see_what_a_group_is_to_have_and_the_hours_beside_each_action(stores: Stores) -> None:
+    hall = Scaled(stores, replace(HEAVY, properties={**POLICY, "memory": "4000000000"}))
+    read = ReadScaling(stores.groups, stores.scaling, hall.containers, lambda: hall.now)
+    assert read.groups()[0].now == "a server that starts optimizers has not looked at it yet"
+    hall.minutes(3)
+    hall.wait_for(1)
+    hall.minutes(4)
+    [found] = read.groups()
+    assert (found.target, found.good, found.problem) == (Target(1, 2, 4_000_000_000), Target(1, 2, 4_000_000_000), "")
+    [action] = found.actions
+    assert (action.record.outcome, action.before.wait_seconds_p95, action.before.gb_hours) == (Outcome.DONE, 0.0, 0.0)
+    ended = action.record.closed_at
+    assert ended is not None
+    later = [each for each in stores.scaling.observations("heavy", NOW) if each.at > ended]
+    assert action.after.wait_seconds_p95 == max(each.oldest_wait.total_seconds() for each in later)
+    assert action.after.gb_hours == pytest.approx(4 * sum(each.up for each in later) / 60)
+    hall.containers.known["workers"] = BY_HAND
+    assert "two scalers must never meet" in read.group("heavy").problem
+    with pytest.raises(NotFoundError, match="group 'light' does not exist"):
+        read.group("light")
+
+
+@pytest.mark.parametrize(
+    ("container", "properties", "says"),
+    [
+        (BY_HAND, {}, "two scalers must never meet"),
+        (LOCAL, {"dynamic-allocation.min-memory": "1", "dynamic-allocation.max-memory": "2"}, "'dynamic-allocation.max-memory' of group"),
+        (LOCAL, {"dynamic-allocation.max-slot-cores": "2"}, "so there is nothing to scale"),
+        (PODS, {"dynamic-allocation.min-memory": "1", "dynamic-allocation.max-memory": "2"}, "lacks 'memory'"),
+    ],
+)
+def test_what_a_container_cannot_carry_out_is_refused(container: Container, properties: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        group_policy(replace(HEAVY, properties={**POLICY, **properties}), container.kind)
+
+
+def test_a_target_is_told_to_a_container_by_the_properties_that_people_use() -> None:
+    yarn = Container("workers", ContainerKind.YARN, {"master": "yarn", "spark.executor.memory": "2g"})
+    larger = sized(HEAVY, yarn, Target(1, 4, memory_of(yarn, sized(HEAVY, yarn, Target(1, 4))) + 4 * 2**30, 2.0))
+    assert larger.properties["spark.executor.memoryOverhead"] == f"{384 + 1024}m"
+    assert (larger.properties["spark.task.cpus"], larger.properties["spark.executor.cores"]) == ("2", "2")
+    assert "spark.executor.memory" not in larger.properties
+    pod = sized(HEAVY, PODS, Target(1, 4, 10**9, 1.5))
+    assert (pod.properties["memory"], pod.properties["cpu"], pod.properties["parallelism"]) == ("1000000000", "6000m", "4")
+    same = sized(HEAVY, LOCAL, Target(3, 2))
+    assert settings_digest(LOCAL, same) == settings_digest(LOCAL, sized(HEAVY, LOCAL, Target(7, 2)))
+    assert settings_digest(LOCAL, same) != settings_digest(LOCAL, sized(HEAVY, LOCAL, Target(3, 4)))
+    # A policy is no setting of an optimizer.
+    tuned = replace(HEAVY, properties={**POLICY, "dynamic-allocation.max-parallelism": "9"})
+    assert settings_digest(LOCAL, HEAVY) == settings_digest(LOCAL, tuned)
