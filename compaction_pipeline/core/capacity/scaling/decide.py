@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Hold, PastAction
-from compaction_pipeline.core.capacity.scaling.demand import BUSY, IDLE, STALE
+from compaction_pipeline.core.capacity.scaling.demand import STALE
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.past import Past
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
@@ -70,24 +70,9 @@ def _first(rules: Iterable[Rule], known: Past, seen: Seen) -> Action | Hold:
 
 
 def _forbidden(action: Action, known: Past, seen: Seen) -> str:
-    """Say why an action may not be taken; "" when it may."""
+    """Say why an action may not be taken; "" when it may. No rule asks for what the opposite rule would undo (the tests' law)."""
     forbidden = known.forbids(action, seen.policy)
-    if forbidden is not None:
-        return f"{action.trigger}; {forbidden}"
-    return f"{action.trigger}; the opposite rule would undo it" if _would_be_undone(action, seen) else ""
-
-
-def _would_be_undone(action: Action, seen: Seen) -> bool:
-    """Whether the opposite rule would fire at the use of slots that is predicted after an action."""
-    last = seen.last[-1]
-    if action.kind not in (ActionKind.PARALLELISM, ActionKind.OPTIMIZERS) or not action.after.slots:
-        return False
-    if action.direction is Direction.IN:
-        return last.running > action.after.slots or (last.running > BUSY * action.after.slots and last.waiting > 0)
-    # With another slot fewer than this the load would not be carried, however low the use is.
-    needed = last.running + last.waiting
-    one_less = action.after.slots - (action.after.parallelism if action.kind is ActionKind.OPTIMIZERS else action.after.instances)
-    return needed / action.after.slots < IDLE and needed <= BUSY * one_less
+    return "" if forbidden is None else f"{action.trigger}; {forbidden}"
 
 
 def _to_bounds(seen: Seen) -> Action | None:

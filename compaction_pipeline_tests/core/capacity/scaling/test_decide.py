@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Hold, Outcome, PastAction
 from compaction_pipeline.core.capacity.scaling.decide import decide
+from compaction_pipeline.core.capacity.scaling.demand import BUSY
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.policy import Bounds, ScalingPolicy, ScalingWindow
 from compaction_pipeline.core.capacity.scaling.rules import STEP
@@ -248,6 +249,12 @@ def test_memory_that_nobody_needed_for_an_hour_goes() -> None:
         assert isinstance(_decided(other, Target(4, 1, 8 * GB), ROOMY), Hold)
 
 
+def test_nothing_is_taken_away_while_tasks_wait() -> None:
+    hour = minutes(replace(BEHIND, memory_share=0.3), 61)
+    just_grown = (past(OUT, MINUTE),)
+    assert "2 min must pass" in _reason(hour, Target(4, 1, 8 * GB), replace(ROOMY, in_cooldown=timedelta(0)), just_grown)
+
+
 def test_attempts_that_use_their_core_get_another() -> None:
     hungry, policy = replace(BEHIND, attempt_cores=0.95, cpu_share=0.95), replace(POLICY, most_slot_cores=2)
     found = _action(minutes(hungry, 3), replace(FOUR, slot_cores=1), policy)
@@ -282,6 +289,11 @@ def test_leaving_a_window_ends_its_bounds_a_step_a_minute() -> None:
     assert first.after == Target(14, 1)
     assert "1 min must pass" in _reason([], first.after, slow, (past(first, timedelta(seconds=59), policy=slow),))
     assert _action([], first.after, slow, (past(first, MINUTE, policy=slow), past(OUT, 2 * MINUTE))).after == Target(12, 1)
+
+
+def test_a_step_towards_bounds_holds_up_no_change_by_load() -> None:
+    step = past(replace(OUT, is_for_bounds=True), timedelta(seconds=30))
+    assert _action(minutes(BEHIND, 3), actions=(step,)).direction is Direction.OUT
 
 
 def test_entering_a_window_brings_its_least() -> None:
@@ -397,6 +409,13 @@ def test_no_action_leads_out_of_the_bounds_or_needs_what_nobody_knows(
     if found.kind is ActionKind.PARALLELISM and found.direction is Direction.OUT:
         newest = sorted(observations, key=lambda each: each.at)[-3:]
         assert all(each.cpu_share is not None and each.host_cpu_share is not None for each in newest)
+    last = max(observations, key=lambda each: each.at, default=None)
+    if found.kind is ActionKind.OPTIMIZERS and not found.is_for_bounds and last is not None:
+        # The opposite rule would not undo it: with one less, the load would not be carried; with those that stay, it is.
+        if found.direction is Direction.OUT:
+            assert after.slots - after.parallelism < max(last.running + last.waiting, bounds.least)
+        else:
+            assert max(last.running, last.busy_slots) <= BUSY * after.slots + 1e-6
     if found.kind is ActionKind.OPTIMIZERS:
         assert after == replace(before, instances=after.instances)
         assert abs(after.instances - before.instances) <= (policy.step or max(STEP, before.instances))
