@@ -115,9 +115,13 @@ class Hall:
 
     def register_all(self) -> None:
         for each in self.rows(STARTING):
-            self.stores.optimizers.register(
-                replace(each, optimizer_id=f"new-{each.resource_id}", state=RUNNING, process="7", version="1", why="", touched_at=self.now)
-            )
+            self.register(each)
+
+    def register(self, each: Optimizer) -> None:
+        """The process of a STARTING optimizer comes up."""
+        self.stores.optimizers.register(
+            replace(each, optimizer_id=f"new-{each.resource_id}", state=RUNNING, process="7", version="1", why="", touched_at=self.now)
+        )
 
     def poll_all(self) -> None:
         for each in self.rows(RUNNING):
