@@ -48,7 +48,7 @@ _NUMBERS: Mapping[str, tuple[int, int]] = {
     MAX_SLOT_CORES: (1, MOST_CORES),
 }
 """The keys whose value is a whole number, each with its least and its highest value."""
-KEYS = (ENABLED, *_NUMBERS, *_DURATIONS, DRAIN_TIMEOUT, WINDOWS)
+KEYS = (ENABLED, *_NUMBERS, *_DURATIONS, WINDOWS)
 """Every property of a group that belongs to its policy."""
 WINDOWS_RULE = f"windows with `;` between them, each of {WINDOW_RULE}; min=N and max=N may follow, e.g. 22:00-06:00 UTC min=0 max=32"
 
@@ -80,7 +80,7 @@ class ScalingPolicy:
     slot; None changes neither.
 
     A task waits at most `lag`. Slots are idle for the whole of `idle` before they go. After more capacity, more still is given after
-    `out_cooldown`; less is given `in_cooldown` after any change. What drains has `drain_timeout`; None is the timeout of a task. Without
+    `out_cooldown`; less is given `in_cooldown` after any change. Without
     `windows` a group may be scaled at any time.
     """
 
@@ -94,7 +94,6 @@ class ScalingPolicy:
     out_cooldown: timedelta = _DURATIONS[OUT_COOLDOWN][0]
     idle: timedelta = _DURATIONS[IDLE][0]
     in_cooldown: timedelta = _DURATIONS[IN_COOLDOWN][0]
-    drain_timeout: timedelta | None = None
     windows: tuple[ScalingWindow, ...] = ()
 
     @property
@@ -139,7 +138,6 @@ def policy_of(group: str, properties: Mapping[str, str]) -> ScalingPolicy | None
     durations = {
         key: told if (told := _duration(group, key, properties, least)) is not None else usual for key, (usual, least) in _DURATIONS.items()
     }
-    drain = _duration(group, DRAIN_TIMEOUT, properties, timedelta(seconds=1))
     windows = _windows(group, properties)
     if enabled == "false":
         return None
@@ -154,7 +152,6 @@ def policy_of(group: str, properties: Mapping[str, str]) -> ScalingPolicy | None
         out_cooldown=durations[OUT_COOLDOWN],
         idle=durations[IDLE],
         in_cooldown=durations[IN_COOLDOWN],
-        drain_timeout=drain,
         windows=windows,
     )
     _check_sizes(group, policy)
@@ -163,6 +160,11 @@ def policy_of(group: str, properties: Mapping[str, str]) -> ScalingPolicy | None
 
 def _check_keys(group: str, properties: Mapping[str, str]) -> None:
     for key in properties:
+        if key == DRAIN_TIMEOUT:
+            raise ConfigError(
+                f"group {group} has {key!r}, which has no effect here: an optimizer that drains finishes its tasks, and "
+                "COMPACTION_TASK_TIMEOUT_SECONDS bounds how long each may take; remove it"
+            )
         if key.startswith(PREFIX) and key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)
             meant = f"did you mean '{near[0]}'?" if near else f"it may have {', '.join(KEYS)};"

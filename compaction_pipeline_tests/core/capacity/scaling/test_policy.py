@@ -36,7 +36,6 @@ def test_durations_and_bounds_have_usual_values() -> None:
     assert policy.bounds == Bounds(0, 16)
     assert (policy.lag, policy.out_cooldown) == (timedelta(minutes=1), timedelta(minutes=2))
     assert (policy.idle, policy.in_cooldown) == (timedelta(minutes=5), timedelta(minutes=10))
-    assert policy.drain_timeout is None
     assert [kind for kind in ActionKind if policy.may_change(kind)] == [ActionKind.OPTIMIZERS]
 
 
@@ -49,7 +48,6 @@ def test_every_key_is_read() -> None:
         sustained_backlog_timeout="45s",
         executor_idle_timeout="1min",
         scale_down_cooldown="3min",
-        drain_timeout="15min",
         step="3",
         windows="22:00-06:00 Europe/Berlin mon-fri min=4 max=32; 12:00-13:00 UTC",
         min_memory="1000",
@@ -67,7 +65,6 @@ def test_every_key_is_read() -> None:
         timedelta(seconds=45),
         timedelta(minutes=1),
         timedelta(minutes=3),
-        timedelta(minutes=15),
         policy.windows,
     )
     assert [(str(each.window), each.least, each.most) for each in policy.windows] == [
@@ -98,6 +95,7 @@ def test_the_older_key_is_the_floor_unless_the_newer_one_is_there() -> None:
         ("max-memory", "100", "set both, or neither"),
         ("executor-parallelism", "17", "one optimizer would have more slots"),
         ("max-parallelizm", "3", "did you mean 'dynamic-allocation.max-parallelism'?"),
+        ("drain-timeout", "1h", "COMPACTION_TASK_TIMEOUT_SECONDS bounds how long each may take"),
         ("windows", "22:00", "windows with `;` between them"),
         ("windows", " ; ", "1 to 20 windows"),
         ("windows", "22:00-06:00 UTC min=4 max=2", "windows with `;` between them"),
