@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from compaction_pipeline.core.capacity.scaling.action import Outcome
+from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
 from compaction_pipeline.core.errors import NotFoundError
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.known_task import KnownTask
-from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore, WatcherStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader, TaskStore
 from compaction_pipeline.core.queue.queue_work import served_queues
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.watchers import LONGEST_GAP, servers_of
 
 PATIENCE = timedelta(seconds=30)
 """Optimizers get this long to take a task that a person waits for. After that, the person's run merges it."""
@@ -27,14 +30,15 @@ class ShareQueues:
         queues: QueueReader,
         optimizers: OptimizerStore,
         tasks: TaskStore,
-        scaled: Callable[[], frozenset[str]],
+        scaling: ScalingStore,
+        watchers: WatcherStore,
         clock: Clock,
     ) -> None:
-        """`scaled` returns the groups that get optimizers when tasks wait, so that their queues are served with none of them too."""
         self._queues = queues
         self._optimizers = optimizers
         self._tasks = tasks
-        self._scaled = scaled
+        self._scaling = scaling
+        self._watchers = watchers
         self._clock = clock
 
     def unserved(self) -> Sequence[str]:
@@ -80,4 +84,15 @@ class ShareQueues:
         return [task for task in found if task.status is TaskStatus.PENDING]
 
     def _served(self) -> frozenset[str]:
-        return served_queues(self._optimizers.optimizers(live=True), self._clock()) | self._scaled()
+        now = self._clock()
+        return served_queues(self._optimizers.optimizers(live=True), now) | self._scaled(now)
+
+    def _scaled(self, now: datetime) -> frozenset[str]:
+        """The groups that get an optimizer for their next task although they may have none now.
+
+        That needs a server, and optimizers that start: while the newest action of a group failed, its tasks may be taken by anybody.
+        """
+        if not any(now - each.renewed_at <= LONGEST_GAP for each in servers_of(self._watchers.watchers(), now)):
+            return frozenset()
+        found = [scale.group for scale in self._scaling.scales().values() if scale.is_on]
+        return frozenset(each for each in found if not any(last.outcome is Outcome.FAILED for last in self._scaling.records(each, 1)))

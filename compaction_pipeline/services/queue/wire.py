@@ -7,7 +7,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from compaction_pipeline.core.queue.watchers import LONGEST_GAP, servers_of
 from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -114,14 +113,7 @@ class QueueServices(Wiring):
         from compaction_pipeline.services.queue.share_queues import ShareQueues
 
         stores = self._stores
-        return ShareQueues(stores.queues, stores.optimizers, stores.tasks, self._scaled, self.clock)
-
-    def _scaled(self) -> frozenset[str]:
-        """The groups that get optimizers for their tasks while a server is there, although they may have none now."""
-        stores, now = self._stores, self.clock()
-        if not any(now - each.renewed_at <= LONGEST_GAP for each in servers_of(stores.watchers.watchers(), now)):
-            return frozenset()
-        return frozenset(scale.group for scale in stores.scaling.scales().values() if scale.is_on)
+        return ShareQueues(stores.queues, stores.optimizers, stores.tasks, stores.scaling, stores.watchers, self.clock)
 
     @cached_property
     def work_on_queue(self) -> WorkOnQueue:

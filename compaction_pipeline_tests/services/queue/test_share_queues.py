@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
+from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome
+from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord
+from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.drain import Drain, Takes
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import SILENCE, Optimizer, Registration
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.core.queue.watchers import LONGEST_GAP
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
@@ -113,6 +118,26 @@ def test_an_optimizer_that_takes_no_tasks_keeps_nobody_from_them(house: House, e
         house.services.serve_optimizers.leave(optimizer.optimizer_id)
     drain(house)
     assert engine.queues == ["heavy"]
+
+
+def test_a_scaled_group_without_optimizers_is_left_to_them_while_a_server_starts_some(house: House) -> None:
+    waiting(house, heavy=1)
+    stores, served = house.services.stores, house.services.share_queues
+    nothing, one = Target(0, 2), Target(1, 2)
+    scale = Scale("heavy", 1, nothing, nothing, "as people say")
+    assert stores.scaling.change(scale)
+    assert served.unserved() == ("heavy",)
+    house.services.keep_watch.note_server("a server")
+    assert served.unserved() == ()
+    # Its optimizers do not start.
+    action = Action(ActionKind.OPTIMIZERS, Direction.OUT, nothing, one, "a task waits")
+    record = ScalingRecord("r1", "heavy", house.now, "p", action, "s").closed(Outcome.FAILED, "no such image", house.now, nothing)
+    assert stores.scaling.change(scale.to(nothing), record)
+    assert served.unserved() == ("heavy",)
+    assert stores.scaling.change(scale.to(one).to(one), replace(record, record_id="r2", at=house.now + LONGEST_GAP, outcome=Outcome.DONE))
+    assert served.unserved() == ()
+    house.pass_time(LONGEST_GAP.total_seconds() + 1)
+    assert served.unserved() == ("heavy",)
 
 
 def test_queues_without_an_optimizer_have_their_turns(house: House) -> None:
