@@ -31,7 +31,7 @@ from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.scaling.look import USED_FOR, Used, look
-from compaction_pipeline.core.queue.scaling.sizes import group_policy, own_target, person_digest, sized
+from compaction_pipeline.core.queue.scaling.sizes import group_policy, person_digest, sized, wanted_now
 from compaction_pipeline.core.queue.scaling.steps import Ended, Seen, killed_after, left_of, next_step
 
 log = logging.getLogger(__name__)
@@ -88,11 +88,21 @@ class ScaleGroups:
             return
         self._looked_at = now
         groups = {group.name: group for group in self._groups.groups()}
-        kept = {name: found for name, group in groups.items() if (found := self._kept(group)) is not None}
         scales = self._scaling.scales()
-        for name, scale in scales.items():
-            if name in groups and (name not in kept or kept[name][1] is None):
-                self._disable(scale, now)
+        kept: dict[str, tuple[Container, ScalingPolicy | None]] = {}
+        for name, group in groups.items():
+            try:
+                container = self._containers.container(group.container)
+                is_external = container.kind is ContainerKind.EXTERNAL
+                policy = None if is_external else group_policy(group, container.kind)
+            except ConfigError as error:
+                # That may last for a moment. Until it is mended, nothing is changed.
+                log.debug("group=%s is not scaled: %s", name, error)
+                continue
+            if policy is None and name in scales:
+                self._disable(scales[name], now)
+            if not is_external:
+                kept[name] = container, policy
         if not kept:
             return
         optimizers = self._optimizers.optimizers()
@@ -106,17 +116,6 @@ class ScaleGroups:
             mine = [each for each in optimizers if each.group == name]
             self._group(_Group(groups[name], container, policy, scales.get(name), mine), seen, now)
         self._scaling.expire(now - KEPT_FOR)
-
-    def _kept(self, group: ResourceGroup) -> tuple[Container, ScalingPolicy | None] | None:
-        """The container and the policy of a group; None when it has no container that starts optimizers here."""
-        try:
-            container = self._containers.container(group.container)
-            if container.kind is ContainerKind.EXTERNAL:
-                return None
-            return container, group_policy(group, container.kind)
-        except ConfigError as error:
-            log.debug("group=%s is not scaled: %s", group.name, error)
-            return None
 
     def _used(self, now: datetime) -> Used:
         ended: Counter[str] = Counter()
@@ -150,13 +149,9 @@ class ScaleGroups:
 
     def _begin_anew(self, known: _Group, current: ScalingRecord | None, now: datetime) -> None:
         """What a person says of the group counts from now on."""
-        target, person = own_target(known.group, known.container, known.policy), person_digest(known.group)
-        if known.scale is None:
-            self._store(Scale(known.group.name, 1, target, target, person), None)
-            return
+        scale = wanted_now(known.group, known.container, known.policy, known.scale)
         why = "a person changed the group meanwhile"
-        record = None if current is None else current.closed(Outcome.CANCELED, why, now, target)
-        self._store(replace(known.scale.to(target, good=target), person=person), record)
+        self._store(scale, None if current is None else current.closed(Outcome.CANCELED, why, now, scale.target))
 
     def _disable(self, scale: Scale, now: datetime) -> None:
         """The policy was taken away, so the group's own properties count. A later policy begins with these."""

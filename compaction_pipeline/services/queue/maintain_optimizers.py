@@ -40,7 +40,7 @@ from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.queue.scaling.sizes import group_policy, own_target, person_digest, sized
+from compaction_pipeline.core.queue.scaling.sizes import group_policy, sized, wanted_now
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 
 log = logging.getLogger(__name__)
@@ -217,17 +217,17 @@ class MaintainOptimizers:
             container = self._containers.container(group.container)
             policy = group_policy(group, container.kind)
         except ConfigError as error:
+            # A file that cannot be read for a while ends none of those that a policy asked for.
+            wanted = scale.target.instances if scale is not None and scale.is_on else wanted
             return _Target(group, None, Wants(0 if group.container == EXTERNAL else wanted, None), str(error))
         if container.kind is ContainerKind.EXTERNAL:
             return _Target(group, container, Wants(0, settings_digest(container, group)))
         if policy is None:
             return _Target(group, container, Wants(wanted, settings_digest(container, group)))
         # What a person has just changed counts before the next decision.
-        is_new = scale is None or scale.person != person_digest(group)
-        target = own_target(group, container, policy) if scale is None or is_new else scale.target
-        group = sized(group, container, target)
-        replaces = scale is None or is_new or scale.replaces
-        return _Target(group, container, Wants(target.instances, settings_digest(container, group), replaces))
+        scale = wanted_now(group, container, policy, scale)
+        group = sized(group, container, scale.target)
+        return _Target(group, container, Wants(scale.target.instances, settings_digest(container, group), scale.replaces))
 
     def _round(self, target: _Target, optimizers: Sequence[Optimizer], asked: _Asked, now: datetime) -> None:
         group = target.group

@@ -162,6 +162,50 @@ def test_a_persons_change_ends_an_action_and_counts_at_once(stores: Stores) -> N
     assert len(hall.rows(RUNNING)) == 1
 
 
+def test_a_person_who_changes_the_policy_keeps_the_optimizers_that_are_there(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
+    hall.minutes(3)
+    there = {each.optimizer_id for each in hall.rows(RUNNING)}
+    assert len(there) == 3
+    hall.ask(ActionKind.PARALLELISM, Target(3, 4))
+    group = stores.groups.group("heavy")
+    assert group is not None
+    stores.groups.change(replace(group, properties={**group.properties, "dynamic-allocation.max-parallelism": "12"}))
+    hall.minute()
+    assert (hall.records[-1].outcome, hall.scale_now.target) == (Outcome.CANCELED, Target(3, 2))
+    assert there == {each.optimizer_id for each in hall.rows(RUNNING)}
+
+
+def test_a_file_that_cannot_be_read_for_a_while_ends_nothing(stores: Stores) -> None:
+    hall = at_work(stores)
+    hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
+    hall.minutes(3)
+    before = hall.scale_now
+    hall.containers.unread = ConfigError("a broken file")
+    hall.minutes(2)
+    assert (hall.scale_now, len(hall.rows(RUNNING)), hall.rows(DRAINING)) == (before, 3, [])
+    hall.containers.unread = None
+    hall.minutes(2)
+    assert len(hall.rows(RUNNING)) == 3
+
+
+def test_more_are_there_when_optimizers_of_another_size_are_counted(stores: Stores) -> None:
+    """A replacement was given up, so there are two sizes. One more is started, and no more than that."""
+    hall = at_work(stores, **{"dynamic-allocation.max-parallelism": "16"})
+    hall.ask(ActionKind.PARALLELISM, Target(2, 3))
+    hall.minute()
+    hall.minute()
+    [first] = hall.records
+    scale = hall.scale_now.to(hall.scale_now.target, replaces=False)
+    assert stores.scaling.change(scale, first.closed(Outcome.PARTIAL, "a test", hall.now, scale.target))
+    record = replace(first, record_id="more", at=hall.now, action=replace(first.action, kind=ActionKind.OPTIMIZERS, after=Target(3, 3)))
+    assert stores.scaling.change(scale.to(Target(3, 3), replaces=False), record)
+    hall.minutes(2)
+    assert hall.records[-1].outcome is Outcome.DONE
+    assert len(hall.rows(RUNNING)) == 3
+
+
 def test_another_size_replaces_one_by_one_and_is_good_when_it_has_merged(stores: Stores) -> None:
     hall = at_work(stores)
     hall.ask(ActionKind.PARALLELISM, Target(2, 4))

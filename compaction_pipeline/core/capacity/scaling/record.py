@@ -27,9 +27,9 @@ class Step(str, Enum):
 class Scale:
     """What a group with a policy is to have now.
 
-    `good` is the last configuration that worked. `person` is the digest of what people say of the group; when they change it, theirs
-    counts. It is "" while the group has no policy. While `replaces` is False, optimizers of another size stay. A change is only stored
-    when `revision` is still the one that its writer read.
+    `good` is the last configuration that worked. `person` is the digest of what people say of the group, "" while it has no policy. When it
+    changes, an open action ends. `size` is the digest of the number and size that people say; when it changes, theirs count. While
+    `replaces` is False, optimizers of another size stay. A change is only stored when `revision` is still the one that its writer read.
     """
 
     group: str
@@ -37,6 +37,7 @@ class Scale:
     target: Target
     good: Target
     person: str
+    size: str = ""
     replaces: bool = True
 
     @property

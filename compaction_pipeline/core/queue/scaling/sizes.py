@@ -12,7 +12,8 @@ from dataclasses import replace
 from hashlib import sha256
 from math import ceil
 
-from compaction_pipeline.core.capacity.scaling.policy import ENABLED, MAX_MEMORY, MAX_SLOT_CORES, ScalingPolicy, policy_of
+from compaction_pipeline.core.capacity.scaling.policy import ENABLED, MAX_MEMORY, MAX_SLOT_CORES, SLOTS_OF_ONE, ScalingPolicy, policy_of
+from compaction_pipeline.core.capacity.scaling.record import Scale
 from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.container import (
@@ -89,7 +90,28 @@ def sized(group: ResourceGroup, container: Container, target: Target) -> Resourc
 
 def person_digest(group: ResourceGroup) -> str:
     """Return 16 hexadecimal digits that change when a person changes the container or a property of the group."""
-    return sha256(json.dumps([group.container, dict(group.properties)], sort_keys=True).encode()).hexdigest()[:16]
+    return _digest([group.container, dict(group.properties)])
+
+
+def size_digest(group: ResourceGroup) -> str:
+    """Return 16 hexadecimal digits that change when a person changes how many optimizers the group begins with, or how large they are."""
+    return _digest([group.container, *(group.properties.get(key, "") for key in (INSTANCES, PARALLELISM, SLOTS_OF_ONE, MEMORY))])
+
+
+def wanted_now(group: ResourceGroup, container: Container, policy: ScalingPolicy, scale: Scale | None) -> Scale:
+    """Return what the group is to have now: what is stored, unless a person has changed the group since."""
+    if scale is not None and scale.person == person_digest(group):
+        return scale
+    person, size = person_digest(group), size_digest(group)
+    if scale is None or not scale.is_on or scale.size != size:
+        target = own_target(group, container, policy)
+        return Scale(group.name, 1 if scale is None else scale.revision + 1, target, target, person, size)
+    # An action that is open ends, and so a size that nobody has seen work goes with it.
+    return replace(scale.to(replace(scale.good, instances=scale.target.instances)), person=person)
+
+
+def _digest(parts: object) -> str:
+    return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _memory(container: Container, group: ResourceGroup, target: Target) -> Mapping[str, str]:

@@ -66,7 +66,9 @@ def next_step(scale: Scale, record: ScalingRecord, seen: Seen, policy: ScalingPo
     why = _why_failed(record, seen, mine)
     if why:
         return Ended(None, why, _back(scale, record))
-    up = [each for each in mine if each.state is OptimizerState.RUNNING and each.first_polled_at is not None]
+    # A number is reached by optimizers of any size: while a replacement was given up, there are several.
+    asked = seen.optimizers if record.action.kind is ActionKind.OPTIMIZERS else mine
+    up = [each for each in asked if each.is_managed and each.state is OptimizerState.RUNNING and each.first_polled_at is not None]
     if _is_reached(record, seen, up):
         return _worked(record, seen, up, policy)
     lost = [each for each in seen.optimizers if _was_lost(each, record)]
