@@ -15,7 +15,7 @@ from compaction_pipeline.api.problems import ANSWERS
 from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role, Token
-from compaction_pipeline.core.dependencies.center.inbox import SetAside
+from compaction_pipeline.core.dependencies.center.inbox import Quality, SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery
@@ -24,7 +24,7 @@ from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.words import printable
 from compaction_pipeline.services.dependencies.center import MOST_CLAIMED, DependencyCenter, JobSummary
 from compaction_pipeline.services.dependencies.facts_set_aside import FactsSetAside
-from compaction_pipeline.services.dependencies.reports import RunReport
+from compaction_pipeline.services.dependencies.reports import QualityReport, RunReport
 from compaction_pipeline.services.dependencies.save_project import ProjectChange
 
 _Text = Annotated[str, Field(max_length=MOST_BYTES)]
@@ -61,6 +61,21 @@ class RunReportsBody(_Body):
     """Reports of one reporter. When one is wrong, none is taken."""
 
     reports: list[RunReportBody] = Field(min_length=1, max_length=MOST_ASKED)
+
+
+class QualityReportBody(_Body):
+    """Whether what the run of a job made is good. `generation` and `number` are as in reports of runs."""
+
+    subject: _Text
+    state: Quality
+    generation: int | None = Field(default=None, ge=1, lt=2**31)
+    number: int | None = Field(default=None, ge=0, lt=2**63)
+
+
+class QualityReportsBody(_Body):
+    """What one reporter tells of quality. When one is wrong, none is taken."""
+
+    reports: list[QualityReportBody] = Field(min_length=1, max_length=MOST_ASKED)
 
 
 class ClaimBody(_Body):
@@ -148,6 +163,7 @@ def _of_writers(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRo
     needs_writer = guard.needs(Role.WRITER)
     routes, writer = APIRouter(), [Depends(needs_writer)]
     report_from = bodies.of(RunReportsBody, needs_writer, body_bounds.REPORT, secret=False)
+    quality_from = bodies.of(QualityReportsBody, needs_writer, body_bounds.REPORT, secret=False)
     claim_from = bodies.of(ClaimBody, needs_writer, body_bounds.OTHER, secret=False)
     deliveries_from = bodies.of(DeliveriesBody, needs_writer, body_bounds.COMMIT_REPORT, secret=False)
 
@@ -156,6 +172,12 @@ def _of_writers(center: DependencyCenter, guard: Guard, bodies: Bodies) -> APIRo
         """Report how runs are: RUNNING, SUCCEEDED or FAILED; or that an asset is there (SUCCEEDED) or not any more (FAILED)."""
         reports = [RunReport(one.subject, one.state, one.generation, one.number) for one in body.reports]
         return {"subjects": [str(subject) for subject in center.report_all(reports, token.name)]}
+
+    @routes.post("/quality", dependencies=writer, openapi_extra=body_of(QualityReportsBody))
+    def quality(body: QualityReportsBody = Depends(quality_from), token: Token = Depends(needs_writer)) -> Mapping[str, list[str]]:
+        """Tell whether what runs made is good. Runs of a job with `quality` count once they have succeeded and this has passed."""
+        told = [QualityReport(one.subject, one.state, one.generation, one.number) for one in body.reports]
+        return {"subjects": [str(subject) for subject in center.tell_quality(told, token.name)]}
 
     @routes.post(
         "/claims", dependencies=writer, openapi_extra=body_of(ClaimBody), response_model=None, responses=plain_answer(list[Instance])

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, tuple_, update
 
-from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, SetAside
+from compaction_pipeline.core.dependencies.center.inbox import FAILED, NOTHING, Fact, RunId, SetAside
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.lineage import Alert
@@ -267,7 +267,7 @@ class CenterDoors(SqlStore):
             # What it made is made anew. A run that failed has failed until it has succeeded.
             key = run_subject(before.job, before.biz, before.origin).key
             reached = connection.execute(select(SUBJECT.reached).where(SUBJECT.key == key)).scalar()
-            put_reached(connection, {key: min(reached or NOTHING, NOTHING)}, {key: NOTHING}, now)
+            put_reached(connection, {key: FAILED if reached == FAILED else NOTHING}, {key: NOTHING}, now)
             take_back_by(connection, [key], now)
             return True
 

@@ -104,8 +104,11 @@ class SqlCenterStore(CenterDoors):
                 return 0
             facts: list[Fact] = [row.value for row in rows]
             known = _known(connection, facts)
-            before = dict(known.instances)
+            before, told = dict(known.instances), dict(known.reached)
             apply(facts, known)
+            # What was only looked at was told by nobody.
+            named = {fact.key for fact in facts}
+            known.reached = {key: one for key, one in known.reached.items() if key in named or one != told.get(key)}
             _put_known(connection, known, leader)
             _put_instances(connection, before, known.instances)
             for some in batches([row.id for row in rows]):
@@ -222,7 +225,7 @@ def _is_passing(error: Exception) -> bool:
 def _known(connection: Connection, facts: Sequence[Fact]) -> Known:
     reached: dict[str, int] = {}
     numbers: dict[tuple[str, str], int] = {}
-    for keys in batches(sorted({fact.key for fact in facts})):
+    for keys in batches(sorted({key for fact in facts for key in fact.keys})):
         reached.update(
             (row.key, row.reached) for row in connection.execute(select(SUBJECT.key, SUBJECT.reached).where(SUBJECT.key.in_(keys)))
         )

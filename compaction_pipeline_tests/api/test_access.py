@@ -40,7 +40,7 @@ def test_each_role_has_its_routes(served: Served) -> None:
             continue
         is_workers = any(path.startswith(each) for each in workers) and (method, path) != ("GET", "/api/v1/optimizers")
         allowed = {Role.ADMIN, Role.OPTIMIZER} if is_workers else {Role.ADMIN, Role.READER}
-        of_writers = ("/commits", "/consumers/name", "/reports", "/claims", "/deliveries")
+        of_writers = ("/commits", "/consumers/name", "/reports", "/quality", "/claims", "/deliveries")
         if path.endswith(of_writers) or (method == "POST" and path.endswith("/ready")):
             allowed = {Role.ADMIN, Role.WRITER}
         if path.endswith("/events"):

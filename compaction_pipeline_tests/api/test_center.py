@@ -253,3 +253,23 @@ def test_bad_requests_change_nothing(served: Served, method: str, path: str, rol
     assert answer.status_code == status, answer.text
     assert served.house.services.center.jobs() == before
     assert served.house.services.lead_center.once() is not None
+
+
+def test_a_run_that_is_judged_is_there_once_its_quality_has_passed(served: Served) -> None:
+    file = {**FILE, "jobs": [{**JOBS[0], "quality": "expectations"}, JOBS[1]]}
+    assert served.ask("PUT", f"{PATH}/project", served.token(Role.ADMIN), json={"file": file}).status_code == 200
+    writer, reader = served.token(Role.WRITER), served.token(Role.READER)
+    assert served.ask("POST", f"{PATH}/reports", writer, json={"reports": [{"subject": SUBJECT, "state": "SUCCEEDED"}]}).status_code == 200
+    there = []
+    for state in ("FAILED", "PASSED"):
+        served.house.services.lead_center.run()
+        there.append(served.ask("GET", f"{PATH}/ready", reader, params={"subject": SUBJECT}).json()["ready"])
+        body = {"reports": [{"subject": SUBJECT, "state": state}]}
+        assert served.ask("POST", f"{PATH}/quality", reader, json=body).status_code == 403
+        assert served.ask("POST", f"{PATH}/quality", writer, json=body).json() == {"subjects": [SUBJECT]}
+    served.house.services.lead_center.run()
+    assert [*there, served.ask("GET", f"{PATH}/ready", reader, params={"subject": SUBJECT}).json()["ready"]] == [False, False, True]
+    wrong = {"reports": [{"subject": SUBJECT, "state": "PASSED"}, {"subject": "job=load && biz=2026-01-01", "state": "PASSED"}]}
+    refused = served.ask("POST", f"{PATH}/quality", writer, json=wrong)
+    assert (refused.status_code, refused.json()["detail"].startswith("report 2 of 2: nobody judges")) == (400, True)
+    assert [one["quality"] for one in served.ask("GET", f"{PATH}/jobs", reader).json()] == ["", "expectations"]

@@ -110,6 +110,7 @@ def test_every_route_has_a_schema_for_each_answer_and_for_its_body(served: Serve
         "put /api/v1/dependencies/project",
         "post /api/v1/dependencies/repairs",
         "post /api/v1/dependencies/reports",
+        "post /api/v1/dependencies/quality",
         "post /api/v1/dependencies/claims",
         "post /api/v1/dependencies/deliveries",
         "post /api/v1/dependencies/backfills",

@@ -266,3 +266,18 @@ def test_a_date_that_is_none_is_said(desk: Desk, file: Path) -> None:
     refused = desk.type("dependencies", "save", str(file))
     assert refused.exit_code == 2
     assert "which is no YAML: a value looks like a date and is none" in refused.stderr
+
+
+def test_the_quality_of_a_run_is_told(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "judged.yaml"
+    path.write_text("project: sales\njobs:\n  - {name: raw, period: day, virtual: true, since: 2026-01-01, quality: expectations}\n")
+    desk.type("dependencies", "save", str(path))
+    assert "reported, its quality told by expectations" in desk.type("dependencies", "jobs").stdout
+    desk.type("dependencies", "report", RAW, "SUCCEEDED")
+    pass_of_a_server()
+    assert desk.type("dependencies", "ready", RAW).exit_code == 6
+    assert "for its quality, which expectations tells" in desk.type("dependencies", "why", "raw", "2026-01-01").stdout
+    assert desk.json("dependencies", "quality", RAW, "PASSED") == {"subject": RAW, "quality": "PASSED"}
+    pass_of_a_server()
+    assert desk.type("dependencies", "ready", RAW).exit_code == 0
+    assert desk.type("dependencies", "quality", "job=loud && biz=2026-01-01", "PASSED").exit_code == 2

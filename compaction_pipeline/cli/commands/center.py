@@ -11,7 +11,7 @@ import typer
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
 from compaction_pipeline.cli.exit_codes import ExitCode
 from compaction_pipeline.cli.session import Session
-from compaction_pipeline.core.dependencies.center.inbox import SetAside
+from compaction_pipeline.core.dependencies.center.inbox import Quality, SetAside
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.core.dependencies.center.lineage import with_asset_reads
@@ -173,6 +173,29 @@ def report(
 
 
 @dependencies.command(epilog=GLOBAL_HELP)
+def quality(
+    context: typer.Context,
+    subject: str = typer.Argument(help="For example 'job=sales.load && biz=2026-01-01'."),
+    state: Quality = typer.Argument(help="PASSED or FAILED."),
+    generation: int | None = typer.Option(None, "--generation", min=1, help="Which run it is, as its start said."),
+    source: str = typer.Option("command line", "--source", help="Who tells it."),
+    number: int | None = typer.Option(None, "--number", min=0, help="The reporter's own count, by which old reports are known."),
+) -> None:
+    """Tell whether what a run made is good. Runs of a job with `quality` count once they have succeeded and this has passed.
+
+    Examples:
+
+      compaction-pipeline dependencies quality 'job=sales.load && biz=2026-01-01' PASSED --generation 1
+    """
+    from compaction_pipeline.services.dependencies.reports import QualityReport
+
+    with Session(context) as session:
+        told = QualityReport(subject, state, generation, number)
+        (found,) = session.services.center.tell_quality([told], source)
+        session.output.answer({"subject": str(found), "quality": state.value}, f"{found}: its quality was told as {state.value}")
+
+
+@dependencies.command(epilog=GLOBAL_HELP)
 def backfill(
     context: typer.Context,
     name: str = typer.Argument(help="The name of the backfill: the origin of its instances."),
@@ -293,7 +316,8 @@ def _conversion_lines(found: Conversion) -> Iterator[str]:
 
 def _job_lines(job: JobSummary) -> Iterator[str]:
     who = "reported" if job.receiver is None else f"started by {job.receiver}"
-    yield f"{job.name} ({job.project}): each {job.period.lower()} in {job.zone}, trigger {job.trigger}, {who}"
+    judged = f", its quality told by {job.quality}" if job.quality else ""
+    yield f"{job.name} ({job.project}): each {job.period.lower()} in {job.zone}, trigger {job.trigger}, {who}{judged}"
     yield from (f"  needs {edge}" for edge in job.needs)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from compaction_pipeline.core.dependencies.center.inbox import Fact
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, left_out, run_subject
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime, check_written
@@ -33,9 +34,9 @@ from compaction_pipeline.core.words import time_text
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
 from compaction_pipeline.services.dependencies.lead_center import KEPT, made_of, nodes_of
 from compaction_pipeline.services.dependencies.lineage import Drafted, as_written
-from compaction_pipeline.services.dependencies.reports import RunReport, facts_of, subject_in
+from compaction_pipeline.services.dependencies.reports import QualityReport, RunReport, facts_of, subject_in, told_of
 from compaction_pipeline.services.dependencies.save_project import ProjectChange, SaveProject
-from compaction_pipeline.services.dependencies.why import Told, Why, why_of, why_reported
+from compaction_pipeline.services.dependencies.why import Told, Why, quality_missing, why_of, why_reported
 
 MOST_CLAIMED = 1_000
 MOST_BACKFILLED = 10_000
@@ -45,8 +46,8 @@ _ORIGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A job as people see it: its calendar, its trigger and its first business time, who starts it (None: it is only reported), and what
-    it needs, each as a text."""
+    """A job as people see it: its calendar, its trigger and its first business time, who starts it (None: it is only reported), what it
+    needs, each as a text, and who tells the `quality` of what its runs made; "" where they count without."""
 
     name: str
     project: str
@@ -59,11 +60,12 @@ class JobSummary:
     parts: tuple[str, ...]
     produces: tuple[str, ...]
     needs: tuple[str, ...]
+    quality: str = ""
 
 
 class DependencyCenter:
-    """The verbs save_project, projects, jobs, instances, why, ready, assets_there, report, report_all, claim, delivered, window, backfill
-    and run_again."""
+    """The verbs save_project, projects, jobs, instances, why, ready, assets_there, report, report_all, tell_quality, claim, delivered,
+    window, backfill and run_again."""
 
     def __init__(
         self, store: CenterStore, definitions: Definitions, clock: Clock, draft: Callable[[Mapping[str, Any]], Drafted] = as_written
@@ -117,7 +119,12 @@ class DependencyCenter:
         is_busy = one.state is InstanceState.WAITING and one.missing == 0 and bool(busy)
         runs_instead = (busy[0] or Instance.SCHEDULED_TEXT) if is_busy else None
         told = Told(jobs, self._store.problems())
-        return why_of(one, self._waits(one, jobs), self._store.groups(one.id), runs_instead, told, self._clock())
+        why = why_of(one, self._waits(one, jobs), self._store.groups(one.id), runs_instead, told, self._clock())
+        if one.state is not InstanceState.SUCCEEDED or not definition.quality:
+            return why
+        key = run_subject(one.job, one.biz, one.origin).key
+        judged = quality_missing(definition, key, self._store.reached([key]), one.ended_at)
+        return why if judged is None else replace(why, waits_for=(*why.waits_for, judged))
 
     def _waits(self, one: Instance, jobs: Jobs) -> Sequence[Wait]:
         """What an instance waits for; in place of nodes that are not there, what these wait for."""
@@ -136,7 +143,9 @@ class DependencyCenter:
 
     def _why_reported(self, job: DataJob, biz: str, origin: str) -> Why:
         text = job.calendar.text(job.calendar.parse(biz))
-        return why_reported(job, text, origin, self._store.instances(InstanceQuery(job=job.name, biz=text, origin=origin, most=_ALL)))
+        reported = self._store.instances(InstanceQuery(job=job.name, biz=text, origin=origin, most=_ALL))
+        keys = [run_subject(job.name, text, origin, one.part).key for one in reported] if job.quality else []
+        return why_reported(job, text, origin, reported, self._store.reached(keys))
 
     def ready(self, text: str) -> bool | None:
         """Return whether a subject is there; None when nobody told the center.
@@ -167,17 +176,32 @@ class DependencyCenter:
         One that came before, or late, changes nothing and is not wrong. Raises ConfigError and NotFoundError, with the number of the report
         where there are several, also for a run that nobody started: of another backfill, a generation that skips some, a time far off.
         """
-        now, last = self._clock(), self._definitions.last()
+        now = self._clock()
+        facts = self._post(lambda jobs: facts_of(jobs, reports, source, now, self._store.generations))
+        return tuple(Subject(fact.key) for fact in facts)
+
+    def tell_quality(self, told: Sequence[QualityReport], source: str) -> tuple[Subject, ...]:
+        """Take what a `source` tells of the quality of runs, in this order; none of it when one is wrong. Return the subjects of the runs.
+
+        A run of a job that is judged (`DataJob.quality`) counts once it has succeeded and this has passed, whichever comes first. Told of
+        an older run, or twice, it changes nothing. Raises as `report_all`, also for a job that nobody judges.
+        """
+        now = self._clock()
+        facts = self._post(lambda jobs: told_of(jobs, told, source, now, self._store.generations))
+        return tuple(Subject(fact.run.key) for fact in facts if fact.run is not None)
+
+    def _post(self, facts_by: Callable[[Jobs], list[Fact]]) -> list[Fact]:
+        last = self._definitions.last()
         try:
             # Most of the time no project has changed, and this is the only transaction.
-            facts = facts_of(last, reports, source, now, self._store.generations)
+            facts = facts_by(last)
             was_posted = self._store.post(facts, last.version)
         except (ConfigError, NotFoundError):
             was_posted = False
         if not was_posted:
-            facts = facts_of(self._definitions.jobs(), reports, source, now, self._store.generations)
+            facts = facts_by(self._definitions.jobs())
             self._store.post(facts)
-        return tuple(Subject(fact.key) for fact in facts)
+        return facts
 
     def claim(self, receiver: str, most: int = 100) -> Sequence[Instance]:
         """Return what a receiver is to start, and note that it has it. It is returned again until `delivered`, or a report of its run.
@@ -280,7 +304,7 @@ class DependencyCenter:
 def _summary(job: DataJob, rule: ProjectRule) -> JobSummary:
     needs = (*(str(edge) for edge in job.needs), *(f"project={one}" for one in rule.after if not job.virtual))
     calendar = (job.calendar.period.value, job.calendar.zone, job.trigger.text(), job.calendar.text(job.since))
-    return JobSummary(job.name, job.project, job.owner, *calendar, job.receiver, job.parts, job.produces, needs)
+    return JobSummary(job.name, job.project, job.owner, *calendar, job.receiver, job.parts, job.produces, needs, job.quality)
 
 
 def _refuse_without_data(

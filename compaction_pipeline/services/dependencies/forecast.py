@@ -19,11 +19,12 @@ from compaction_pipeline.core.dependencies.center.forecast import (
     path,
     spread,
 )
+from compaction_pipeline.core.dependencies.center.inbox import FAILED
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob, Requirement, requirements, run_subject
 from compaction_pipeline.core.dependencies.center.periods import BusinessTime
 from compaction_pipeline.core.dependencies.center.ports import RunHistory
-from compaction_pipeline.core.dependencies.center.subjects import BIZ, JOB, named_in
+from compaction_pipeline.core.dependencies.center.subjects import BIZ, JOB, THERE, named_in
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.services.dependencies.definitions import Definitions, Jobs
@@ -157,14 +158,16 @@ class _Draft:
     def take_in(self, runs: Sequence[Run]) -> None:
         """Add these runs, and all that they wait for."""
         layer = list(runs)
+        standing: dict[str, tuple[int, datetime]] = {}
         while layer:
             self._learn_durations({job for job, _ in layer})
             instances = self.history.scheduled(layer)
             needs = {run: self._needs(run) for run in layer if _waits(instances.get(run))}
             keys = sorted({need.subject.key for all_of in needs.values() for need in all_of})
-            standing = self.history.arrivals(keys)
+            standing.update(self.history.arrivals(keys))
             for run in layer:
-                self._add_run(run, instances.get(run), needs.get(run, ()))
+                # Those who wait for it have asked how far it is.
+                self._add_run(run, instances.get(run), needs.get(run, ()), standing.get(run_subject(*run).key))
             following: dict[Run, None] = {}
             for run, all_of in needs.items():
                 self._learn_arrivals(run[0], all_of)
@@ -188,13 +191,16 @@ class _Draft:
         job = self.jobs.get(run[0])
         return requirements(job, job.calendar.parse(run[1]), self.jobs.by_name, SCHEDULED, lambda name, biz: False)
 
-    def _add_run(self, run: Run, one: Instance | None, needs: Sequence[Requirement]) -> None:
+    def _add_run(self, run: Run, one: Instance | None, needs: Sequence[Requirement], arrival: tuple[int, datetime] | None) -> None:
         job = self.jobs.get(run[0])
         trigger = job.trigger.instant(job.calendar, job.calendar.parse(run[1]))
         state = InstanceState.WAITING if one is None else one.state
         self.runs[run] = _Known(state, trigger)
         takes = AT_ONCE if job.virtual else self._takes[job.name]
-        if state is InstanceState.SUCCEEDED and one is not None:
+        if state is InstanceState.SUCCEEDED and job.quality and arrival is not None and arrival[0] < THERE:
+            # It has succeeded, and waits for its quality. Nobody knows how long that takes.
+            point = Point(self.now, None, failed=arrival[0] == FAILED)
+        elif state is InstanceState.SUCCEEDED and one is not None:
             point = Point(one.ended_at or self.now, AT_ONCE, is_there=True)
         elif state is InstanceState.WAITING:
             texts = tuple(dict.fromkeys(str(need.subject) for need in needs))

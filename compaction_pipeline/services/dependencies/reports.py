@@ -8,10 +8,21 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, RunId, run_fact
+from compaction_pipeline.core.dependencies.center.inbox import NOTHING, Fact, Quality, QualityTold, RunId, quality_fact, run_fact
 from compaction_pipeline.core.dependencies.center.instances import REPORTED, InstanceState, Report
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED, DataJob
-from compaction_pipeline.core.dependencies.center.subjects import ASSET, BACKFILL, BIZ, JOB, PART, THERE, Subject, named_in, subject_of
+from compaction_pipeline.core.dependencies.center.subjects import (
+    ASSET,
+    BACKFILL,
+    BIZ,
+    JOB,
+    PART,
+    QUALITY,
+    THERE,
+    Subject,
+    named_in,
+    subject_of,
+)
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.services.dependencies.definitions import Jobs
 from compaction_pipeline.services.dependencies.lead_center import KEPT
@@ -21,6 +32,7 @@ Generations = Callable[[Mapping[RunId, int]], Mapping[RunId, int]]
 """Asks `CenterStore.generations`."""
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,16 @@ class RunReport:
 
     subject: str
     state: InstanceState
+    generation: int | None = None
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QualityReport:
+    """Whether what the run of a `subject` (`job=…`) made is good. `generation` and `number` are as in `RunReport`."""
+
+    subject: str
+    quality: Quality
     generation: int | None = None
     number: int | None = None
 
@@ -52,7 +74,16 @@ def subject_in(jobs: Jobs, text: str) -> Subject:
 
 def facts_of(jobs: Jobs, reports: Sequence[RunReport], source: str, now: datetime, generations: Generations) -> list[Fact]:
     """What reports say. Raises ConfigError and NotFoundError, with the number of the report where there are several."""
-    facts = [_numbered(number, len(reports), partial(_fact, jobs, one, source, now)) for number, one in enumerate(reports, start=1)]
+    return _all_of(reports, lambda one: _fact(jobs, one, source, now), generations)
+
+
+def told_of(jobs: Jobs, told: Sequence[QualityReport], source: str, now: datetime, generations: Generations) -> list[Fact]:
+    """What was told of the quality of runs. Raises as `facts_of`, also for a job that nobody judges."""
+    return _all_of(told, lambda one: _told(jobs, one, source, now), generations)
+
+
+def _all_of(reports: Sequence[U], read: Callable[[U], Fact], generations: Generations) -> list[Fact]:
+    facts = [_numbered(number, len(reports), partial(read, one)) for number, one in enumerate(reports, start=1)]
     # One that comes late or twice is of a run that there is. Who asks for these two reads nothing in most requests.
     asked: dict[RunId, int] = {}
     for fact in facts:
@@ -75,9 +106,7 @@ def _numbered(number: int, of: int, read: Callable[[], T]) -> T:
 def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:
     if one.state not in REPORTED:
         raise ConfigError(f"the state {one.state.value} is not reported: report {', '.join(state.value for state in REPORTED)}")
-    number, generation = one.number, one.generation
-    if (number is not None and not 0 <= number < 2**63) or (generation is not None and not 1 <= generation <= MOST_GENERATIONS):
-        raise ConfigError(f"'number' must be 0 to 2⁶³−1, and 'generation' 1 to {MOST_GENERATIONS}: correct them")
+    _refuse_numbers(one)
     subject = subject_in(jobs, one.subject)
     named = named_in(subject.key)
     if ASSET in named:
@@ -87,14 +116,41 @@ def _fact(jobs: Jobs, one: RunReport, source: str, now: datetime) -> Fact:
         raise ConfigError(
             f"{one.subject!r} is data of a table, which the center looks up itself: commit it, or report it by 'POST …/tables/TABLE/ready'"
         )
-    run = RunId(named[JOB], named[BIZ], named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
+    run = _run_of(named)
     job = jobs.get(run.job)
     _refuse_unreported(job, run, one)
     _refuse_far(job, run, now)
-    return run_fact(run, Report(one.state, now, one.generation), source, one.number)
+    return run_fact(run, Report(one.state, now, one.generation, bool(job.quality)), source, one.number)
 
 
-def _refuse_unreported(job: DataJob, run: RunId, one: RunReport) -> None:
+def _told(jobs: Jobs, one: QualityReport, source: str, now: datetime) -> Fact:
+    _refuse_numbers(one)
+    named = named_in(subject_in(jobs, one.subject).key)
+    if JOB not in named:
+        raise ConfigError(f"{one.subject!r} is no run of a job, and only these are judged here: name a run, like job=NAME && biz=TIME")
+    run = _run_of(named)
+    job = jobs.get(run.job)
+    if not job.quality:
+        raise ConfigError(
+            f"nobody judges the runs of {job.name!r}, so they count as they are reported: give the job '{QUALITY}: NAME' in its file, with "
+            "the name of who tells its quality, or leave this out"
+        )
+    _refuse_unreported(job, run, one)
+    _refuse_far(job, run, now)
+    return quality_fact(run, QualityTold(one.quality, one.generation), now, source, one.number)
+
+
+def _run_of(named: Mapping[str, str]) -> RunId:
+    return RunId(named[JOB], named[BIZ], named.get(BACKFILL, SCHEDULED), named.get(PART, ""))
+
+
+def _refuse_numbers(one: RunReport | QualityReport) -> None:
+    number, generation = one.number, one.generation
+    if (number is not None and not 0 <= number < 2**63) or (generation is not None and not 1 <= generation <= MOST_GENERATIONS):
+        raise ConfigError(f"'number' must be 0 to 2⁶³−1, and 'generation' 1 to {MOST_GENERATIONS}: correct them")
+
+
+def _refuse_unreported(job: DataJob, run: RunId, one: RunReport | QualityReport) -> None:
     """Refuse what nobody reports of such a job."""
     if not job.virtual and one.generation is None:
         raise ConfigError(f"the report of {one.subject!r} needs 'generation': the start of {job.name!r} told it, and it tells runs apart")
@@ -142,4 +198,5 @@ def _refuse_unknown(fact: Fact, known: dict[RunId, int]) -> None:
 
 
 def _generation(fact: Fact) -> int:
-    return 1 if fact.report is None or fact.report.generation is None else fact.report.generation
+    said = fact.report or fact.told
+    return 1 if said is None or said.generation is None else said.generation

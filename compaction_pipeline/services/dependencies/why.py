@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from compaction_pipeline.core.dependencies.center.forecast import Moment
-from compaction_pipeline.core.dependencies.center.inbox import FAILED
+from compaction_pipeline.core.dependencies.center.inbox import FAILED, UNJUDGED
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import DataJob, run_subject
 from compaction_pipeline.core.dependencies.center.ports import Wait
@@ -75,13 +75,14 @@ def why_of(one: Instance, waits: Sequence[Wait], groups: Sequence[tuple[Group, b
     return Why(one, tuple(waits_for), tuple(found), busy, tuple(without))
 
 
-def why_reported(job: DataJob, biz: str, origin: str, reported: Sequence[Instance]) -> Why:
-    """Say which parts of a virtual job that is only reported are there, by the instances that reports have made."""
+def why_reported(job: DataJob, biz: str, origin: str, reported: Sequence[Instance], reached: Mapping[str, int]) -> Why:
+    """Say which parts of a virtual job that is only reported are there, by the instances that reports have made, and, where the job is
+    judged, by how far they have got."""
     by_part = {one.part: one for one in reported}
     parts = job.parts or ("",)
     is_early = job.calendar.parse(biz) < job.since
     unasked = f", and nobody waits for it: the first time of {job.name!r} is {job.calendar.text(job.since)} ('since')" if is_early else ""
-    all_of = [_reported(job, run_subject(job.name, biz, origin, part), by_part.get(part), unasked) for part in parts]
+    all_of = [_reported(job, run_subject(job.name, biz, origin, part), by_part.get(part), unasked, reached) for part in parts]
     waits_for = tuple(one for one in all_of if not one.there)
     one = by_part.get("")
     if one is None:
@@ -95,11 +96,28 @@ def why_reported(job: DataJob, biz: str, origin: str, reported: Sequence[Instanc
     return Why(one, waits_for, tuple(each for each in all_of if each.there), None)
 
 
-def _reported(job: DataJob, subject: Subject, one: Instance | None, unasked: str) -> Missing:
+def quality_missing(job: DataJob, key: str, reached: Mapping[str, int], ended_at: datetime | None) -> Missing | None:
+    """What a run that has succeeded lacks to count: that its quality has passed. None where it counts."""
+    far = reached.get(key, THERE) if job.quality else THERE
+    if far >= THERE:
+        return None
+    problem = _unjudged(job.quality, ended_at) if far == UNJUDGED else _FAILED_QUALITY.format(job.quality)
+    return Missing(key, False, None, (job.name,), problem=problem)
+
+
+_FAILED_QUALITY = "it succeeded, but its quality FAILED, as {} told; it counts once that passes, or a run again has passed"
+
+
+def _unjudged(who: str, at: datetime | None) -> str:
+    since = f" since {time_text(at)} UTC" if at is not None else ""
+    return f"it has succeeded, and waits{since} for its quality, which {who} tells (POST /api/v1/dependencies/quality)"
+
+
+def _reported(job: DataJob, subject: Subject, one: Instance | None, unasked: str, reached: Mapping[str, int]) -> Missing:
     if one is None:
         return Missing(str(subject), False, None, (job.name,), problem=f"nobody has reported it{unasked}")
     if one.state is InstanceState.SUCCEEDED:
-        return Missing(str(subject), True, one.ended_at, (job.name,))
+        return quality_missing(job, subject.key, reached, one.ended_at) or Missing(str(subject), True, one.ended_at, (job.name,))
     ended = f" at {time_text(one.ended_at)} UTC" if one.ended_at is not None else ""
     return Missing(str(subject), False, None, (job.name,), problem=f"it was reported as {one.state.value}{ended}")
 
@@ -122,10 +140,15 @@ def _missing(wait: Wait, told: Told, group: Group | None = None) -> Missing:
 def _problem(wait: Wait, told: Told, group: Group | None) -> str:
     if _is_there(wait):
         return ""
+    named = named_in(wait.key)
+    job = told.jobs.by_name.get(named.get(JOB, ""))
+    who = "" if job is None else job.quality
+    if (wait.reached, wait.bound) == (UNJUDGED, THERE):
+        return _unjudged(who or "nobody", wait.at)
     if (wait.reached, wait.bound) == (FAILED, THERE):
         at = f" at {time_text(wait.at)} UTC" if wait.at is not None else ""
-        return f"it FAILED{at}, and is waited for until it has succeeded{_if_failed(group)}"
-    named = named_in(wait.key)
+        how = f"it FAILED, or its quality did, which {who} tells," if who else "it FAILED"
+        return f"{how}{at}, and is waited for until it has succeeded{_if_failed(group)}"
     if TABLE not in named:
         return ""
     known = told.problems.get(wait.key) or told.problems.get(named[TABLE])

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from compaction_pipeline.core.dependencies.center.inbox import Quality
 from compaction_pipeline.core.dependencies.center.instances import InstanceState
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.services.dependencies.definitions import Definitions
 from compaction_pipeline.services.dependencies.forecast import Forecast, ForecastJobs, InstanceForecast, Promise
+from compaction_pipeline.services.dependencies.reports import QualityReport
 from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
 from compaction_pipeline_tests.state import sqlite_stores
 
@@ -200,3 +202,18 @@ def test_wrong_questions_are_refused(house: CenterHouse) -> None:
         forecast(house, project="sails")
     with pytest.raises(NotFoundError, match="the job 'load' is of project 'sales', not of 'sails'"):
         forecast(house, job="load", project="sails")
+
+
+def test_a_run_that_waits_for_its_quality_is_not_there(house: CenterHouse) -> None:
+    house.save(RAW, {**LOAD, "quality": "expectations"}, REPORT)
+    house.now = at(2, 0)
+    house.succeed("job=raw && biz=2026-01-01")
+    house.now = at(2, 2)
+    run(house, "load", 2, 60)
+    house.now = at(2, 5)
+    waiting = of(forecast(house), "report", 2)
+    assert waiting.is_at_least
+    assert times(waiting)[0] == at(2, 5)
+    house.center.tell_quality([QualityReport("job=load && biz=2026-01-02", Quality.FAILED, 1)], "test")
+    house.settle()
+    assert of(forecast(house), "report", 2).blocked_by == "job=load && biz=2026-01-02"

@@ -66,11 +66,13 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Somebody says how a run is: RUNNING, SUCCEEDED or FAILED. `generation` is None when the reporter does not count runs."""
+    """Somebody says how a run is: RUNNING, SUCCEEDED or FAILED. `generation` is None when the reporter does not count runs. What a run
+    made that `is_judged` counts only when somebody has told that it is good."""
 
     state: InstanceState
     at: datetime
     generation: int | None = None
+    is_judged: bool = False
 
 
 def after_report(before: Instance, report: Report) -> Instance:

@@ -38,7 +38,8 @@ class DataJob:
 
     `receiver` is who starts its instances. A `virtual` job is run elsewhere and only reported: it has no receiver, and may have `parts`.
     A virtual job with `needs` succeeds by itself when they are there. `produces` and `reads` are tables and assets, as subjects name them.
-    `promise` is by when an instance is to have succeeded.
+    `promise` is by when an instance is to have succeeded. `quality` is who tells whether what a run made is good, which it must be to
+    count; "" where nobody needs to.
     A `node` is one that stands for a project (`project_rules`): it has no trigger, and its instances are made when others need them.
     """
 
@@ -55,6 +56,7 @@ class DataJob:
     reads: tuple[str, ...] = ()
     promise: Until | None = None
     node: bool = False
+    quality: str = ""
 
     @property
     def virtual(self) -> bool:

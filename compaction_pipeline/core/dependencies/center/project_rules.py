@@ -163,7 +163,9 @@ class _Expansion:
             first = time_of_trigger(job.calendar, job.trigger, rule.shadow.since)
             needs = (*job.needs, self._root(job, rule))
             name = f"{job.name}{SHADOW}"
-            self.found[name] = replace(job, name=name, since=max(first, job.since), needs=needs, produces=(), receiver=None, promise=None)
+            self.found[name] = replace(
+                job, name=name, since=max(first, job.since), needs=needs, produces=(), receiver=None, promise=None, quality=""
+            )
 
     def _root(self, job: DataJob, rule: ProjectRule) -> Dependency:
         """The edge of a job on its root. The root waits for the ends of all projects that its own comes after."""

@@ -15,7 +15,7 @@ from compaction_pipeline.core.dependencies.center.offset_rules import check
 from compaction_pipeline.core.dependencies.center.offsets import Offsets
 from compaction_pipeline.core.dependencies.center.periods import Calendar, Period
 from compaction_pipeline.core.dependencies.center.strength import RULE_KEYS, Until, rule_of
-from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, TABLE, WATERMARK, check_text
+from compaction_pipeline.core.dependencies.center.subjects import ASSET, JOB, QUALITY, TABLE, WATERMARK, check_text
 from compaction_pipeline.core.dependencies.center.triggers import Trigger, time_of_trigger
 from compaction_pipeline.core.dependencies.center.upstreams import DataWindow, JobRun, TableWatermark, Upstream, table_partition
 from compaction_pipeline.core.errors import ConfigError
@@ -38,6 +38,7 @@ _JOB_KEYS = (
     "produces",
     "reads",
     "promise",
+    QUALITY,
     UNKNOWN_SQL,
 )
 _NEED_KEYS = (JOB, TABLE, ASSET, "part", "partition", WATERMARK, "period", "zone", "times", FROM_LINEAGE, *RULE_KEYS)
@@ -186,7 +187,8 @@ def _draft(
     if not isinstance(needs, list):
         problems.found.append(f"{where}: 'needs' is {needs!r} but must be a list")
         needs = []
-    job = DataJob(name, project, str(owner), calendar, trigger, since, (), produces, receiver, parts, reads, promise)
+    quality = problems.read(where, lambda: plain_name(QUALITY, given[QUALITY]) if QUALITY in given else "", "")
+    job = DataJob(name, project, str(owner), calendar, trigger, since, (), produces, receiver, parts, reads, promise, quality=quality)
     return _Draft(job, needs, where)
 
 
@@ -208,6 +210,8 @@ def _contradictions(given: Mapping[str, Any], virtual: bool) -> Iterator[str]:
         yield f"'{UNKNOWN_SQL}' is {unknown!r} but must be a list of texts: leave it out, because the center writes it"
     if "parts" in given and (not virtual or "made-by" in given):
         yield "'parts' belong to a virtual job that is reported part by part"
+    if QUALITY in given and "made-by" in given:
+        yield f"'{QUALITY}' is of runs that are reported, and nobody reports those of a job with 'made-by': leave one of them out"
 
 
 def _with_needs(problems: _Problems, draft: _Draft, known: Mapping[str, DataJob], now: datetime | None) -> DataJob:

@@ -17,6 +17,8 @@ from compaction_pipeline.core.errors import ConfigError
 
 JOB, TABLE, ASSET = "job", "table", "asset"
 BIZ, PART, BACKFILL, WINDOW, WATERMARK = "biz", "part", "backfill", "window", "watermark"
+QUALITY = "quality"
+"""What was told of the quality of a run. Nobody waits for it by itself."""
 THERE = 1
 """The bound of whatever is there or not. A watermark's bound is in milliseconds since 1970."""
 MOST_BYTES = 1_000
