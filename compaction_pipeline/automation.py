@@ -13,6 +13,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.defs.readiness import ReadyPartitions, ready_definitions, ready_partitions, when_ready
 from compaction_pipeline.defs.released_jobs import ReleasedJob, released_jobs
 from compaction_pipeline.defs.reported_assets import reported_assets
+from compaction_pipeline.defs.virtual_jobs import virtual_jobs
 from compaction_pipeline.settings import load_settings
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ready_partitions",
     "released_jobs",
     "reported_assets",
+    "virtual_jobs",
     "when_ready",
 ]
 

@@ -125,6 +125,17 @@ def saved_jobs(files: Sequence[Mapping[str, Any]], others: Mapping[str, DataJob]
     return jobs
 
 
+def virtual_jobs_of(given: Any) -> Sequence[DataJob]:
+    """The virtual jobs of a file, without what makes them. One whose file says no `since` has none that counts.
+
+    Raises ConfigError for a file that is no project, whose jobs may wait for any others.
+    """
+    problems = _Problems()
+    _, drafts = _drafts(problems, given, {}, datetime.fromtimestamp(0, timezone.utc))
+    problems.raise_all()
+    return [draft.job for draft in drafts if draft.job.virtual]
+
+
 def mode_of(given: Mapping[str, Any]) -> LineageMode:
     """What the project does with waits that lineage asks for. Raises ConfigError."""
     mode = given.get("dependencies", LineageMode.SUGGEST.value)
