@@ -118,7 +118,7 @@ class DependencyCenter:
         busy = [other.origin for other in others if other.id != one.id and other.state in (InstanceState.READY, InstanceState.RUNNING)]
         is_busy = one.state is InstanceState.WAITING and one.missing == 0 and bool(busy)
         runs_instead = (busy[0] or Instance.SCHEDULED_TEXT) if is_busy else None
-        told = Told(jobs, self._store.problems())
+        told = Told(jobs, self._store.problems(), self._clock() - KEPT)
         why = why_of(one, self._waits(one, jobs), self._store.groups(one.id), runs_instead, told, self._clock())
         if one.state is not InstanceState.SUCCEEDED or not definition.quality:
             return why

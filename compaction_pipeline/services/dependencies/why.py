@@ -12,7 +12,7 @@ from compaction_pipeline.core.dependencies.center.instances import Instance, Ins
 from compaction_pipeline.core.dependencies.center.jobs import DataJob, run_subject
 from compaction_pipeline.core.dependencies.center.ports import Wait
 from compaction_pipeline.core.dependencies.center.strength import Group, Standing, lacking
-from compaction_pipeline.core.dependencies.center.subjects import JOB, TABLE, THERE, Subject, named_in
+from compaction_pipeline.core.dependencies.center.subjects import BIZ, JOB, TABLE, THERE, Subject, named_in
 from compaction_pipeline.core.words import time_text
 from compaction_pipeline.services.dependencies.definitions import Jobs
 
@@ -50,10 +50,12 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What else is known: the jobs, and what is wrong with subjects and with tables, by their key or name."""
+    """What else is known: the jobs, what is wrong with subjects and with tables, by their key or name, and before which time what was
+    there is forgotten."""
 
     jobs: Jobs
     problems: Mapping[str, str]
+    forgotten: datetime
 
 
 def why_of(one: Instance, waits: Sequence[Wait], groups: Sequence[tuple[Group, bool]], busy: str | None, told: Told, now: datetime) -> Why:
@@ -150,9 +152,19 @@ def _problem(wait: Wait, told: Told, group: Group | None) -> str:
         how = f"it FAILED, or its quality did, which {who} tells," if who else "it FAILED"
         return f"{how}{at}, and is waited for until it has succeeded{_if_failed(group)}"
     if TABLE not in named:
-        return ""
+        return "" if job is None or wait.at is not None else _unknown(job, named[BIZ], told.forgotten)
     known = told.problems.get(wait.key) or told.problems.get(named[TABLE])
     return f"it cannot be looked up: {known}" if known else ""
+
+
+def _unknown(job: DataJob, biz: str, forgotten: datetime) -> str:
+    """What to say of a run that nobody told anything of; "" where it would still be known."""
+    if job.calendar.end(job.calendar.parse(biz)) >= forgotten:
+        return ""
+    return (
+        f"it is unknown, because what was there before {time_text(forgotten)} UTC is forgotten: report it again, or take the job into the "
+        "backfill that waits for it"
+    )
 
 
 def _if_failed(group: Group | None) -> str:

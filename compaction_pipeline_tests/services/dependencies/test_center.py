@@ -429,6 +429,29 @@ def test_what_has_ended_is_looked_at_for_some_weeks(house: CenterHouse) -> None:
     assert not house.store.awaited("table", house.now + timedelta(days=1), 10)
 
 
+def test_what_a_rule_reaches_is_kept_and_what_is_older_is_unknown_and_said_to_be_forgotten(house: CenterHouse) -> None:
+    raw = {"name": "raw", "period": "day", "virtual": True, "since": "2026-01-01"}
+    year = {"name": "year", "period": "day", "since": "2027-01-26", "needs": [{"job": "raw", "times": -390}]}
+    house.save(raw, year)
+    house.succeed("job=raw && biz=2026-01-01")
+    house.now = datetime(2027, 1, 26, tzinfo=timezone.utc)
+    house.settle()
+    assert "year/2027-01-26/scheduled/1" in house.claimed()
+    house.pass_time(days=30)
+    assert house.center.ready("job=raw && biz=2026-01-01") is True, "what ran on it is still there"
+    house.succeed("job=year && biz=2027-01-26", generation=1)
+    house.pass_time(days=401)
+    assert house.center.ready("job=raw && biz=2026-01-01") is None
+    house.center.backfill("old", ["year"], "2027-01-26", "2027-01-26")
+    (one,) = house.center.why("year", "2027-01-26", "old").waits_for
+    assert (one.subject, one.problem.partition(":")[0].startswith("it is unknown, because what was there before")) == (
+        "job=raw && biz=2026-01-01",
+        True,
+    )
+    house.succeed("job=raw && biz=2026-01-01")
+    assert "year/2027-01-26/old/1" in house.claimed()
+
+
 def test_numbers_of_reporters_are_forgotten_with_what_they_are_about(house: CenterHouse) -> None:
     house.save(RAW)
     house.center.report(HOURS[0], InstanceState.SUCCEEDED, "test", number=7)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.dependencies.center.offset_rules import check
-from compaction_pipeline.core.dependencies.center.offsets import Form, Offsets, upstream_times
+from compaction_pipeline.core.dependencies.center.offsets import FARTHEST, Form, Offsets, upstream_times
 from compaction_pipeline.core.dependencies.center.periods import Calendar, Period
+from compaction_pipeline.services.dependencies.lead_center import KEPT
 from compaction_pipeline_tests.core.dependencies.center.calendars import offsets, pairs, periods
 
 NOW = datetime(2026, 1, 15, 3, tzinfo=timezone.utc)
@@ -126,3 +127,22 @@ def test_what_passes_is_there_and_never_behind_its_downstream(
 def test_data_of_the_future_is_refused(period: Period, place: int) -> None:
     calendar = Calendar(period, BERLIN)
     assert check(Offsets(Form.SET, (place,)), calendar, calendar, NOW)
+
+
+@pytest.mark.parametrize("down", list(Period))
+@pytest.mark.parametrize("up", list(Period))
+@pytest.mark.parametrize("form", ["[-{},0]", "last-{}"])
+def test_what_a_rule_may_still_reach_is_remembered(down: Period, up: Period, form: str) -> None:
+    one, other = Calendar(down, BERLIN), Calendar(up, BERLIN)
+    if any(check(Offsets.parse(form.format(2)), one, other, NOW)):
+        pytest.skip("such an edge is refused however near it reaches")
+    least, most = 1, FARTHEST
+    while least < most:
+        middle = (least + most + 1) // 2
+        least, most = (middle, most) if not check(Offsets.parse(form.format(middle)), one, other, NOW) else (least, middle - 1)
+    farthest = Offsets.parse(form.format(least))
+    # Of hours, those around the end of a month and a year.
+    around = (NOW - timedelta(days=16), NOW - timedelta(days=14)) if down is Period.HOUR else (NOW - timedelta(days=366), NOW)
+    for time in one.between(*around):
+        # An instance is made at the end of its time at the latest.
+        assert one.end(time) - other.start(upstream_times(farthest, one, other, time)[0]) <= KEPT
