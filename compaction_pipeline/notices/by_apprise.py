@@ -30,9 +30,15 @@ class ByApprise:
         separator = "&" if "?" in url else "?"
         # Its own retries and long timeouts would hold up other notices. An address that sets them keeps its own.
         more = "" if "cto=" in url or "rto=" in url else f"{separator}cto={_SECONDS}&rto={_SECONDS}"
-        if not sender.add(url + more):
+        try:
+            known = sender.add(url + more)
+            arrived = known and sender.notify(title=title, body=body, body_format=apprise.NotifyFormat.TEXT)
+        except Exception as error:
+            # A plugin of it that fails must not end the round of all notices. Its text may hold the address.
+            raise NoticeNotSent(f"apprise failed to send a notice by {kind[:20]}: {type(error).__name__}") from None
+        if not known:
             raise ConfigError(
                 f"apprise knows no address of the form {kind[:20]}://…; `apprise --details` lists the forms; correct the address"
             )
-        if not sender.notify(title=title, body=body, body_format=apprise.NotifyFormat.TEXT):
+        if not arrived:
             raise NoticeNotSent(f"the receiver of a notice by {kind[:20]} did not answer, or refused it")

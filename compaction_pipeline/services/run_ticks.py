@@ -116,18 +116,15 @@ class RunTicks:
             self._forgot_at = now
 
     def maintain(self) -> None:
-        """Decide how many optimizers groups with a policy want, and start and drain optimizers, so that each group has those that it wants.
-
-        Only the holder of the lease KEEPER does this.
-        """
-        self._scale_groups.scale()
+        """Start and drain optimizers, so that each group has those that it wants. Only the holder of the lease KEEPER does this."""
         self._maintain_optimizers.maintain()
 
     def watch(self) -> None:
-        """Do the same at once when a group or a container has changed, or a group has work again.
+        """Once a minute, decide how many optimizers groups with a policy want. Start and drain at once when something has changed.
 
-        Only the holder of the lease KEEPER does this.
+        That is a group or a container, what a policy wants, or that a group has work again. Only the holder of the lease KEEPER does this.
         """
+        self._scale_groups.scale()
         self._maintain_optimizers.watch()
 
     def tick(self) -> None:

@@ -62,9 +62,11 @@ class SqlScalingStore(SqlStore):
         query = select(_record.value).order_by(_record.at.desc(), _record.record_id).limit(most)
         return tuple(self._values(query if group is None else query.where(_record.group == group)))
 
-    def expire(self, before: datetime) -> None:
+    def expire(self, seen_before: datetime, ended_before: datetime) -> None:
         groups = select(schema.group.c.name)
         with writing(self._engine) as connection:
-            connection.execute(delete(schema.observation).where(_seen.at < before))
+            connection.execute(delete(schema.observation).where(_seen.at < seen_before))
+            ended = (_record.outcome.is_not(None), _record.at < ended_before)
+            connection.execute(delete(schema.scaling_record).where(*ended))
             for table in (schema.scale, schema.scaling_record, schema.observation):
                 connection.execute(delete(table).where(table.c.group.not_in(groups)))

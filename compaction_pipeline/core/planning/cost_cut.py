@@ -33,7 +33,7 @@ def cut_by_cost(
     reached: set[TableNode] = set()
     spent = 0.0
     for node in sorted(best, key=lambda node: (ranks[node], limit.due_since.get(node, now), str(node))):
-        too_large = not reached and costs[node] > limit.whole
+        too_large = not reached and limit.left > 0 and costs[node] > limit.whole
         if spent + costs[node] > limit.left and not too_large:
             # A cheaper node below is worth less for its cost, and would keep this one from ever being reached.
             break

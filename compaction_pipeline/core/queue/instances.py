@@ -105,12 +105,13 @@ def round_of(
     drain = dict.fromkeys((each.optimizer_id for each in outdated[kept:]), changed_text(group))
     drain |= dict.fromkeys((each.optimizer_id for each in current[wanted:]), _surplus(group, wanted))
     stay = kept + min(len(current), wanted) + len(coming)
-    replaces = kept > 0 and stay == wanted and not coming and polled >= len(current)
+    draining = sum(each.state is OptimizerState.DRAINING for each in mine)
+    # Those that drain still have their memory, and a person may change settings again and again.
+    replaces = kept > 0 and stay == wanted and not coming and polled >= len(current) and draining < wanted
     most = wanted + SURGE * replaces
     known = [replace(each, state=OptimizerState.LOST) if each.optimizer_id in lost else each for each in mine]
     start = _allowed(max(0, most - stay), bool(coming), failed_starts(group, known, wants.settings or ""), now)
-    drains = any(each.state is OptimizerState.DRAINING for each in mine)
-    gives_way = outdated[kept - 1].optimizer_id if replaces and len(running) > 1 and not drains else ""
+    gives_way = outdated[kept - 1].optimizer_id if replaces and len(running) > 1 and not draining else ""
     return Round(start, drain, lost, most, replaces, gives_way)
 
 

@@ -90,7 +90,7 @@ class ReadScaling:
             raise unknown_group(name)
         container = self._containers.container(group.container)
         enabled = replace(group, properties={**group.properties, ENABLED: "true"})
-        policy = group_policy(enabled, container.kind)
+        policy = group_policy(enabled, container)
         if policy is None:
             raise ConfigError(f"group {name} has no policy of scaling; `group change {name} -p {ENABLED}=true` and its other keys make one")
         since = self._clock() - timedelta(hours=hours)
@@ -119,7 +119,7 @@ class ReadScaling:
         """What is decided now, and why nothing is."""
         try:
             container = self._containers.container(group.container)
-            policy = group_policy(group, container.kind)
+            policy = group_policy(group, container)
         except ConfigError as error:
             return "", str(error)
         if policy is None:

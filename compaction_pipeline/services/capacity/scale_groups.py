@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from threading import Lock
 
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.scaling.action import ActionKind, Hold, Outcome
@@ -30,7 +31,7 @@ from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.queue.scaling.look import USED_FOR, Used, look
+from compaction_pipeline.core.queue.scaling.look import USED_FOR, Used, look, was_killed_lately
 from compaction_pipeline.core.queue.scaling.sizes import group_policy, person_digest, sized, wanted_now
 from compaction_pipeline.core.queue.scaling.steps import Ended, Seen, killed_after, left_of, next_step
 
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 REMEMBERED = 200
 """Decisions look at so many of a group's last actions."""
+RECORDS_KEPT = timedelta(days=400)
+"""Actions that have ended are kept for so long."""
 DECIDED_BY = timedelta(days=1, minutes=10)
 """Decisions look at what was seen in this time: cores are taken away after a day."""
 _AT_LEAST = EVERY - timedelta(seconds=5)
@@ -77,16 +80,25 @@ class ScaleGroups:
         self._containers = containers
         self._clock, self._new_id = own
         self._looked_at: datetime | None = None
+        self._killed: frozenset[str] = frozenset()
+        self._in_round = Lock()
 
     def scale(self) -> None:
         """Look at each group that a container serves. Of those with a policy, take the next step of an open action, or decide.
 
         Raises StorageUnavailable. It does so once a minute, however often it is asked to.
         """
-        now = self._clock()
-        if self._looked_at is not None and timedelta(0) <= now - self._looked_at < _AT_LEAST:
+        if not self._in_round.acquire(blocking=False):
             return
-        self._looked_at = now
+        try:
+            now = self._clock()
+            if self._looked_at is None or not timedelta(0) <= now - self._looked_at < _AT_LEAST:
+                self._looked_at = now
+                self._look(now)
+        finally:
+            self._in_round.release()
+
+    def _look(self, now: datetime) -> None:
         groups = {group.name: group for group in self._groups.groups()}
         scales = self._scaling.scales()
         kept: dict[str, tuple[Container, ScalingPolicy | None]] = {}
@@ -94,7 +106,7 @@ class ScaleGroups:
             try:
                 container = self._containers.container(group.container)
                 is_external = container.kind is ContainerKind.EXTERNAL
-                policy = None if is_external else group_policy(group, container.kind)
+                policy = None if is_external else group_policy(group, container)
             except ConfigError as error:
                 # That may last for a moment. Until it is mended, nothing is changed.
                 log.debug("group=%s is not scaled: %s", name, error)
@@ -115,13 +127,14 @@ class ScaleGroups:
                 continue
             mine = [each for each in optimizers if each.group == name]
             self._group(_Group(groups[name], container, policy, scales.get(name), mine), seen, now)
-        self._scaling.expire(now - KEPT_FOR)
+        self._killed = frozenset(each.optimizer_id for each in optimizers if was_killed_lately(each, now))
+        self._scaling.expire(now - KEPT_FOR, now - RECORDS_KEPT)
 
     def _used(self, now: datetime) -> Used:
         ended: Counter[str] = Counter()
         for (queue, _), number in self._queues.ended(now - EVERY, now).attempts.items():
             ended[queue] += number
-        return Used(self._costs.uses(now - EVERY, now), self._costs.uses(now - USED_FOR, now), ended)
+        return Used(self._costs.uses(now - EVERY, now), self._costs.uses(now - USED_FOR, now), ended, self._killed)
 
     def _group(self, known: _Group, seen: Observation, now: datetime) -> None:
         name, scale = known.group.name, known.scale
@@ -183,13 +196,15 @@ class ScaleGroups:
             log.warning("group=%s %s is taken back: %s", record.group, record.action.after.in_words, ended.why)
             self._store(scale.to(ended.target), replace(record, step=Step.ENDING, why=ended.why))
             return
-        good = ended.target if ended.outcome is Outcome.DONE else scale.good
-        if record.action.kind is ActionKind.OPTIMIZERS and ended.outcome is not Outcome.FAILED:
-            # The size is known to work, and so every number of it is good.
+        good, replaces = scale.good, ended.replaces
+        if record.action.kind is ActionKind.OPTIMIZERS:
+            # Every number of a size that works is good. Optimizers of two sizes stay as they are.
+            good, replaces = replace(good, instances=ended.target.instances), scale.replaces
+        elif ended.outcome is Outcome.DONE:
             good = ended.target
         log.info("group=%s %s: %s %s", record.group, record.action.trigger, ended.outcome.value, ended.why)
         closed = record.closed(ended.outcome, ended.why, now, ended.target)
-        self._store(scale.to(ended.target, good=good, replaces=ended.replaces), closed)
+        self._store(scale.to(ended.target, good=good, replaces=replaces), closed)
 
     def _decide(self, known: _Group, scale: Scale, records: Sequence[ScalingRecord], now: datetime) -> None:
         name = known.group.name
@@ -200,11 +215,12 @@ class ScaleGroups:
             return
         current = next((each for each in records if each.is_open), None)
         if current is not None:
+            # Those that were replaced stay, and further ones are of the size that is known to work. The next look asks for them.
             why = "more optimizers were needed before all were replaced"
-            scale = scale.to(scale.target, replaces=False)
-            if not self._store(scale, current.closed(Outcome.PARTIAL, why, now, scale.target)):
-                return
-        scale = scale.to(decided.after, replaces=current is None)
+            mixed = replace(scale.good, instances=scale.target.instances)
+            self._store(scale.to(mixed, replaces=False), current.closed(Outcome.PARTIAL, why, now, mixed))
+            return
+        scale = scale.to(decided.after, replaces=scale.replaces or decided.kind is not ActionKind.OPTIMIZERS)
         settings = settings_digest(known.container, sized(known.group, known.container, scale.target))
         if self._store(scale, ScalingRecord(self._new_id(), name, now, known.policy.digest, decided, settings, team=known.group.team)):
             log.info("group=%s %s: from %s to %s", name, decided.trigger, decided.before.in_words, decided.after.in_words)

@@ -30,11 +30,13 @@ class SendNotices:
 
     def send_due(self) -> int:
         """Send the notices that are due, and return how many arrived. Raises ConfigError when the file of addresses cannot be read."""
+        self._store.expire(self._clock() - KEPT_FOR)
+        if self._file is None:
+            # Another server may know addresses.
+            return 0
         book = self.book()
         self._store.spread(book.of, self._clock())
-        arrived = sum(self._send(notice, book) for notice in self._store.claim(_AT_ONCE, self._clock()))
-        self._store.expire(self._clock() - KEPT_FOR)
-        return arrived
+        return sum(self._send(notice, book) for notice in self._store.claim(_AT_ONCE, self._clock()))
 
     def book(self) -> AddressBook:
         """Read the addresses. Raises ConfigError, which repeats no value of the file."""

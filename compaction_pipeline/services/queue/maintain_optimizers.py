@@ -215,7 +215,7 @@ class MaintainOptimizers:
         wanted = wanted_instances(group, work)
         try:
             container = self._containers.container(group.container)
-            policy = group_policy(group, container.kind)
+            policy = group_policy(group, container)
         except ConfigError as error:
             # A file that cannot be read for a while ends none of those that a policy asked for.
             wanted = scale.target.instances if scale is not None and scale.is_on else wanted

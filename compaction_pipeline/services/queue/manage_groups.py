@@ -76,9 +76,9 @@ class ManageGroups:
         if found is None and self._containers.has_file and (before is None or before.container != group.container):
             self._containers.container(group.container)
         # A container that is not known here may be one of a cluster, whose groups may have the most properties.
-        kind = ContainerKind.SPARK if found is None else found.kind
-        check_group_keys(found or Container(group.container, kind), group)
-        group_policy(group, kind)
+        known = found or Container(group.container, ContainerKind.SPARK)
+        check_group_keys(known, group)
+        group_policy(group, known)
 
     def delete(self, name: str) -> None:
         """Delete a group. Raises NotFoundError, and ConfigError, which lists what holds the group."""

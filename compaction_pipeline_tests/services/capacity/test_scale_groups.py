@@ -379,10 +379,64 @@ def test_more_optimizers_end_a_replacement_and_what_was_replaced_stays(stores: S
     while len(hall.records) == 1:
         hall.minute()
     replacing, more = hall.records
-    assert (replacing.outcome, replacing.in_force) == (Outcome.PARTIAL, Target(2, 3))
-    assert (more.action.kind, more.action.after.parallelism) == (ActionKind.OPTIMIZERS, 3)
-    assert not hall.scale_now.replaces
-    assert hall.scale_now.good == Target(2, 2)
+    assert (replacing.outcome, replacing.in_force) == (Outcome.PARTIAL, Target(2, 2))
+    assert (more.action.kind, more.action.after.parallelism) == (ActionKind.OPTIMIZERS, 2)
+    hall.minutes(4)
+    assert hall.records[1].outcome is Outcome.DONE
+    assert (hall.scale_now.good.parallelism, hall.scale_now.replaces) == (2, False)
+    there = sorted(each.parallelism for each in hall.rows(RUNNING))
+    assert there == [2] * (hall.scale_now.target.instances - 2) + [3, 3]
+
+
+def test_what_came_of_a_larger_number_stays_and_more_is_not_asked_for_at_once(stores: Stores) -> None:
+    """The cluster has place for five, tells nobody, and lets the others wait."""
+    hall = at_work(stores, **{"dynamic-allocation.max-parallelism": "16"})
+    hall.wait_for(200)
+    for _ in range(60):
+        hall.minute(registers=False)
+        for each in hall.rows(STARTING)[: 5 - len(hall.rows(RUNNING))]:
+            hall.register(each)
+        hall.poll_all()
+    assert hall.scale_now.target.instances == len(hall.rows(RUNNING)) == 5
+    # What came stays. More is tried once, after a pause, and is banned when nothing of it comes.
+    assert [(each.outcome, each.action.before.instances) for each in hall.records] == [(Outcome.PARTIAL, 2), (Outcome.FAILED, 5)]
+    assert hall.records[1].at - hall.records[0].at >= timedelta(minutes=15)
+
+
+def test_the_first_optimizer_is_tried_again_soon(stores: Stores) -> None:
+    hall = Scaled(stores)
+    hall.minutes(3)
+    hall.wait_for(9)
+    hall.containers.problem = ConfigError("no such image")
+    while not hall.records or hall.records[0].is_open:
+        hall.minute()
+    assert hall.records[0].outcome is Outcome.FAILED
+    hall.containers.problem = None
+    hall.minutes(18)
+    assert len(hall.rows(RUNNING)) >= 1
+
+
+def test_one_that_registers_and_never_polls_does_not_freeze_its_group(stores: Stores) -> None:
+    hall = at_work(stores, **{"dynamic-allocation.max-parallelism": "16"})
+    first = hall.rows(RUNNING)[0]
+    hall.stores.optimizers.move(first.optimizer_id, (RUNNING,), LOST, "silent")
+    hall.containers.alive.discard(first.resource_id)
+    hall.minute(polls=False)
+    hall.wait_for(200)
+    for _ in range(25):
+        hall.minute(registers=False)
+    assert [each.action.direction for each in hall.records] == [Direction.OUT]
+
+
+def test_a_kill_for_memory_is_seen_once_however_late_the_container_says_it(stores: Stores) -> None:
+    hall = at_work(stores)
+    first = hall.rows(RUNNING)[0]
+    hall.stores.optimizers.move(first.optimizer_id, (RUNNING,), LOST, "silent")
+    hall.containers.alive.discard(first.resource_id)
+    hall.minutes(2)
+    hall.stores.optimizers.move(first.optimizer_id, (LOST,), LOST, "silent; its container says: OOMKilled")
+    hall.minutes(5)
+    assert sum(each.memory_kills for each in stores.scaling.observations("heavy", NOW)) == 1
 
 
 @pytest.mark.parametrize("crashes_after", range(8))
@@ -435,12 +489,12 @@ def test_what_was_seen_is_kept_for_some_days_and_no_longer_than_its_group(stores
     assert len(seen) >= 2
     stores.scaling.observe("heavy", replace(seen[0], waiting=99))
     assert stores.scaling.observations("heavy", NOW) == seen
-    stores.scaling.expire(seen[1].at)
+    stores.scaling.expire(seen[1].at, NOW)
     assert stores.scaling.observations("heavy", NOW) == seen[1:]
     for each in hall.rows(RUNNING):
         hall.end(each)
     stores.groups.remove("heavy")
-    stores.scaling.expire(NOW)
+    stores.scaling.expire(NOW, NOW)
     assert (stores.scaling.observations("heavy", NOW), stores.scaling.scales()) == ((), {})
 
 
@@ -500,7 +554,7 @@ def test_people_see_what_a_group_is_to_have_and_the_hours_beside_each_action(sto
 )
 def test_what_a_container_cannot_carry_out_is_refused(container: Container, properties: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        group_policy(replace(HEAVY, properties={**POLICY, **properties}), container.kind)
+        group_policy(replace(HEAVY, properties={**POLICY, **properties}), container)
 
 
 def test_a_target_is_told_to_a_container_by_the_properties_that_people_use() -> None:

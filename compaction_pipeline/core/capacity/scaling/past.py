@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome, PastAction
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
@@ -15,6 +15,10 @@ BOUNDS_STEP = timedelta(minutes=1)
 """Towards bounds that hold now, a step is made so often."""
 REVERSALS_OF, MOST_DOUBLINGS = timedelta(hours=1), 2
 FIRST_BAN, LONGEST_BAN = timedelta(hours=6), timedelta(hours=24)
+BAN_FROM_ZERO = timedelta(minutes=15)
+"""The first optimizer of a group is tried again so soon after it failed, and then after twice the time, up to FIRST_BAN."""
+PARTIAL_PAUSE, LONGEST_PARTIAL_PAUSE = timedelta(minutes=15), timedelta(hours=2)
+"""When a container had no room for all, more are asked for again after the first time, and then after twice the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,16 @@ class Past:
         if action.is_for_bounds:
             return BOUNDS_STEP
         if action.direction is Direction.OUT:
-            return policy.out_cooldown
+            return max(policy.out_cooldown, self._after_partial(action))
         return policy.in_cooldown * (1 << min(self._reversals(), MOST_DOUBLINGS))
+
+    def _after_partial(self, action: Action) -> timedelta:
+        """How long more optimizers are not asked for, when fewer came than were: twice as long each time."""
+        out = [each for each in self.actions if each.action.kind is action.kind and each.action.direction is Direction.OUT]
+        partial = list(takewhile(lambda each: each.outcome is Outcome.PARTIAL, reversed(out)))
+        if action.kind is not ActionKind.OPTIMIZERS or not partial:
+            return timedelta(0)
+        return min(PARTIAL_PAUSE * (1 << min(len(partial) - 1, 10)), LONGEST_PARTIAL_PAUSE)
 
     def _reversals(self) -> int:
         """How often the direction has changed within the last hour."""
@@ -85,4 +97,7 @@ class Past:
         ]
         if not failed:
             return None
+        if of_number and not action.before.instances:
+            # Its size has worked before, or nobody knows better, and without it the group has none at all.
+            return max(failed) + min(BAN_FROM_ZERO * (1 << min(len(failed) - 1, 10)), FIRST_BAN)
         return max(failed) + min(FIRST_BAN * (1 << min(len(failed) - 1, MOST_DOUBLINGS)), LONGEST_BAN)

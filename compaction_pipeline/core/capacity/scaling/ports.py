@@ -32,5 +32,5 @@ class ScalingStore(Protocol):
     def records(self, group: str | None, most: int) -> Sequence[ScalingRecord]:
         """Return the newest actions, at most `most`, of one group or of all, the newest first."""
 
-    def expire(self, before: datetime) -> None:
-        """Forget what was seen before this time, and what is stored of groups that no longer exist."""
+    def expire(self, seen_before: datetime, ended_before: datetime) -> None:
+        """Forget what was seen and what had ended before these times, and what is stored of groups that no longer exist."""

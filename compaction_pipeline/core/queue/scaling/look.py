@@ -7,15 +7,16 @@ busy is that of the last minute.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.capacity.low_use import Size, SlotUse, memory_share
 from compaction_pipeline.core.capacity.scaling.observation import EVERY, Observation
+from compaction_pipeline.core.queue.instances import REGISTERS_WITHIN
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.queue_work import QueueWork, takes_tasks
-from compaction_pipeline.core.queue.scaling.steps import is_killed_for_memory
+from compaction_pipeline.core.queue.scaling.steps import KILLED_WITHIN, is_killed_for_memory
 
 USED_FOR = timedelta(minutes=30)
 """What an attempt uses is measured by those that ended in this time."""
@@ -23,11 +24,15 @@ USED_FOR = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What the slots of each optimizer did in the last minute, and in the last `USED_FOR`, by its id. `ended` counts attempts by queue."""
+    """What the slots of each optimizer did in the last minute, and in the last `USED_FOR`, by its id. `ended` counts attempts by queue.
+
+    `killed` are the ids of optimizers whose kill for memory was seen at an earlier look.
+    """
 
     minute: Mapping[str, SlotUse]
     lately: Mapping[str, SlotUse]
     ended: Mapping[str, int]
+    killed: Collection[str] = ()
 
 
 def look(group: str, optimizers: Sequence[Optimizer], work: QueueWork, used: Used, now: datetime) -> Observation:
@@ -55,15 +60,21 @@ def look(group: str, optimizers: Sequence[Optimizer], work: QueueWork, used: Use
         attempt_cores=cores,
         host_cpu_share=_busiest_host(up, optimizers, used),
         memory_share=max(peaks, default=None),
-        memory_kills=sum(is_killed_for_memory(each) and now - EVERY < each.touched_at <= now for each in mine),
+        memory_kills=sum(was_killed_lately(each, now) and each.optimizer_id not in used.killed for each in mine),
         up=len(up),
-        starting=sum(each.state is OptimizerState.STARTING or _is_fresh(each) for each in mine),
+        starting=sum(each.state is OptimizerState.STARTING or _is_fresh(each, now) for each in mine),
         draining=sum(each.state is OptimizerState.DRAINING for each in mine),
     )
 
 
-def _is_fresh(each: Optimizer) -> bool:
-    return each.state is OptimizerState.RUNNING and each.first_polled_at is None
+def was_killed_lately(each: Optimizer, now: datetime) -> bool:
+    """Whether the container said that an optimizer was killed for memory. It says so a while after the last that was heard of it."""
+    return is_killed_for_memory(each) and now - each.touched_at <= KILLED_WITHIN
+
+
+def _is_fresh(each: Optimizer, now: datetime) -> bool:
+    """Whether it has registered, and its engine may still start. One that never polls must not hold up others for ever."""
+    return each.state is OptimizerState.RUNNING and each.first_polled_at is None and now - each.started_at < 2 * REGISTERS_WITHIN
 
 
 def _busy(each: Optimizer, used: Used) -> float:

@@ -12,7 +12,15 @@ from dataclasses import replace
 from hashlib import sha256
 from math import ceil
 
-from compaction_pipeline.core.capacity.scaling.policy import ENABLED, MAX_MEMORY, MAX_SLOT_CORES, SLOTS_OF_ONE, ScalingPolicy, policy_of
+from compaction_pipeline.core.capacity.scaling.policy import (
+    ENABLED,
+    MAX_MEMORY,
+    MAX_SLOT_CORES,
+    MIN_MEMORY,
+    SLOTS_OF_ONE,
+    ScalingPolicy,
+    policy_of,
+)
 from compaction_pipeline.core.capacity.scaling.record import Scale
 from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.errors import ConfigError
@@ -35,11 +43,12 @@ _LEAST_OVERHEAD, _OVERHEAD_SHARE = 384 * _MIB, 0.1
 """What Spark adds to an executor's heap when nobody says it."""
 
 
-def group_policy(group: ResourceGroup, kind: ContainerKind) -> ScalingPolicy | None:
-    """Return the policy of a group whose container is of this kind; None when it has none that is enabled.
+def group_policy(group: ResourceGroup, container: Container) -> ScalingPolicy | None:
+    """Return the policy of a group of this container; None when it has none that is enabled.
 
-    Raises ConfigError for a value that breaks its rule, and for what the kind cannot carry out.
+    Raises ConfigError for a value that breaks its rule, and for what the container cannot carry out.
     """
+    kind = container.kind
     policy = policy_of(group.name, group.properties)
     if policy is None:
         return None
@@ -56,6 +65,14 @@ def group_policy(group: ResourceGroup, kind: ContainerKind) -> ScalingPolicy | N
             )
     if policy.memory is not None and not group.number(MEMORY) and kind is ContainerKind.KUBERNETES:
         raise ConfigError(f"'{MAX_MEMORY}' of group {group.name} is set but it lacks '{MEMORY}': set it to the bytes to begin with")
+    # A container without properties stands for one that is not known on this host.
+    if policy.memory is not None and container.is_submitted and container.properties:
+        least = _least_memory(container, replace(group, properties={**group.properties, PARALLELISM: str(policy.slots_of_one)}))
+        if policy.memory.least < least:
+            raise ConfigError(
+                f"'{MIN_MEMORY}' of group {group.name} is {policy.memory.least} but must be at least {least}: the heaps of the driver and "
+                f"of {policy.slots_of_one} executors, each with {_LEAST_OVERHEAD} bytes beside it, are never made smaller"
+            )
     return policy
 
 
@@ -114,10 +131,17 @@ def _digest(parts: object) -> str:
     return sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _least_memory(container: Container, group: ResourceGroup) -> int:
+    """The least bytes that an optimizer of Spark may have: heaps do not change."""
+    heaps = memory_of(container, replace(group, properties={key: value for key, value in group.properties.items() if key != MEMORY}))
+    return heaps + _LEAST_OVERHEAD * (group.number(PARALLELISM) or 1)
+
+
 def _memory(container: Container, group: ResourceGroup, target: Target) -> Mapping[str, str]:
-    reserved = {MEMORY: str(target.memory_bytes)}
     if not container.is_submitted:
-        return reserved
+        return {MEMORY: str(target.memory_bytes)}
+    # What is charged to a team is what the cluster gives.
+    reserved = {MEMORY: str(max(target.memory_bytes, _least_memory(container, group)))}
     given = spark_properties(container, group)
     heap = spark_bytes(given.get(EXECUTOR_MEMORY, "1g"))
     before = spark_bytes(given[OVERHEAD]) if OVERHEAD in given else max(_LEAST_OVERHEAD, int(heap * _OVERHEAD_SHARE))

@@ -7,7 +7,7 @@ that was away ends no action.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.capacity.scaling.action import ActionKind, Direction, Outcome
@@ -63,12 +63,15 @@ def next_step(scale: Scale, record: ScalingRecord, seen: Seen, policy: ScalingPo
     if record.step is Step.ENDING:
         return None if left_of(record, seen) else Ended(Outcome.FAILED, record.why, scale.target)
     mine = [each for each in seen.optimizers if each.settings == record.settings]
-    why = _why_failed(record, seen, mine)
-    if why:
-        return Ended(None, why, _back(scale, record))
     # A number is reached by optimizers of any size: while a replacement was given up, there are several.
     asked = seen.optimizers if record.action.kind is ActionKind.OPTIMIZERS else mine
     up = [each for each in asked if each.is_managed and each.state is OptimizerState.RUNNING and each.first_polled_at is not None]
+    killed = _kills([each for each in mine if each.started_at >= record.at])
+    if killed:
+        return Ended(None, killed, _back(scale, record))
+    failed = _failed_starts(record, mine)
+    if failed:
+        return _fewer(scale, record, up, failed) or Ended(None, failed, _back(scale, record))
     if _is_reached(record, seen, up):
         return _worked(record, seen, up, policy)
     lost = [each for each in seen.optimizers if _was_lost(each, record)]
@@ -100,12 +103,18 @@ def left_of(record: ScalingRecord, seen: Seen) -> tuple[Optimizer, ...]:
     return tuple(there)
 
 
-def _why_failed(record: ScalingRecord, seen: Seen, mine: Sequence[Optimizer]) -> str:
-    tried = [each for each in mine if each.started_at >= record.at]
-    failed = [each for each in tried if each.never_came or each.ended_at_once]
-    if len(failed) >= SHOWN_FAILURES or (failed and failed[0].ended_at_once and len(failed) == len(tried) >= SHOWN_FAILURES - 1):
-        return f"{count_text(len(failed), 'optimizer')} of it failed; the last time: {failed[-1].why}"
-    return _kills(tried)
+def _failed_starts(record: ScalingRecord, mine: Sequence[Optimizer]) -> str:
+    failed = [each for each in mine if each.started_at >= record.at and (each.never_came or each.ended_at_once)]
+    few = len(failed) < SHOWN_FAILURES
+    return "" if few else f"{count_text(len(failed), 'optimizer')} of it failed; the last time: {failed[-1].why}"
+
+
+def _fewer(scale: Scale, record: ScalingRecord, up: Sequence[Optimizer], why: str) -> Ended | None:
+    """What came of a larger number stays, when more of it does not come; None when nothing of it came."""
+    is_out = record.action.kind is ActionKind.OPTIMIZERS and record.action.direction is Direction.OUT
+    if not is_out or len(up) <= record.action.before.instances:
+        return None
+    return Ended(Outcome.PARTIAL, why, replace(scale.target, instances=len(up)))
 
 
 def _kills(optimizers: Sequence[Optimizer]) -> str:
@@ -137,20 +146,21 @@ def _too_late(scale: Scale, record: ScalingRecord, seen: Seen, up: Sequence[Opti
     """Give the action up when nothing more of it has come for a while. While the container has no room, that is nobody's fault."""
     progress = max([record.at, *(each.first_polled_at for each in up if each.first_polled_at is not None)])
     waited = [each for each in seen.observations if each.at > progress and not each.is_silent]
-    if len(waited) < COMES_WITHIN:
+    is_size = record.action.kind is not ActionKind.OPTIMIZERS
+    # The next one is replaced when fewer drain, and a task that is merged may take long.
+    drains = is_size and any(each.state is OptimizerState.DRAINING for each in seen.optimizers)
+    if len(waited) < COMES_WITHIN or drains:
         return None
     late = f"no other optimizer of it asked for tasks within {duration_text(REGISTERS_WITHIN)}"
     if not seen.held:
         # An outdated one that still drains, or a person who starts some, may make it look unfinished. What was asked for is there.
-        return Ended(None, late, _back(scale, record))
+        return _fewer(scale, record, up, late) or Ended(None, late, _back(scale, record))
     if seen.alive is None:
         return None
-    if record.action.kind is not ActionKind.OPTIMIZERS:
+    if is_size:
         return Ended(Outcome.PARTIAL, f"{late}: {seen.held}", scale.good, replaces=False)
-    there = Target(
-        max(len(up), record.action.before.instances), scale.target.parallelism, scale.target.memory_bytes, scale.target.slot_cores
-    )
-    return Ended(Outcome.PARTIAL, f"{late}: {seen.held}", there)
+    why = f"{late}: {seen.held}"
+    return _fewer(scale, record, up, why) or Ended(Outcome.PARTIAL, why, record.action.before)
 
 
 def _back(scale: Scale, record: ScalingRecord) -> Target:
