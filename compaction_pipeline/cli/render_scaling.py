@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -10,7 +11,9 @@ from rich.table import Table
 from compaction_pipeline.cli.render import titled_table
 from compaction_pipeline.core.capacity.scaling.action import PastAction
 from compaction_pipeline.core.words import duration_text, time_text
-from compaction_pipeline.services.capacity.read_scaling import GroupScaling, Hour
+
+if TYPE_CHECKING:
+    from compaction_pipeline.services.capacity.read_scaling import GroupScaling, Hour
 
 
 def scaling_lines(found: GroupScaling) -> list[str]:

@@ -123,7 +123,8 @@ def test_a_container_or_a_property_that_nobody_knows_is_refused_and_a_useless_on
         ),
         (
             ("--container", "workers", "-p", "instnaces=2"),
-            "may have only instances, min-instances, parallelism, memory, verify-outputs, team: did you mean 'instances'?",
+            "may have only instances, min-instances, parallelism, memory, verify-outputs, team, min-parallelism, and properties that begin "
+            "with 'dynamic-allocation.': did you mean 'instances'?",
         ),
         (("-p", "spark.executor.memory=2g"), "has the property 'spark.executor.memory', but a group whose container is of kind external"),
         (("-p", "colour=red"), "has the property 'colour'"),

@@ -38,7 +38,14 @@ from compaction_pipeline_tests.defs.in_hand import in_hand, prepared
 from compaction_pipeline_tests.defs.lake import Lake, key, node
 from compaction_pipeline_tests.held_leases import HeldForAMoment
 from compaction_pipeline_tests.opened import OpenedServices
-from compaction_pipeline_tests.plain_names import COMPACTED_FILES, COMPACTION_QUEUES, COMPACTION_RECORDS, NAMES, TABLE_HEALTH
+from compaction_pipeline_tests.plain_names import (
+    COMPACTED_FILES,
+    COMPACTION_CAPACITY,
+    COMPACTION_QUEUES,
+    COMPACTION_RECORDS,
+    NAMES,
+    TABLE_HEALTH,
+)
 from compaction_pipeline_tests.services.in_hand import InHand, take_in_hand
 from compaction_pipeline_tests.statements import statements
 
@@ -659,8 +666,8 @@ def test_each_judgement_of_a_run_stays_in_the_history_and_the_last_is_current(la
         for record in records:
             assert record.evaluation is not None
             assert record.evaluation.metadata["run"].value == run_id
-            if check.asset_key == COMPACTION_QUEUES:
-                # Only `queue_sensor` materializes this asset.
+            if check.asset_key in (COMPACTION_QUEUES, COMPACTION_CAPACITY):
+                # Only `queue_sensor` materializes these assets.
                 continue
             newest = materializations(instance, check.asset_key)[0].storage_id
             assert record.evaluation.target_materialization_data is not None

@@ -28,7 +28,7 @@ WITH_JOB = {"fragmentation_sensor": "compact_job", "commit_sensor": "commit_job"
 SELECTED = {
     "snapshot_sensor": {DELTA_FILES},
     "queue_sensor": {COMPACTION_QUEUES, OPTIMIZERS, WAITING_JOBS, COMPACTION_CAPACITY},
-    "check_sensor": {COMPACTED_FILES, COMPACTION_RECORDS, COMPACTION_QUEUES},
+    "check_sensor": {COMPACTED_FILES, COMPACTION_RECORDS, COMPACTION_QUEUES, COMPACTION_CAPACITY},
 }
 
 

@@ -43,7 +43,7 @@ def test_a_storage_whose_package_is_missing_names_our_extra(
 
 def test_every_extra_that_an_error_names_is_one_of_ours() -> None:
     ours = set(metadata("compaction-pipeline").get_all("Provides-Extra") or ())
-    assert ours == {"glue", "hive", "hdfs", "kafka", "kubernetes", "s3", "gcs", "adls", "server", "profile", "lineage"}
+    assert ours == {"glue", "hive", "hdfs", "kafka", "kubernetes", "s3", "gcs", "adls", "server", "profile", "lineage", "notices"}
     for module in ("boto3", "botocore", "thrift", "s3fs", "gcsfs", "adlfs"):
         assert missing_extra(ModuleNotFoundError(f"No module named {module!r}", name=module)) in ours
     assert missing_extra(ModuleNotFoundError("No module named 'other'", name="other")) is None
