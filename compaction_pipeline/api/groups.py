@@ -50,6 +50,12 @@ class GroupChange(BaseModel):
     container: _Container | None = None
     properties: _Properties | None = None
 
+    def applied_to(self, old: ResourceGroup) -> ResourceGroup:
+        """Return the group with what is to change."""
+        queue = CompactionQueue(self.capacity or old.queue.capacity, self.order or old.queue.order)
+        properties = old.changed_properties(self.properties or {})
+        return replace(old, container=self.container or old.container, properties=properties, queue=queue)
+
 
 class GroupAnswer(BaseModel):
     """A group. Secrets of its properties are hidden. `problem` and `warning` are there only when there is one."""
@@ -142,10 +148,7 @@ def group_routes(groups: ManageGroups, queues: ReadQueues, containers: ReadConta
     )
     def change(name: str, body: GroupChange = Depends(change_body)) -> Any:
         """Change a group. Tasks that are in its queue already stay there. A property with the value "" is removed."""
-        old = groups.group(name)
-        queue = CompactionQueue(body.capacity or old.queue.capacity, body.order or old.queue.order)
-        properties = old.changed_properties(body.properties or {})
-        return changed(groups.change(replace(old, container=body.container or old.container, properties=properties, queue=queue)))
+        return changed(groups.edit(name, body.applied_to))
 
     @routes.delete("/groups/{name}", status_code=204, dependencies=admin)
     def delete(name: str) -> None:

@@ -137,6 +137,8 @@ def serve(services: Services, listening: Listening, *, ticks: bool, listens: Cal
     sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
+    # A file of addresses that cannot be read ends the start. Later it only delays notices.
+    services.send_notices.book()
     app = http_app(services, _works(services, receiver, tables=ticks))
     server = _Server(server_config(app, listening), listens)
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.

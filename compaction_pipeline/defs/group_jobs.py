@@ -91,7 +91,7 @@ def _change_group(context: dg.OpExecutionContext, config: GroupConfig, services:
     """Change what the configuration names, and keep the rest. The run fails when no such group exists or a value breaks its rule."""
     groups = services.manage_groups
     try:
-        changed = groups.change(config.applied_to(groups.group(config.group)))
+        changed = groups.edit(config.group, config.applied_to)
     except CompactionError as error:
         raise refused(error) from None
     context.log.info(f"changed {_in_words(changed)}")

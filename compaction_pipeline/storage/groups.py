@@ -7,6 +7,7 @@ comes to a group while it is removed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, update
 
@@ -46,9 +47,12 @@ class SqlGroupStore(SqlStore):
             connection.execute(insert(schema.group).values(name=group.name, **self._columns(connection, group)))
         return True
 
-    def change(self, group: ResourceGroup) -> bool:
+    def change(self, group: ResourceGroup, before: ResourceGroup | None = None) -> bool:
         with writing(self._engine) as connection:
             lock_queue(connection, group.name)
+            row = connection.execute(select(schema.group).where(_group.name == group.name)).first()
+            if before is not None and (row is None or replace(self._of(row), held="") != replace(before, held="")):
+                return False
             columns = self._columns(connection, group)
             return connection.execute(update(schema.group).where(_group.name == group.name).values(columns)).rowcount == 1
 

@@ -162,11 +162,13 @@ def change(
       compaction-pipeline group change heavy --capacity 5000
     """
     with Session(context) as session:
-        old = session.services.manage_groups.group(name)
-        queue = CompactionQueue(capacity or old.queue.capacity, order or old.queue.order)
-        kept = old.changed_properties(key_values(properties, "instances=2"))
-        new = replace(old, container=container or old.container, properties=kept, queue=queue)
-        _changed(session, session.services.manage_groups.change(new))
+        given = key_values(properties, "instances=2")
+
+        def changed(old: ResourceGroup) -> ResourceGroup:
+            queue = CompactionQueue(capacity or old.queue.capacity, order or old.queue.order)
+            return replace(old, container=container or old.container, properties=old.changed_properties(given), queue=queue)
+
+        _changed(session, session.services.manage_groups.edit(name, changed))
 
 
 @groups.command(epilog=GLOBAL_HELP)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from math import isfinite
 
-from compaction_pipeline.core.capacity.team import Limits, Team
+from compaction_pipeline.core.capacity.team import MOST_GB_HOURS, MOST_SLOTS, Limits, Team
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.words import time_text
 
@@ -73,6 +73,9 @@ def asked(loan: Loan) -> Loan:
         raise ConfigError(f"team {loan.lender} cannot lend to itself; name another team as the lender")
     if loan.slots < 0 or loan.gb_hours < 0 or not isfinite(loan.gb_hours) or (loan.slots > 0) == (loan.gb_hours > 0):
         raise ConfigError("a loan is of slots or of GB-hours: give one of 'slots' and 'gb_hours', and more than 0 of it")
+    for key, amount, most in (("slots", loan.slots, MOST_SLOTS), ("gb_hours", loan.gb_hours, MOST_GB_HOURS)):
+        if amount > most:
+            raise ConfigError(f"'{key}' of the loan is {amount:g} but must be at most {most:g}, as a limit of a team must")
     if not loan.asked_at < loan.until <= loan.asked_at + LONGEST_LOAN:
         raise ConfigError(
             f"'until' of the loan is {time_text(loan.until)} but must be later than now, and at most {LONGEST_LOAN.days} days away"

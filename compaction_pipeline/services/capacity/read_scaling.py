@@ -129,7 +129,7 @@ class ReadScaling:
             return "a server that starts optimizers has not looked at it yet", ""
         now = self._clock()
         found = decide(group.name, self._scaling.observations(group.name, now - _DAY), policy, scale.target, now, past)
-        return found.reason if isinstance(found, Hold) else found.trigger, ""
+        return found.reason if isinstance(found, Hold) else found.trigger, group.held
 
 
 def _is_on(group: ResourceGroup) -> bool:

@@ -140,8 +140,8 @@ class JudgeCompaction:
             watermarks=tuple(one for one in asked if not tables or one.table in tables),
             missed=tuple(one for one in missed if not tables or one.name in names),
             alerts=tuple(self._tables.job_alerts()) if not tables else (),
-            teams=() if tables else tuple(self._work.teams.standings().values()),
-            low_use=() if tables else self._low_use(),
+            teams=None if tables else tuple(self._work.teams.standings().values()),
+            low_use=None if tables else self._low_use(),
         )
 
     def _low_use(self) -> tuple[LowUseShare, ...]:

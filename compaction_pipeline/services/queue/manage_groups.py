@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from compaction_pipeline.core.capacity.ports import TeamStore
@@ -18,9 +18,11 @@ from compaction_pipeline.core.tables.group_name import DEFAULT_GROUP
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.properties import group_of
 
+_TRIES = 20
+
 
 class ManageGroups:
-    """The verbs of a person who decides where work is done: groups, group, add, change, delete, and warning."""
+    """The verbs of a person who decides where work is done: groups, group, add, change, edit, delete, and warning."""
 
     def __init__(self, groups: GroupStore, catalogs: CatalogStore, tables: TableReader, teams: TeamStore, containers: Containers) -> None:
         self._groups = groups
@@ -54,6 +56,19 @@ class ManageGroups:
         if not self._groups.change(group):
             raise unknown_group(group.name)
         return group
+
+    def edit(self, name: str, how: Callable[[ResourceGroup], ResourceGroup]) -> ResourceGroup:
+        """Change a group as it is stored now, and return it. Nothing is lost that another person changes at the same time.
+
+        Raises NotFoundError, and ConfigError as `change` does, and when others change the group again and again.
+        """
+        for _ in range(_TRIES):
+            before = self.group(name)
+            after = how(before)
+            self._check(after, before)
+            if self._groups.change(after, before):
+                return after
+        raise ConfigError(f"group {name} was changed by others {_TRIES} times meanwhile, so nothing was changed; try again")
 
     def warning(self, group: ResourceGroup) -> str | None:
         """Say what is useless about a group, or cannot be known here. None when all is well. Raises ConfigError."""

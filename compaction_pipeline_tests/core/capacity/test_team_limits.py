@@ -216,6 +216,7 @@ def test_what_cannot_be_lent(wish: Loan, lender: Team, borrower: Team, used: flo
         (loan("ant", "bee"), "give one of"),
         (loan("ant", "bee", slots=1, gb_hours=1), "give one of"),
         (loan("ant", "bee", gb_hours=float("nan")), "give one of"),
+        (loan("ant", "bee", slots=2**63 - 1), "'slots' of the loan is 9.22337e\\+18 but must be at most 100000"),
         (loan("ant", "bee", slots=1, until=NOW - HOUR), "later than now"),
         (loan("ant", "bee", slots=1, until=NOW - HOUR + LONGEST_LOAN + HOUR), "at most 30 days"),
     ],

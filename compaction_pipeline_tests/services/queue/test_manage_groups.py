@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,28 @@ def test_a_name_is_taken_once(house: House) -> None:
         house.services.manage_groups.change(ResourceGroup("light"))
     with pytest.raises(NotFoundError, match="'light' does not exist"):
         house.services.manage_groups.group("light")
+
+
+def test_nothing_is_lost_that_two_change_at_once(house: House) -> None:
+    """The second one finds a group that has changed since it looked, and applies its change to that."""
+    manage, seen = house.services.manage_groups, list[str]()
+
+    def slowly(old: ResourceGroup) -> ResourceGroup:
+        seen.append(old.properties.get("memory", ""))
+        if len(seen) == 1:
+            manage.edit("default", lambda group: replace(group, properties={**group.properties, "memory": "7"}))
+        return replace(old, properties={**old.properties, "parallelism": "3"})
+
+    assert manage.edit("default", slowly).properties == {"memory": "7", "parallelism": "3"}
+    assert (manage.group("default").properties, seen) == ({"memory": "7", "parallelism": "3"}, ["", "7"])
+    house.services.stores.groups.hold("default", "no room")
+    assert manage.edit("default", lambda group: replace(group, properties={})).properties == {}
+    rivals = iter(range(1, 99))
+
+    def never(old: ResourceGroup) -> ResourceGroup:
+        house.services.stores.groups.change(replace(old, queue=CompactionQueue(next(rivals))))
+        return replace(old, properties={"memory": "9"})
+
+    with pytest.raises(ConfigError, match="was changed by others 20 times"):
+        manage.edit("default", never)
+    assert manage.group("default").properties == {}

@@ -9,17 +9,23 @@ from compaction_pipeline.core.capacity.low_use_share import MOST_LOW_USE, LowUse
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
 
 
-def within_budget(standings: Iterable[Standing]) -> Judgement:
+def within_budget(standings: Iterable[Standing] | None) -> Judgement:
     """Fail each team that has used more GB-hours today than it may, or whose attempts take more slots or memory than it may use.
 
     A team that has reached a limit and not passed it is held, and that is what a limit is for. A task runs to its end, so a team can pass
     its GB-hours, and its other limits after these were lowered.
     """
+    if standings is None:
+        return _not_judged()
     bounded = [one for one in standings if one.allowed.are_any]
     failures = tuple(Failure(None, None, "; ".join(said), team=one.team.name) for one in bounded if (said := _over(one)))
     held = sum(one.is_held for one in bounded)
     figures = (("held_teams_count", float(held)),)
     return Judgement("teams", len(bounded), failures, "with a limit", "no team has a limit", f"{held} held" if held else "", figures)
+
+
+def _not_judged() -> Judgement:
+    return Judgement("teams", 0, (), "with a limit", "teams are not judged where tables are named", "", ())
 
 
 def _over(one: Standing) -> list[str]:
@@ -34,8 +40,10 @@ def _over(one: Standing) -> list[str]:
     return found
 
 
-def low_use_share(shares: Iterable[LowUseShare]) -> Judgement:
+def low_use_share(shares: Iterable[LowUseShare] | None) -> Judgement:
     """Fail each team of whose optimizer-hours of the last day more than `MOST_LOW_USE` were of low use, the highest share first."""
+    if shares is None:
+        return _not_judged()
     judged = sorted(shares, key=lambda one: (-one.share, one.team))
     failures = tuple(
         Failure(

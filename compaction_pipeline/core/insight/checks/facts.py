@@ -112,7 +112,7 @@ class Facts:
     needs the tables' metadata, and `keys` unless a check reads rows. `queues` has the work of each queue, with what was merged lately.
     `looked_at` has the tables whose files somebody looked at just now, and `watermarks` what somebody lately asked about. `jobs`
     has what the dependency center released, `missed` what its detectors missed in the last day, and `alerts` what owners of jobs should
-    look at. `teams` are all teams beside their limits, and `low_use` what part of their optimizers' last day was of low use; both are empty
+    look at. `teams` are all teams beside their limits, and `low_use` what part of their optimizers' last day was of low use; both are None
     when tables are named.
     """
 
@@ -131,8 +131,8 @@ class Facts:
     jobs: ReadyJobs = ReadyJobs({})
     missed: tuple[MissedEvents, ...] = ()
     alerts: tuple[Alert, ...] = ()
-    teams: tuple[TeamStanding, ...] = ()
-    low_use: tuple[LowUseShare, ...] = ()
+    teams: tuple[TeamStanding, ...] | None = None
+    low_use: tuple[LowUseShare, ...] | None = None
 
     @cached_property
     def compacted_nodes(self) -> Sequence[JudgedNode]:

@@ -20,8 +20,8 @@ class GroupStore(Protocol):
     def add(self, group: ResourceGroup) -> bool:
         """Store a new group. Return False and change nothing when the name is taken."""
 
-    def change(self, group: ResourceGroup) -> bool:
-        """Replace the stored group of this name. Return False when none has it."""
+    def change(self, group: ResourceGroup, before: ResourceGroup | None = None) -> bool:
+        """Replace the stored group of this name. Return False when none has it, or when it is no longer as `before` says."""
 
     def hold(self, name: str, why: str) -> None:
         """Note why the container of a group is not asked for more optimizers; "" when it is. `change` leaves this as it is."""
