@@ -58,7 +58,8 @@ class SqlOptimizerStore(SqlStore):
                 if connection.execute(update(schema.optimizer).where(*waits).values(_values(arrived))).rowcount == 1:
                     note_start(connection, arrived, optimizer.started_at)
                     return arrived
-                if before.never_came:
+                # It may have been given up since the first look.
+                if (_newest_of(connection, optimizer) or before).never_came:
                     optimizer = replace(optimizer, state=OptimizerState.DRAINING, why=_UNWANTED)
             connection.execute(insert(schema.optimizer).values(_values(optimizer)))
         return optimizer
