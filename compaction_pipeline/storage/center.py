@@ -13,7 +13,23 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Select, and_, bindparam, case, delete, exists, func, insert, or_, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from compaction_pipeline.core.dependencies.center.inbox import FAILED, NOTHING, Fact, RunId, SetAside
 from compaction_pipeline.core.dependencies.center.instances import ENDED, Instance, InstanceState
@@ -88,6 +104,7 @@ class CenterDoors(SqlStore):
                     connection.execute(delete(table).where(column.in_(select(INSTANCE.id).where(unclaimed))))
                 failed = {"state": InstanceState.FAILED, **dict.fromkeys(("ready_at", "claimed_at", "delivered_at", "ended_at"), now)}
                 connection.execute(update(schema.center_instance).where(unclaimed, INSTANCE.generation > 1).values(failed))
+                _forget_quality(connection, unclaimed)
                 connection.execute(delete(schema.center_instance).where(unclaimed))
                 connection.execute(delete(schema.center_job).where(JOB.name.in_(some)))
             put_turns(connection, turns, name)
@@ -164,7 +181,7 @@ class CenterDoors(SqlStore):
                     f"fact {number} cannot be read, so it cannot be applied: remove it, or install the release of compaction-pipeline that "
                     "wrote it and try again"
                 )
-            changed = connection.execute(select(SUBJECT.at).where(SUBJECT.key == fact.key, SUBJECT.at > fact.at)).scalar()
+            changed = connection.execute(select(SUBJECT.at).where(SUBJECT.key.in_(fact.keys), SUBJECT.at > fact.at)).scalar()
             if changed is not None:
                 raise ConfigError(
                     f"fact {number} is of {time_text(fact.at)} UTC, but {fact.key} has changed since then, at {time_text(changed)} UTC: "
@@ -298,6 +315,14 @@ def instance_of(row: StoredRow) -> Instance:
     """The instance of a row of its table."""
     moments = (row.made_at, row.generation, row.state, row.missing, row.ready_at, row.claimed_at, row.delivered_at, row.ended_at)
     return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at, row.note)
+
+
+def _forget_quality(connection: Connection, which: ColumnElement[bool]) -> None:
+    """Forget what was told of the quality of instances that are removed. One that is made anew is judged anew."""
+    columns = (INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.part)
+    keys = [RunId(*row).quality_key for row in connection.execute(select(*columns).where(which))]
+    for some in batches(keys):
+        connection.execute(delete(schema.center_subject).where(SUBJECT.key.in_(some)))
 
 
 def _count_missed(connection: Connection, detector: str, facts: Sequence[Fact]) -> None:

@@ -107,7 +107,7 @@ class SqlCenterStore(CenterDoors):
             before, told = dict(known.instances), dict(known.reached)
             apply(facts, known)
             # What was only looked at was told by nobody.
-            named = {fact.key for fact in facts}
+            named = {fact.key for fact in facts} | known.fell.keys()
             known.reached = {key: one for key, one in known.reached.items() if key in named or one != told.get(key)}
             _put_known(connection, known, leader)
             _put_instances(connection, before, known.instances)

@@ -79,10 +79,13 @@ class LeadCenter:
         if not self._leads_at(now):
             return None
         leader = Leader(self._owner, now)
-        self._expire(leader.now)
         if self._store.is_idle(leader.now):
+            self._expire(leader.now)
             return Pass()
         made = self._make(leader)
+        if not made:
+            # After an outage, triggers that passed meanwhile may still reach what is old.
+            self._expire(leader.now)
         facts = self._store.take_in(leader, AT_ONCE)
         told = self._store.spread(leader, AT_ONCE)
         changes = told.changes + self._store.look_again(leader, AT_ONCE)

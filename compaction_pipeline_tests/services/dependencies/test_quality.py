@@ -6,6 +6,7 @@ from itertools import permutations, product
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from compaction_pipeline.core.dependencies.center.inbox import (
     NOTHING,
@@ -21,6 +22,7 @@ from compaction_pipeline.core.dependencies.center.inbox import (
 from compaction_pipeline.core.dependencies.center.instances import InstanceState, Report
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.services.dependencies.reports import QualityReport
+from compaction_pipeline.storage import schema
 from compaction_pipeline_tests.services.dependencies.center_house import CenterHouse
 from compaction_pipeline_tests.state import sqlite_stores
 
@@ -226,3 +228,80 @@ def test_no_order_lets_a_run_count_without_its_own_quality(house: CenterHouse) -
     assert counted
     for told in permutations((("SUCCEEDED", 1), ("PASSED", 1), ("RUNNING", 1))):
         assert reached_after(told, house) == THERE
+
+
+PLAIN = {"name": "load", "period": "day"}
+PASSED = Quality.PASSED
+
+
+def test_a_fall_that_comes_back_within_one_pass_is_noted(house: CenterHouse) -> None:
+    house.succeed(RUN, 1)
+    tell(house, PASSED)
+    assert house.claimed() == STARTED
+    house.center.tell_quality([QualityReport(RUN, Quality.FAILED, 1), QualityReport(RUN, PASSED, 1)], "expectations")
+    house.settle()
+    assert house.one("report", DAY).changed_at is not None
+
+
+def test_a_run_whose_quality_failed_counts_when_nobody_judges_it_any_more_and_it_is_reported_again(house: CenterHouse) -> None:
+    house.succeed(RUN, 1)
+    tell(house, Quality.FAILED)
+    house.save(PLAIN, REPORT)
+    house.succeed(RUN, 1)
+    assert house.claimed() == STARTED
+
+
+def test_what_was_told_of_a_run_that_failed_while_nobody_judged_it_is_lost(house: CenterHouse) -> None:
+    tell(house, PASSED)
+    house.save(PLAIN, REPORT)
+    house.succeed(RUN, 1, FAILED)
+    house.save(LOAD, REPORT)
+    house.succeed(RUN, 1)
+    assert house.center.ready(RUN) is not True
+
+
+def test_what_was_told_of_an_instance_goes_with_it(tmp_path: Path) -> None:
+    house = CenterHouse(sqlite_stores(tmp_path))
+    house.save(LOAD, REPORT)
+    house.pass_time(hours=3)
+    tell(house, PASSED)
+    house.save()
+    house.save({**LOAD, "since": DAY}, {**REPORT, "since": DAY})
+    house.settle()
+    house.claimed()
+    house.succeed(RUN, 1)
+    assert house.center.ready(RUN) is not True
+
+
+@pytest.fixture
+def virtual(tmp_path: Path) -> CenterHouse:
+    """The runs of `load` are made elsewhere, and have no numbers."""
+    house = CenterHouse(sqlite_stores(tmp_path))
+    house.save({**LOAD, "virtual": True, "since": DAY}, {**REPORT, "since": DAY})
+    house.pass_time(hours=3)
+    return house
+
+
+def test_what_is_left_out_uses_up_no_number(virtual: CenterHouse) -> None:
+    virtual.succeed(RUN)
+    tell(virtual, PASSED, None, 1)
+    virtual.succeed(RUN, state=RUNNING)
+    tell(virtual, PASSED, None, 2)
+    virtual.succeed(RUN)
+    assert virtual.center.ready(RUN) is not True
+    tell(virtual, PASSED, None, 2)
+    assert virtual.center.ready(RUN) is True
+
+
+def test_what_was_told_of_an_older_run_and_set_aside_is_not_tried_again(virtual: CenterHouse) -> None:
+    virtual.succeed(RUN)
+    virtual.center.tell_quality([QualityReport(RUN, PASSED)], "expectations")
+    with virtual.store._engine.begin() as connection:
+        connection.execute(update(schema.center_fact).values(problem="a test"))
+    (aside,) = virtual.store.set_aside(5)
+    virtual.pass_time(hours=1)
+    virtual.succeed(RUN, state=RUNNING)
+    virtual.succeed(RUN)
+    with pytest.raises(ConfigError, match="has changed since then"):
+        virtual.store.try_again(aside.id)
+    assert virtual.center.ready(RUN) is not True

@@ -76,7 +76,10 @@ class Fact:
     @property
     def keys(self) -> tuple[str, ...]:
         """What must be known to apply it."""
-        is_judged = self.told is not None or (self.report is not None and self.report.is_judged)
+        # A failed run loses what was told of it, also while nobody judges the runs of its job.
+        is_judged = self.told is not None or (
+            self.report is not None and (self.report.is_judged or self.report.state is InstanceState.FAILED)
+        )
         return (self.key,) if self.run is None or not is_judged else (self.run.key, self.run.quality_key)
 
 
@@ -116,16 +119,17 @@ def quality_fact(run: RunId, told: QualityTold, at: datetime, source: str, numbe
 def apply(facts: Sequence[Fact], known: Known) -> None:
     """Change what is known by these facts, one after the other."""
     for fact in facts:
+        number = (fact.key, fact.source)
+        if fact.number is not None and fact.number <= known.numbers.get(number, fact.number - 1):
+            continue
+        if fact.told is not None and fact.run is not None and not _judge(known, fact.run, fact.told):
+            # It says nothing of the present run, and may be said again with the same number when it does.
+            continue
         if fact.number is not None:
-            last = known.numbers.get((fact.key, fact.source))
-            if last is not None and fact.number <= last:
-                continue
-            known.numbers[fact.key, fact.source] = fact.number
+            known.numbers[number] = fact.number
         if fact.run is None:
             _reach(known, fact.key, fact.reached)
-        elif fact.told is not None:
-            _judge(known, fact.run, fact.told)
-        else:
+        elif fact.told is None:
             _reach(known, fact.key, fact.reached if fact.report is None else _reported(known, fact.run, fact.report))
 
 
@@ -136,22 +140,26 @@ def _reach(known: Known, key: str, reached: int) -> None:
     known.reached[key] = reached
 
 
-def _judge(known: Known, run: RunId, said: QualityTold) -> None:
-    """Note what was told of the quality of a run. What is told of an older run than the newest one changes nothing."""
+def _judge(known: Known, run: RunId, said: QualityTold) -> bool:
+    """Note what was told of the quality of a run. What is told of an older run than the newest one changes nothing.
+
+    Return whether it says something of a run that is, or that comes next.
+    """
     one, before = known.instances.get(run), known.reached.setdefault(run.quality_key, NOTHING)
     newest, is_good = 1 if one is None else one.generation, said.quality is Quality.PASSED
     generation = said.generation
     if generation is None:
         if one is not None and (one.state is InstanceState.FAILED or (one.state is InstanceState.RUNNING and newest > 1)):
             # It may be of what was there before, and must not let pass what is made now.
-            return
+            return False
         generation = newest
     if not newest <= generation <= newest + 1:
-        return
+        return False
     if generation >= abs(before):
         known.reached[run.quality_key] = generation if is_good else -generation
     if one is not None and generation == newest and one.state is InstanceState.SUCCEEDED:
         _reach(known, run.key, THERE if is_good else FAILED)
+    return True
 
 
 def _reported(known: Known, run: RunId, report: Report) -> int:
@@ -167,7 +175,7 @@ def _reported(known: Known, run: RunId, report: Report) -> int:
     if after.state is InstanceState.SUCCEEDED:
         return _quality(known, run, after.generation) if report.is_judged else THERE
     if after.state is InstanceState.FAILED:
-        if report.is_judged and abs(known.reached.get(run.quality_key, NOTHING)) == after.generation:
+        if abs(known.reached.get(run.quality_key, NOTHING)) == after.generation:
             # When it succeeds after all, what it made then is judged anew.
             known.reached[run.quality_key] = NOTHING
         return FAILED
@@ -186,4 +194,4 @@ def _again(known: Known, run: RunId, report: Report, before: Instance) -> int:
     """How far a run is of which the same was reported before. Where its job is judged no more, it waits for nobody any longer."""
     reached = known.reached.get(run.key, NOTHING)
     is_same = report.state is before.state is InstanceState.SUCCEEDED and report.generation in (None, before.generation)
-    return THERE if reached == UNJUDGED and is_same and not report.is_judged else reached
+    return THERE if reached in (UNJUDGED, FAILED) and is_same and not report.is_judged else reached

@@ -131,9 +131,18 @@ def virtual_jobs_of(given: Any) -> Sequence[DataJob]:
     Raises ConfigError for a file that is no project, whose jobs may wait for any others.
     """
     problems = _Problems()
-    _, drafts = _drafts(problems, given, {}, datetime.fromtimestamp(0, timezone.utc))
+    _, drafts = _drafts(problems, _without_sql(given), {}, datetime.fromtimestamp(0, timezone.utc))
     problems.raise_all()
     return [draft.job for draft in drafts if draft.job.virtual]
+
+
+def _without_sql(given: Any) -> Any:
+    """The file without what lineage reads from it, before anything else does."""
+    if not isinstance(given, Mapping):
+        return given
+    jobs = given.get("jobs")
+    plain = [_without_sql(job) for job in jobs] if isinstance(jobs, list) else jobs
+    return {key: plain if key == "jobs" else value for key, value in given.items() if key != "sql"}
 
 
 def mode_of(given: Mapping[str, Any]) -> LineageMode:
