@@ -15,11 +15,8 @@ from shapes.code import Code
 from shapes.kinds import Kinds
 
 _REPO = Path(__file__).parents[1]
-# `write_parquet_file` takes them by name, and most calls give four. A plan and the checks look at what very many parts remember. The others
-# are tables of parts.
+# `write_parquet_file` takes them by name, and most calls give four. The others are tables of parts.
 _MANY_PARAMETERS = {
-    "services/insight/judge_compaction.py: JudgeCompaction.__init__",
-    "services/planning/decide_plan.py: DecidePlan.__init__",
     "core/stores.py: Stores, made with its fields",
     "demo/write_files.py: write_parquet_file",
     "foundations.py: Foundations, made with its fields",

@@ -124,8 +124,11 @@ class RunTicks:
 
         That is a group or a container, what a policy wants, or that a group has work again. Only the holder of the lease KEEPER does this.
         """
-        self._scale_groups.scale()
-        self._maintain_optimizers.watch()
+        try:
+            self._scale_groups.scale()
+        finally:
+            # What people have changed does not wait for the mending of a policy.
+            self._maintain_optimizers.watch()
 
     def tick(self) -> None:
         """Discover, refresh, plan and commit what is due. When one catalog or table fails, the others go on.

@@ -20,7 +20,6 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
-    case,
     delete,
     exists,
     func,
@@ -36,33 +35,40 @@ from compaction_pipeline.core.dependencies.center.instances import ENDED, Instan
 from compaction_pipeline.core.dependencies.center.jobs import run_subject
 from compaction_pipeline.core.dependencies.center.lineage import Alert
 from compaction_pipeline.core.dependencies.center.ports import InstanceQuery, Made, SavedProject, Turn, Wait, WaitingAnew
-from compaction_pipeline.core.dependencies.center.project_rules import MARK
 from compaction_pipeline.core.dependencies.center.strength import Group
-from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE, named_in
+from compaction_pipeline.core.dependencies.center.subjects import TABLE, THERE
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.words import time_text
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.center_facts import FACT, TEXT, fact_of, one_set_aside, set_aside, set_aside_of
 from compaction_pipeline.storage.center_groups import (
     GROUP,
-    Subjects,
-    count_missing,
     group_of,
     has_all,
-    insert_requirements,
-    replace_requirements,
 )
-from compaction_pipeline.storage.columns import Moment, StoredRow
+from compaction_pipeline.storage.center_rows import (
+    INSTANCE,
+    JOB,
+    LOCK,
+    NEWEST,
+    PROJECT,
+    REQUIREMENT,
+    SUBJECT,
+    instance_of,
+    is_version,
+    make_instances,
+    named_columns,
+    put_reached,
+    put_requirements,
+    put_turns,
+    take_back_by,
+)
+from compaction_pipeline.storage.columns import Moment
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
-from compaction_pipeline.storage.many_rows import insert_rows, update_rows
 from compaction_pipeline.storage.sql_store import SqlStore
 
-PROJECT, JOB, INSTANCE = schema.center_project.c, schema.center_job.c, schema.center_instance.c
-SUBJECT, REQUIREMENT = schema.center_subject.c, schema.center_requirement.c
-LOCK = "dependency center"
 _ALERTS = "alerts of jobs"
 _UNCLAIMED = (InstanceState.WAITING, InstanceState.READY)
-_NEWEST = select(func.coalesce(func.max(PROJECT.version), 0))
 _OPEN = (INSTANCE.receiver == bindparam("receiver"), INSTANCE.state == InstanceState.READY, INSTANCE.delivered_at.is_(None))
 _MINE = select(INSTANCE.id).where(*_OPEN).limit(1)
 
@@ -75,7 +81,7 @@ class CenterDoors(SqlStore):
         return sorted((SavedProject(row.name, row.file, row.version) for row in rows), key=lambda one: one.name)
 
     def version(self) -> int:
-        return int(self._values(_NEWEST)[0])
+        return int(self._values(NEWEST)[0])
 
     def turns(self, project: str) -> Sequence[Turn]:
         rows = self._rows(select(schema.center_job).where(JOB.project == project).order_by(JOB.name))
@@ -115,7 +121,7 @@ class CenterDoors(SqlStore):
 
     def post(self, facts: Sequence[Fact], version: int | None = None, *, missed_by: str | None = None) -> bool:
         with writing(self._engine) as connection:
-            if version is not None and connection.execute(_NEWEST).scalar() != version:
+            if version is not None and connection.execute(NEWEST).scalar() != version:
                 return False
             for some in batches(facts):
                 connection.execute(insert(schema.center_fact), [{"value": fact} for fact in some])
@@ -311,12 +317,6 @@ def _claimable() -> Select[Any]:
     return query.with_for_update(skip_locked=True)
 
 
-def instance_of(row: StoredRow) -> Instance:
-    """The instance of a row of its table."""
-    moments = (row.made_at, row.generation, row.state, row.missing, row.ready_at, row.claimed_at, row.delivered_at, row.ended_at)
-    return Instance(row.id, row.job, row.biz, row.origin, row.part, *moments, row.changed_at, row.note)
-
-
 def _forget_quality(connection: Connection, which: ColumnElement[bool]) -> None:
     """Forget what was told of the quality of instances that are removed. One that is made anew is judged anew."""
     columns = (INSTANCE.job, INSTANCE.biz, INSTANCE.origin, INSTANCE.part)
@@ -326,118 +326,11 @@ def _forget_quality(connection: Connection, which: ColumnElement[bool]) -> None:
 
 
 def _count_missed(connection: Connection, detector: str, facts: Sequence[Fact]) -> None:
-    counts = Counter((fact.at.replace(minute=0, second=0, microsecond=0), _named(fact.key)["name"]) for fact in facts)
+    counts = Counter((fact.at.replace(minute=0, second=0, microsecond=0), named_columns(fact.key)["name"]) for fact in facts)
     for (hour, name), events in sorted(counts.items()):
         row = upsert(connection, schema.center_missed).values(hour=hour, detector=detector, name=name, events=events)
         more = {"events": schema.center_missed.c.events + row.excluded.events}
         connection.execute(row.on_conflict_do_update(index_elements=["hour", "detector", "name"], set_=more))
-
-
-def is_version(connection: Connection, version: int) -> bool:
-    """Take the lock, and see whether projects are as they were."""
-    lock(connection, LOCK)
-    return bool(connection.execute(_NEWEST).scalar() == version)
-
-
-def miscounted() -> Select[tuple[int]]:
-    """A query for how many waiting instances have another count of what is missing than their requirements and groups."""
-    mine = (REQUIREMENT.instance_id == INSTANCE.id, REQUIREMENT.opens_at.is_(None), REQUIREMENT.met.is_(False))
-    unmet = select(func.count()).where(*mine).scalar_subquery()
-    groups = select(func.count()).where(GROUP.instance_id == INSTANCE.id, GROUP.met.is_(False)).scalar_subquery()
-    return select(func.count(INSTANCE.id)).where(INSTANCE.state == InstanceState.WAITING, INSTANCE.missing != unmet + groups)
-
-
-def make_instances(connection: Connection, made: Sequence[Made], now: datetime) -> int:
-    """Make instances that do not exist, and count what they miss now. Return how many somebody starts. The caller holds the lock."""
-    runs = {(one.job, one.biz, one.origin): one for one in made}
-    if not runs:
-        return 0
-    subjects = _subjects(connection, {need.subject.key for one in runs.values() for need in one.requirements})
-    values = {"part": "", "generation": 1, "state": InstanceState.WAITING, "made_at": now}
-    rows = [
-        {"job": one.job, "biz": one.biz, "origin": one.origin, "receiver": one.receiver, "missing": count_missing(one, subjects, now)}
-        | values
-        for one in runs.values()
-    ]
-    fresh = upsert(connection, schema.center_instance).on_conflict_do_nothing(index_elements=["job", "biz", "origin", "part"])
-    inserted = insert_rows(connection, fresh.returning(INSTANCE.id, INSTANCE.job, INSTANCE.biz, INSTANCE.origin), rows).all()
-    insert_requirements(connection, {row.id: runs[row.job, row.biz, row.origin] for row in inserted}, subjects, now)
-    return sum(runs[row.job, row.biz, row.origin].receiver is not None for row in inserted)
-
-
-def put_turns(connection: Connection, turns: Sequence[Turn], project: str | None = None) -> None:
-    """Set the next turns of jobs. With a project, jobs that are new are added."""
-    for some in batches(turns):
-        if project is None:
-            rows = [{"name": turn.job, "biz": turn.biz, "at": turn.at} for turn in some]
-            update_rows(connection, schema.center_job, "name", rows)
-        else:
-            row = upsert(connection, schema.center_job)
-            fresh = row.on_conflict_do_update(index_elements=["name"], set_={"biz": row.excluded.biz, "at": row.excluded.at})
-            insert_rows(connection, fresh, [{"name": turn.job, "project": project, "biz": turn.biz, "at": turn.at} for turn in some])
-
-
-def put_requirements(connection: Connection, wanted: Mapping[int, Made], now: datetime) -> None:
-    """Replace what instances need, and count what is missing by what is known now. The caller holds the lock."""
-    subjects = _subjects(connection, {need.subject.key for one in wanted.values() for need in one.requirements})
-    replace_requirements(connection, wanted, subjects, now)
-    set_missing(connection, {number: count_missing(one, subjects, now) for number, one in wanted.items()})
-
-
-def put_reached(connection: Connection, reached: Mapping[str, int], fell: Mapping[str, int], now: datetime) -> None:
-    """Note how far things are. `spread` tells instances, also what fell and came back: something ran on what it was before."""
-    rows = [
-        {"key": key, "reached": value, "fell": fell.get(key), "spread": False, "at": now, **_named(key)} for key, value in reached.items()
-    ]
-    for some in batches(rows):
-        fresh = upsert(connection, schema.center_subject)
-        new = fresh.excluded
-        lowest = case((or_(new.fell.is_(None), SUBJECT.fell < new.fell), SUBJECT.fell), else_=new.fell)
-        changed = {"reached": new.reached, "at": new.at, "spread": new.spread, "fell": lowest}
-        is_news = or_(SUBJECT.reached != new.reached, SUBJECT.at.is_(None), new.fell.is_not(None))
-        insert_rows(connection, fresh.on_conflict_do_update(index_elements=["key"], set_=changed, where=is_news), some)
-
-
-def take_back_by(connection: Connection, fallen: Collection[str], now: datetime) -> None:
-    """Nodes of projects that had succeeded with these are not there any more either, before anybody is told: nothing starts by them."""
-    left, seen = sorted(fallen), set(fallen)
-    while left:
-        rows: list[StoredRow] = []
-        for some in batches(left):
-            lowest = func.coalesce(SUBJECT.fell, SUBJECT.reached)
-            of_it = (REQUIREMENT.subject_id == SUBJECT.id, SUBJECT.key.in_(some), REQUIREMENT.met, lowest < REQUIREMENT.bound)
-            lost = select(REQUIREMENT.instance_id).where(*of_it, REQUIREMENT.opens_at.is_(None))
-            by_itself = (INSTANCE.state == InstanceState.SUCCEEDED, INSTANCE.claimed_at.is_(None), INSTANCE.job.contains(MARK))
-            rows += connection.execute(select(INSTANCE.job, INSTANCE.biz, INSTANCE.origin).where(*by_itself, INSTANCE.id.in_(lost))).all()
-        left = sorted({run_subject(row.job, row.biz, row.origin).key for row in rows} - seen)
-        seen.update(left)
-        put_reached(connection, dict.fromkeys(left, NOTHING), dict.fromkeys(left, NOTHING), now)
-
-
-def set_missing(connection: Connection, missing: Mapping[int, int]) -> None:
-    """Set what is missing of instances."""
-    for count in set(missing.values()):
-        for some in batches([number for number, one in missing.items() if one == count]):
-            connection.execute(update(schema.center_instance).where(INSTANCE.id.in_(some)).values(missing=count))
-
-
-def _subjects(connection: Connection, keys: set[str]) -> Subjects:
-    """The id of each key, and how far it is. Those that nobody asked for yet are added."""
-    found: dict[str, tuple[int, int]] = {}
-    for some in batches(sorted(keys)):
-        query = select(SUBJECT.key, SUBJECT.id, SUBJECT.reached).where(SUBJECT.key.in_(some))
-        known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
-        fresh = [{"key": key, "reached": NOTHING, "spread": True, **_named(key)} for key in some if key not in known]
-        if fresh:
-            insert_rows(connection, insert(schema.center_subject), fresh)
-            known = {row.key: (row.id, row.reached) for row in connection.execute(query)}
-        found.update(known)
-    return found
-
-
-def _named(key: str) -> Mapping[str, Any]:
-    kind, name = next(iter(named_in(key).items()))
-    return {"kind": kind, "name": name, "reported": False}
 
 
 def _has_others(connection: Connection, turns: Sequence[Turn], waiting: WaitingAnew) -> bool:

@@ -21,12 +21,14 @@ from compaction_pipeline.core.dependencies.center.strength import lacking, note_
 from compaction_pipeline.core.dependencies.center.subjects import THERE
 from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.center import (
+from compaction_pipeline.storage.center import CenterDoors
+from compaction_pipeline.storage.center_facts import FACT, TEXT
+from compaction_pipeline.storage.center_groups import GROUP, NOW, has_all, stored_groups
+from compaction_pipeline.storage.center_rows import (
     INSTANCE,
     JOB,
     LOCK,
     SUBJECT,
-    CenterDoors,
     instance_of,
     is_version,
     make_instances,
@@ -35,8 +37,6 @@ from compaction_pipeline.storage.center import (
     put_turns,
     take_back_by,
 )
-from compaction_pipeline.storage.center_facts import FACT, TEXT
-from compaction_pipeline.storage.center_groups import GROUP, NOW, has_all, stored_groups
 from compaction_pipeline.storage.center_spread import BUSY, RUN, has_beside, regroup, run_of, spread_changes
 from compaction_pipeline.storage.engine import batches, lock, upsert, writing
 from compaction_pipeline.storage.many_rows import insert_rows

@@ -10,7 +10,7 @@ from sqlalchemy import func, select, tuple_
 from compaction_pipeline.core.dependencies.center.instances import Instance, InstanceState
 from compaction_pipeline.core.dependencies.center.jobs import SCHEDULED
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.center import instance_of
+from compaction_pipeline.storage.center_rows import instance_of
 from compaction_pipeline.storage.engine import batches
 from compaction_pipeline.storage.sql_store import SqlStore
 

@@ -23,8 +23,8 @@ from compaction_pipeline.core.dependencies.center.ports import Leader, Told
 from compaction_pipeline.core.dependencies.center.strength import is_met, lacking, next_look
 from compaction_pipeline.core.dependencies.center.subjects import THERE
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.center import INSTANCE, REQUIREMENT, SUBJECT, put_reached, take_back_by
 from compaction_pipeline.storage.center_groups import GROUP, NOW, each, has_all, stored_groups
+from compaction_pipeline.storage.center_rows import INSTANCE, REQUIREMENT, SUBJECT, put_reached, take_back_by
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
 

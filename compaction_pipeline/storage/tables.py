@@ -20,7 +20,7 @@ from compaction_pipeline.core.tables.node_keys import long_key
 from compaction_pipeline.core.tables.policies import TablePolicies
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.storage import schema
-from compaction_pipeline.storage.center import INSTANCE, instance_of, miscounted
+from compaction_pipeline.storage.center_rows import INSTANCE, instance_of, miscounted
 from compaction_pipeline.storage.engine import batches, reading
 from compaction_pipeline.storage.node_rows import node_state
 from compaction_pipeline.storage.sql_store import SqlStore

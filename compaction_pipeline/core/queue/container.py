@@ -35,7 +35,7 @@ YARN_MASTER = "yarn"
 IMAGE, NAMESPACES, NAMESPACE, CPU = "image", "namespaces", "namespace", "cpu"
 CONTEXT, ACCOUNT, TOKEN_SECRET, CA_SECRET, ENVIRONMENT_SECRET = "context", "service-account", "token-secret", "ca-secret", "env-secret"
 _SIZES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_DRIVER_MEMORY, _EXECUTOR_MEMORY = "spark.driver.memory", "spark.executor.memory"
+DRIVER_MEMORY, EXECUTOR_MEMORY = "spark.driver.memory", "spark.executor.memory"
 _MODES = ("client", "cluster")
 
 
@@ -287,7 +287,7 @@ def memory_of(container: Container, group: ResourceGroup) -> int:
     if given is not None or not container.is_submitted:
         return given or 0
     properties = spark_properties(container, group)
-    driver, executor = spark_bytes(properties.get(_DRIVER_MEMORY, "1g")), spark_bytes(properties.get(_EXECUTOR_MEMORY, "1g"))
+    driver, executor = spark_bytes(properties.get(DRIVER_MEMORY, "1g")), spark_bytes(properties.get(EXECUTOR_MEMORY, "1g"))
     return driver + executor * (group.number(PARALLELISM) or 1)
 
 

@@ -194,7 +194,8 @@ class ScaleGroups:
     def _end(self, scale: Scale, record: ScalingRecord, ended: Ended, now: datetime) -> None:
         if ended.outcome is None:
             log.warning("group=%s %s is taken back: %s", record.group, record.action.after.in_words, ended.why)
-            self._store(scale.to(ended.target), replace(record, step=Step.ENDING, why=ended.why))
+            replaces = scale.replaces or record.action.kind is not ActionKind.OPTIMIZERS
+            self._store(scale.to(ended.target, replaces=replaces), replace(record, step=Step.ENDING, why=ended.why))
             return
         good, replaces = scale.good, ended.replaces
         if record.action.kind is ActionKind.OPTIMIZERS:

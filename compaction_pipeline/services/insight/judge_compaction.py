@@ -7,11 +7,12 @@ at *all* nodes or tables and names those that fail, so a good one never hides a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.capacity.costs import CostStore
+from compaction_pipeline.core.capacity.limits import Standing as TeamStanding
 from compaction_pipeline.core.capacity.low_use_share import LATELY as LOW_USE_LATELY
 from compaction_pipeline.core.capacity.low_use_share import LowUseShare, low_use_shares
 from compaction_pipeline.core.capacity.ports import TeamStore
@@ -47,14 +48,33 @@ takes less than a second."""
 _NOT_MERGED = (TaskStatus.FAILED, TaskStatus.PENDING, TaskStatus.EXECUTING)
 
 
-@dataclass(frozen=True, slots=True)
 class JudgedWork:
-    """What a judgement reads of the work and of what it costs."""
+    """Three questions about the work and what it costs: works, standings, low_use. It changes nothing."""
 
-    queues: QueueReader
-    groups: GroupStore
-    teams: TeamStore
-    costs: CostStore
+    def __init__(self, queues: QueueReader, groups: GroupStore, teams: TeamStore, costs: CostStore) -> None:
+        self._queues = queues
+        self._groups = groups
+        self._teams = teams
+        self._costs = costs
+
+    def works(self, since: datetime) -> Mapping[str, QueueWork]:
+        """Return the work of each queue, with what was merged since then."""
+        return self._queues.works(since)
+
+    def standings(self) -> tuple[TeamStanding, ...]:
+        """Return how each team stands now."""
+        return tuple(self._teams.standings().values())
+
+    def low_use(self, now: datetime) -> tuple[LowUseShare, ...]:
+        """Return which part of the optimizers of each team was of low use in the last day."""
+        since = now - LOW_USE_LATELY
+        hours = self._costs.use_hours(since)
+        if not hours:
+            return ()
+        known = {team.name for team in self._teams.teams()}
+        named = {group.name: group.team for group in self._groups.groups() if group.team is not None}
+        teams = {group: team if team in known else UNASSIGNED for group, team in named.items()}
+        return tuple(low_use_shares(hours, teams, self._costs.spent(since.date(), now.date())))
 
 
 class JudgeCompaction:
@@ -73,7 +93,7 @@ class JudgeCompaction:
         self._catalogs = catalogs
         self._tables = tables
         self._tasks = tasks
-        self._queues, self._work = work.queues, work
+        self._work = work
         self._compare_tables = compare_tables
         self._keys = keys
         self._clock = clock
@@ -140,22 +160,13 @@ class JudgeCompaction:
             watermarks=tuple(one for one in asked if not tables or one.table in tables),
             missed=tuple(one for one in missed if not tables or one.name in names),
             alerts=tuple(self._tables.job_alerts()) if not tables else (),
-            teams=None if tables else tuple(self._work.teams.standings().values()),
-            low_use=None if tables else self._low_use(),
+            teams=None if tables else self._work.standings(),
+            low_use=None if tables else self._work.low_use(self._clock()),
         )
-
-    def _low_use(self) -> tuple[LowUseShare, ...]:
-        now = self._clock()
-        since = now - LOW_USE_LATELY
-        known = {team.name for team in self._work.teams.teams()}
-        named = {group.name: group.team for group in self._work.groups.groups() if group.team is not None}
-        teams = {group: team if team in known else UNASSIGNED for group, team in named.items()}
-        hours = self._work.costs.use_hours(since)
-        return tuple(low_use_shares(hours, teams, self._work.costs.spent(since.date(), now.date()))) if hours else ()
 
     def _queues_of(self, tables: Sequence[TableIdentifier], of_tables: Collection[str]) -> tuple[QueueWork, ...]:
         """The work of all queues, or of those in which the named tables have tasks."""
-        works = self._queues.works(self._clock() - LATELY).values()
+        works = self._work.works(self._clock() - LATELY).values()
         return tuple(sorted((work for work in works if not tables or work.queue in of_tables), key=lambda work: work.queue))
 
     def _table_facts(self, tables: Sequence[TableIdentifier]) -> Iterator[TableFacts]:

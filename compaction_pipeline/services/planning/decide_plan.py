@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 
-from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.catalogs.formats import why_format_left_out
 from compaction_pipeline.core.errors import ConfigError, TableRefused
 from compaction_pipeline.core.fragmentation.clock import is_pausing
@@ -52,14 +51,12 @@ from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
 from compaction_pipeline.core.tables.ports.scan import TableScan
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
-from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.services.planning.find_waits import FindWaits
-from compaction_pipeline.services.planning.fits import Fits
-from compaction_pipeline.services.planning.queue_rooms import Payer, QueueRooms
+from compaction_pipeline.services.planning.payers import Payer
+from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline.services.table_filters import why_left_out
 
-_FITTED_EVERY = timedelta(minutes=10)
 _UNLIMITED = Budget(1 << 30, 1 << 60)
 
 
@@ -150,7 +147,6 @@ class DecidePlan:
         outside: Outside,
         tasks: TaskStore,
         rooms: QueueRooms,
-        costs: CostStore,
     ) -> None:
         self._catalogs = catalogs
         self._reader = reader
@@ -158,9 +154,7 @@ class DecidePlan:
         self._scan, self._waits_of = outside.scan, outside.waits
         self._tasks = tasks
         self._rooms = rooms
-        self._costs = costs
         self._cut_at: dict[TableIdentifier, object] = {}
-        self._fits: tuple[datetime, Fits] | None = None
 
     def decide(self, known: KnownTable, request: PlanRequest, asker: Asker, now: datetime) -> Decision:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
@@ -181,7 +175,7 @@ class DecidePlan:
         group = self._rooms.group(admitted.properties.group)
         if group is None:
             return Decision(CompactionPlan.empty(PlanReasonCode.GROUP_MISSING, group_missing_text(admitted.properties.group)))
-        payer = self._rooms.team(known, entry.properties)
+        payer = self._rooms.payers.of(known, entry.properties)
         seen = replace(self._look(known, admitted, group, request, asker, now), payer=payer)
         if payer.held is not None and asker in (Asker.TICK, Asker.PERSON):
             seen = replace(seen, budget=replace(seen.budget, team_held=payer.held))
@@ -227,11 +221,7 @@ class DecidePlan:
         payer = seen.payer
         if payer.gb_hours is None or payer.left is None:
             return None
-        # Of a table without attempts of its own, all attempts are read.
-        if self._fits is None or not timedelta(0) <= seen.now - self._fits[0] < _FITTED_EVERY:
-            self._fits = seen.now, Fits(self._costs)
-        fits = self._fits[1]
-        known = {kind: found for kind in CompactionType if (found := fits.of(table, kind)) is not None}
+        known = self._rooms.payers.fits(table, seen.now)
         if not known:
             return None
         self._cut_at[table] = _cut_key(seen)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.line import Waiting, is_first
@@ -15,25 +13,12 @@ from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.queue.quota import group_slots
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
-from compaction_pipeline.core.tables.properties import group_of, named_team
-from compaction_pipeline.core.tables.team_name import UNASSIGNED
-
-
-@dataclass(frozen=True, slots=True)
-class Payer:
-    """The team that pays for a table. `held` says why it may begin nothing more now; None while it may.
-
-    `gb_hours` are those that it may use in a day, and `left` what is left of them today; None without a limit.
-    """
-
-    team: str
-    held: str | None = None
-    gb_hours: float | None = None
-    left: float | None = None
+from compaction_pipeline.core.tables.properties import group_of
+from compaction_pipeline.services.planning.payers import Payers, properties_of
 
 
 class QueueRooms:
-    """Four questions: group, team, slots, room."""
+    """Three questions: group, slots, room. `payers` knows what the teams that pay have left."""
 
     def __init__(
         self,
@@ -42,7 +27,7 @@ class QueueRooms:
         tasks: TaskStore,
         tables: TableReader,
         catalogs: CatalogStore,
-        teams: TeamStore,
+        payers: Payers,
         run_slots: int,
     ) -> None:
         """`run_slots` is how many tasks a run of `compact_job` merges at a time."""
@@ -51,22 +36,12 @@ class QueueRooms:
         self._tasks = tasks
         self._tables = tables
         self._catalogs = catalogs
-        self._teams = teams
+        self.payers = payers
         self._run_slots = run_slots
 
     def group(self, name: str) -> ResourceGroup | None:
         """Return a group; None when it does not exist."""
         return self._groups.group(name)
-
-    def team(self, known: KnownTable, of_catalog: Mapping[str, str]) -> Payer:
-        """Return who pays for a table."""
-        standings = self._teams.standings()
-        name = named_team(known.table, properties_of(known), of_catalog, self._teams.mapping())
-        standing = standings.get(name) or standings.get(UNASSIGNED)
-        if standing is None:
-            return Payer(UNASSIGNED)
-        whole = standing.allowed.gb_hours
-        return Payer(standing.team.name, standing.why_held, whole, None if whole is None else whole - standing.use.gb_hours)
 
     def slots(self, group: str) -> int:
         """Return how many tasks of a group are merged at a time."""
@@ -96,9 +71,3 @@ class QueueRooms:
 
 def _group(known: KnownTable, catalogs: Mapping[str, Mapping[str, str]]) -> str:
     return group_of(properties_of(known), catalogs.get(known.table.catalog, {}))
-
-
-def properties_of(known: KnownTable) -> Mapping[str, str]:
-    """Return the properties of a table as they are known; none when it was never read."""
-    loaded = known.index.loaded
-    return loaded.layout.properties if loaded is not None else {}

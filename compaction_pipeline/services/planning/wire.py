@@ -47,7 +47,7 @@ class PlanningServices(Wiring):
 
         stores = self._stores
         outside = Outside(self._scan, FindWaits(self._scan, self._not_ready))
-        decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, outside, stores.tasks, self._rooms, stores.costs)
+        decide = DecidePlan(stores.catalogs, stores.tables, self._table_parts, outside, stores.tasks, self._rooms)
         return PlanTables(stores.tables, stores.planning, stores.tasks, decide, self._leases, self._new_id, self._committer.check_writable)
 
     @cached_property
@@ -59,9 +59,9 @@ class PlanningServices(Wiring):
 
     @cached_property
     def _rooms(self) -> QueueRooms:
+        from compaction_pipeline.services.planning.payers import Payers
         from compaction_pipeline.services.planning.queue_rooms import QueueRooms
 
         stores = self._stores
-        return QueueRooms(
-            stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, stores.teams, self._settings.task_slots
-        )
+        payers = Payers(stores.teams, stores.costs)
+        return QueueRooms(stores.groups, stores.optimizers, stores.tasks, stores.tables, stores.catalogs, payers, self._settings.task_slots)

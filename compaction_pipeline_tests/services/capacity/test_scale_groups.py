@@ -15,7 +15,7 @@ from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.queue.container import BY_HAND, Container, ContainerKind, memory_of, settings_digest
 from compaction_pipeline.core.queue.container_answers import Room, Unknown
 from compaction_pipeline.core.queue.group import ResourceGroup
-from compaction_pipeline.core.queue.scaling.sizes import group_policy, sized
+from compaction_pipeline.core.queue.scaling.sizes import group_policy, size_digest, sized
 from compaction_pipeline.core.queue.scaling.steps import COMES_WITHIN
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.capacity.read_scaling import ReadScaling
@@ -43,6 +43,7 @@ class Scaled(Hall):
     def __init__(self, stores: Stores, group: ResourceGroup = HEAVY) -> None:
         super().__init__(stores, group)
         self._numbers, self._tasks = iter(range(1_000)), iter(range(1_000))
+        self.never = ""
         self.scaler = self.another_scaler()
 
     def another_scaler(self) -> ScaleGroups:
@@ -236,15 +237,15 @@ def exits_at_once(hall: Scaled) -> None:
 
 
 def never_registers(hall: Scaled) -> None:
-    hall.never = "registers"  # type: ignore[attr-defined]
+    hall.never = "registers"
 
 
 def never_polls(hall: Scaled) -> None:
-    hall.never = "polls"  # type: ignore[attr-defined]
+    hall.never = "polls"
 
 
 def dies_at_its_first_task(hall: Scaled) -> None:
-    hall.never = "lives"  # type: ignore[attr-defined]
+    hall.never = "lives"
 
 
 @pytest.mark.parametrize("fails", [exits_at_once, never_registers, never_polls, dies_at_its_first_task])
@@ -256,10 +257,9 @@ def test_what_fails_is_taken_back_and_the_last_good_configuration_stands(
     good = {each.optimizer_id for each in hall.rows(RUNNING)}
     hall.ask(kind, Target(2, 4) if kind is ActionKind.PARALLELISM else Target(4, 2))
     fails(hall)
-    never = getattr(hall, "never", "")
     for _ in range(40):
-        hall.minute(registers=never != "registers", polls=never != "polls")
-        if never == "lives":
+        hall.minute(registers=hall.never != "registers", polls=hall.never != "polls")
+        if hall.never == "lives":
             for each in hall.rows(RUNNING):
                 if each.optimizer_id not in good:
                     hall.stores.optimizers.move(each.optimizer_id, (RUNNING,), LOST, "killed", failed=True)
@@ -559,7 +559,8 @@ def test_what_a_container_cannot_carry_out_is_refused(container: Container, prop
 
 def test_a_target_is_told_to_a_container_by_the_properties_that_people_use() -> None:
     yarn = Container("workers", ContainerKind.YARN, {"master": "yarn", "spark.executor.memory": "2g"})
-    larger = sized(HEAVY, yarn, Target(1, 4, memory_of(yarn, sized(HEAVY, yarn, Target(1, 4))) + 4 * 2**30, 2.0))
+    scaled = replace(HEAVY, properties={**POLICY, "dynamic-allocation.min-memory": "1", "dynamic-allocation.max-memory": "99999999999"})
+    larger = sized(scaled, yarn, Target(1, 4, memory_of(yarn, sized(HEAVY, yarn, Target(1, 4))) + 4 * 2**30, 2.0))
     assert larger.properties["spark.executor.memoryOverhead"] == f"{384 + 1024}m"
     assert (larger.properties["spark.task.cpus"], larger.properties["spark.executor.cores"]) == ("2", "2")
     assert "spark.executor.memory" not in larger.properties
@@ -571,3 +572,16 @@ def test_a_target_is_told_to_a_container_by_the_properties_that_people_use() -> 
     # A policy is no setting of an optimizer.
     tuned = replace(HEAVY, properties={**POLICY, "dynamic-allocation.max-parallelism": "9"})
     assert settings_digest(LOCAL, HEAVY) == settings_digest(LOCAL, tuned)
+
+
+def test_more_slots_on_spark_are_more_executors_and_change_no_memory_beside_their_heaps() -> None:
+    yarn = Container("workers", ContainerKind.YARN, {"master": "yarn", "spark.executor.memory": "4g"})
+    wider = sized(HEAVY, yarn, Target(1, 4, 2 * memory_of(yarn, sized(HEAVY, yarn, Target(1, 2)))))
+    assert {key for key in wider.properties if key not in POLICY} == set()
+    declared = replace(HEAVY, properties={**POLICY, "memory": "9000000000"})
+    assert sized(declared, yarn, Target(1, 4, 18_000_000_000)).properties["memory"] == "18000000000"
+    assert "spark.executor.memoryOverhead" not in sized(declared, yarn, Target(1, 4, 18_000_000_000)).properties
+    # A larger heap is a new size, and not one whose overhead is cut to what was reserved before.
+    larger = replace(HEAVY, properties={**POLICY, "spark.executor.memory": "8g"})
+    assert size_digest(larger) != size_digest(HEAVY)
+    assert size_digest(replace(HEAVY, properties={**POLICY, "verify-outputs": "rows"})) == size_digest(HEAVY)

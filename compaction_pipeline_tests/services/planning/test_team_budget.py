@@ -13,7 +13,7 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReaso
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.services.planning.fits import Fits
-from compaction_pipeline.services.planning.queue_rooms import Payer, QueueRooms
+from compaction_pipeline.services.planning.payers import Payer, Payers
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.planning.test_queue_room import partitioned, plan
@@ -152,7 +152,7 @@ def test_a_table_that_is_cut_whole_is_not_read_at_each_tick(house: House, monkey
     table = partitioned(house, 3).identifier
     house.services.one_table.refresh(table)
     payer = Payer("unassigned", None, 3.0, 0.5)
-    monkeypatch.setattr(QueueRooms, "team", lambda rooms, known, of_catalog: payer)
+    monkeypatch.setattr(Payers, "of", lambda payers, known, of_catalog: payer)
     assert plan(house, table) == [("p", PlanReasonCode.BELOW_BUDGET_CUT)]
     assert codes(house, table) == ["BELOW_BUDGET_CUT"] * 3
     looks: list[str] = []

@@ -26,6 +26,8 @@ from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.container import (
     CPU,
+    DRIVER_MEMORY,
+    EXECUTOR_MEMORY,
     Container,
     ContainerKind,
     cores_of,
@@ -36,7 +38,7 @@ from compaction_pipeline.core.queue.container import (
 )
 from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, PARALLELISM, ResourceGroup
 
-OVERHEAD, EXECUTOR_MEMORY = "spark.executor.memoryOverhead", "spark.executor.memory"
+OVERHEAD = "spark.executor.memoryOverhead"
 TASK_CORES, EXECUTOR_CORES = "spark.task.cpus", "spark.executor.cores"
 _MIB = 2**20
 _LEAST_OVERHEAD, _OVERHEAD_SHARE = 384 * _MIB, 0.1
@@ -112,7 +114,8 @@ def person_digest(group: ResourceGroup) -> str:
 
 def size_digest(group: ResourceGroup) -> str:
     """Return 16 hexadecimal digits that change when a person changes how many optimizers the group begins with, or how large they are."""
-    return _digest([group.container, *(group.properties.get(key, "") for key in (INSTANCES, PARALLELISM, SLOTS_OF_ONE, MEMORY))])
+    keys = (INSTANCES, PARALLELISM, SLOTS_OF_ONE, MEMORY, DRIVER_MEMORY, EXECUTOR_MEMORY, OVERHEAD)
+    return _digest([group.container, *(group.properties.get(key, "") for key in keys)])
 
 
 def wanted_now(group: ResourceGroup, container: Container, policy: ScalingPolicy, scale: Scale | None) -> Scale:
@@ -140,6 +143,9 @@ def _least_memory(container: Container, group: ResourceGroup) -> int:
 def _memory(container: Container, group: ResourceGroup, target: Target) -> Mapping[str, str]:
     if not container.is_submitted:
         return {MEMORY: str(target.memory_bytes)}
+    if MAX_MEMORY not in group.properties:
+        # An optimizer with more slots has more executors. Only what a person declared in all must follow.
+        return {MEMORY: str(target.memory_bytes)} if MEMORY in group.properties else {}
     # What is charged to a team is what the cluster gives.
     reserved = {MEMORY: str(max(target.memory_bytes, _least_memory(container, group)))}
     given = spark_properties(container, group)

@@ -80,7 +80,7 @@ def next_step(scale: Scale, record: ScalingRecord, seen: Seen, policy: ScalingPo
         return Ended(Outcome.CANCELED, words, _kept(scale, record))
     if record.action.kind is not ActionKind.OPTIMIZERS and not policy.is_open(now) and not any(_is_coming(each) for each in mine):
         return Ended(Outcome.PARTIAL, "its window ended before all optimizers were replaced", scale.good, replaces=False)
-    return _too_late(scale, record, seen, up, now)
+    return _too_late(scale, record, seen, up)
 
 
 def killed_after(record: ScalingRecord, optimizers: Sequence[Optimizer], now: datetime) -> str:
@@ -142,7 +142,7 @@ def _worked(record: ScalingRecord, seen: Seen, up: Sequence[Optimizer], policy: 
     return None
 
 
-def _too_late(scale: Scale, record: ScalingRecord, seen: Seen, up: Sequence[Optimizer], now: datetime) -> Ended | None:
+def _too_late(scale: Scale, record: ScalingRecord, seen: Seen, up: Sequence[Optimizer]) -> Ended | None:
     """Give the action up when nothing more of it has come for a while. While the container has no room, that is nobody's fault."""
     progress = max([record.at, *(each.first_polled_at for each in up if each.first_polled_at is not None)])
     waited = [each for each in seen.observations if each.at > progress and not each.is_silent]
@@ -153,7 +153,6 @@ def _too_late(scale: Scale, record: ScalingRecord, seen: Seen, up: Sequence[Opti
         return None
     late = f"no other optimizer of it asked for tasks within {duration_text(REGISTERS_WITHIN)}"
     if not seen.held:
-        # An outdated one that still drains, or a person who starts some, may make it look unfinished. What was asked for is there.
         return _fewer(scale, record, up, late) or Ended(None, late, _back(scale, record))
     if seen.alive is None:
         return None

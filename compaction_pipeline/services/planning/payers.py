@@ -1,0 +1,65 @@
+"""Tells which team pays for a table, what it has left today, and what work on the table is predicted to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from compaction_pipeline.core.capacity.calibration import Fit
+from compaction_pipeline.core.capacity.costs import CostStore
+from compaction_pipeline.core.capacity.ports import TeamStore
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.tables.properties import named_team
+from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.services.planning.fits import Fits
+
+_FITTED_EVERY = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """The team that pays for a table. `held` says why it may begin nothing more now; None while it may.
+
+    `gb_hours` are those that it may use in a day, and `left` what is left of them today; None without a limit.
+    """
+
+    team: str
+    held: str | None = None
+    gb_hours: float | None = None
+    left: float | None = None
+
+
+class Payers:
+    """Two questions: of, fits."""
+
+    def __init__(self, teams: TeamStore, costs: CostStore) -> None:
+        self._teams = teams
+        self._costs = costs
+        self._fits: tuple[datetime, Fits] | None = None
+
+    def of(self, known: KnownTable, of_catalog: Mapping[str, str]) -> Payer:
+        """Return who pays for a table."""
+        standings = self._teams.standings()
+        name = named_team(known.table, properties_of(known), of_catalog, self._teams.mapping())
+        standing = standings.get(name) or standings.get(UNASSIGNED)
+        if standing is None:
+            return Payer(UNASSIGNED)
+        whole = standing.allowed.gb_hours
+        return Payer(standing.team.name, standing.why_held, whole, None if whole is None else whole - standing.use.gb_hours)
+
+    def fits(self, table: TableIdentifier, now: datetime) -> Mapping[CompactionType, Fit]:
+        """Return what work of each type is predicted to cost; types that nobody can predict are left out."""
+        # Of a table without attempts of its own, all attempts are read.
+        if self._fits is None or not timedelta(0) <= now - self._fits[0] < _FITTED_EVERY:
+            self._fits = now, Fits(self._costs)
+        fits = self._fits[1]
+        return {kind: found for kind in CompactionType if (found := fits.of(table, kind)) is not None}
+
+
+def properties_of(known: KnownTable) -> Mapping[str, str]:
+    """Return the properties of a table as they are known; none when it was never read."""
+    loaded = known.index.loaded
+    return loaded.layout.properties if loaded is not None else {}
