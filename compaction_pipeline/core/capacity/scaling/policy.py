@@ -221,10 +221,14 @@ def _memory(group: str, numbers: Mapping[str, int | None]) -> Bounds | None:
         return None
     if least is None or most is None or least > most:
         raise ConfigError(
-            f"'{MIN_MEMORY}' of group {group} is {least} and '{MAX_MEMORY}' is {most}, but memory is scaled between two bytes of one "
-            f"optimizer, the least first; set both, or neither"
+            f"'{MIN_MEMORY}' of group {group} is {_shown(least)} and '{MAX_MEMORY}' is {_shown(most)}, but an optimizer is scaled between "
+            "its least and its most bytes of memory, the least first; set both, or neither"
         )
     return Bounds(least, most)
+
+
+def _shown(number: int | None) -> str:
+    return "absent" if number is None else str(number)
 
 
 def _windows(group: str, properties: Mapping[str, str]) -> tuple[ScalingWindow, ...]:
