@@ -47,8 +47,8 @@ _CAPACITY_HELP = "How many tasks may be planned and not merged yet. Plans wait w
 _ORDER_HELP = "Which waiting task is next: the oldest, by priority and age, or one of the table that used least of its quota."
 _CONTAINER_HELP = "What starts the group's optimizers; `external` means that people do. `container list` shows those of this host."
 _PROPERTY_HELP = (
-    "A property: instances, min-instances, parallelism, memory, verify-outputs, team, one of a policy of scaling (dynamic-allocation.…), or "
-    "one of the container. Repeat the option for each."
+    "A property: instances, min-instances, parallelism, memory, verify-outputs, team, one of a policy of scaling (dynamic-allocation.…), "
+    "or one of the container. Repeat the option for each."
 )
 
 
