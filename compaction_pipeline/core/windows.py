@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from functools import cache
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from compaction_pipeline.core.local_time import first_instant
@@ -40,7 +41,8 @@ class Window:
         return Window(opens, closes, found[5], _days(found[6]) if found[6] else frozenset(range(7)))
 
     def is_open(self, at: datetime) -> bool:
-        return any(start <= at < end for start, end in self._spans(at))
+        # Later days begin no earlier, so nothing behind the first one that begins after `at` needs to be looked at.
+        return any(at < end for _, end in takewhile(lambda span: span[0] <= at, self._spans(at)))
 
     def next_opening(self, at: datetime) -> datetime:
         """The first instant after `at` at which the window opens, in UTC."""
