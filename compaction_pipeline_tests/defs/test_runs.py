@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -49,6 +50,9 @@ from compaction_pipeline_tests.plain_names import (
 from compaction_pipeline_tests.services.in_hand import InHand, take_in_hand
 from compaction_pipeline_tests.statements import statements
 
+PACE = re.compile(r", [0-9.]+ k?B/s$")
+"""A run tells its pace when merges have taken long enough to have one, as on a busy machine."""
+
 # ---- launched by a person ----------------------------------------------------------------------------------------------
 
 
@@ -91,8 +95,8 @@ def test_the_log_of_a_run_says_what_it_does_from_the_beginning(lake: Lake, insta
     assert said[0] == "lake.shop.orders: reading its newest snapshot, then planning"
     assert said[1].startswith("lake.shop.orders: 2 tasks planned; ")
     assert said[2].startswith("merging lake.shop.orders day=2026-01-0")
-    assert said[3].endswith("1 of 2 tasks of this run")
-    assert said[4].endswith("2 of 2 tasks of this run")
+    assert PACE.sub("", said[3]).endswith("1 of 2 tasks of this run")
+    assert PACE.sub("", said[4]).endswith("2 of 2 tasks of this run")
     assert said[5] == "all 2 tasks merged; committing lake.shop.orders: 2 merged tasks"
     assert "committed as snapshot" in said[6]
     assert ": 8 data files → 2; the table 9 data files → 3, record " in said[6]
