@@ -154,7 +154,7 @@ def policy_of(group: str, properties: Mapping[str, str]) -> ScalingPolicy | None
         in_cooldown=durations[IN_COOLDOWN],
         windows=windows,
     )
-    _check_sizes(group, policy)
+    _check_sizes(group, policy, SLOTS_OF_ONE if numbers[SLOTS_OF_ONE] else PARALLELISM)
     return policy
 
 
@@ -258,16 +258,17 @@ def _window(text: str) -> ScalingWindow:
     return ScalingWindow(Window.parse(" ".join(words)), least, most)
 
 
-def _check_sizes(group: str, policy: ScalingPolicy) -> None:
+def _check_sizes(group: str, policy: ScalingPolicy, key: str) -> None:
+    """`key` is the property that says how many slots an optimizer has."""
     slots, most = policy.slots_of_one, policy.most_slots_of_one
     if most is not None and slots > most:
         raise ConfigError(
-            f"'{SLOTS_OF_ONE}' of group {group} is {slots} but must not be more than '{MOST_SLOTS_OF_ONE}', which is {most}; change one"
+            f"'{key}' of group {group} is {slots} but must not be more than '{MOST_SLOTS_OF_ONE}', which is {most}; change one"
         )
     highest: Iterable[int] = (policy.bounds.most, *(each.most for each in policy.windows if each.most is not None))
     if slots > max(highest):
         raise ConfigError(
-            f"'{SLOTS_OF_ONE}' of group {group} is {slots}, so one optimizer would have more slots than '{MAX_SLOTS}' and the windows "
+            f"'{key}' of group {group} is {slots}, so one optimizer would have more slots than '{MAX_SLOTS}' and the windows "
             f"allow; make it smaller, or '{MAX_SLOTS}' larger"
         )
 

@@ -112,6 +112,13 @@ def test_a_bad_value_is_named_with_its_rule(key: str, value: str, said: str) -> 
     assert len(str(error.value)) < 1500
 
 
+def test_too_many_slots_of_one_optimizer_are_named_by_the_key_that_was_set() -> None:
+    with pytest.raises(ConfigError, match=r"^'parallelism' of group heavy is 17, so one optimizer would have more slots"):
+        policy_of("heavy", {**ON, "parallelism": "17"})
+    with pytest.raises(ConfigError, match=r"^'parallelism' of group heavy is 4 but must not be more than '.*max-executor-parallelism'"):
+        policy_of("heavy", {**ON, "parallelism": "4", f"{PREFIX}max-executor-parallelism": "2"})
+
+
 def test_a_policy_needs_the_most_slots() -> None:
     with pytest.raises(ConfigError, match=r"lacks '.*max-parallelism'"):
         policy_of("heavy", {f"{PREFIX}enabled": "true"})
