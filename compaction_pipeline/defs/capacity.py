@@ -34,9 +34,9 @@ def compaction_capacity(names: Names, settings: Settings) -> dg.AssetSpec:
         owners=owners_of(settings),
         kinds={"iceberg"},
         description=(
-            "What compaction has cost today (UTC), by table, what teams use of their limits, and which optimizers are badly used, with the "
-            "command that mends it. The plots show slot-hours, CPU-hours and GB-hours of the day so far, and what part of the optimizers "
-            "is badly used. `queue_sensor` materializes it when something has changed.\n\n"
+            "What compaction has cost today (UTC), by table and by team, what teams use of their limits, which optimizers are badly used, "
+            "with the command that mends it, and how groups were scaled. The plots show slot-hours, CPU-hours and GB-hours of the day so "
+            "far, and what part of the optimizers is badly used. `queue_sensor` materializes it when something has changed.\n\n"
             "`compaction-pipeline cost`, `team list`, `group scaling` and `optimizer use` show the same."
         ),
     )
@@ -60,7 +60,10 @@ def capacity_event(names: Names, services: Services) -> tuple[dg.AssetMaterializ
     ]
     metadata: dict[str, dg.MetadataValue] = {
         "capacity_now": dg.MetadataValue.md(_said(said)),
-        "costs_today": table_of(costs[:_SHOWN], _COSTS),
+        "costs_today": table_of(costs[:_SHOWN], _costs_by("table", "the table whose tasks were attempted")),
+        "costs_of_teams_today": table_of(
+            services.read_costs.costs(CostKey.TEAM, 1).costs[:_SHOWN], _costs_by("team", "the team that pays for the table")
+        ),
         "teams": table_of(teams, _TEAMS),
         "slot_hours_today": _number(seconds / 3600, 4),
         "slot_hours_in_vain_today": _number(in_vain / 3600, 4),
@@ -122,8 +125,12 @@ def _read(one: CostSum) -> str | None:
     return None if one.bytes_read is None else unbroken(bytes_text(one.bytes_read))
 
 
-_COSTS: tuple[Column[CostSum], ...] = (
-    ("table", "string", "the table whose tasks were attempted", lambda one: unbroken(one.key)),
+def _costs_by(name: str, meaning: str) -> Sequence[Column[CostSum]]:
+    """The columns of costs. The first one has this name, and says whose costs they are."""
+    return ((name, "string", meaning, lambda one: unbroken(one.key)), *_FIGURES)
+
+
+_FIGURES: tuple[Column[CostSum], ...] = (
     ("attempts", "int", "attempts that ended today", lambda one: one.attempts),
     ("slot_time", "string", "how long they held a slot", lambda one: _hours(one.slot_seconds)),
     (

@@ -12,11 +12,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from compaction_pipeline.bootstrap import open_services
+from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome
+from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord
+from compaction_pipeline.core.capacity.scaling.target import Target
+from compaction_pipeline.core.capacity.team import Limits, Team
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.browser.deployment import Deployment
 from compaction_pipeline_tests.browser.ui import Screenshot, choose, materialized
 from compaction_pipeline_tests.defs.lake import Lake, key
+from compaction_pipeline_tests.opened import OpenedServices
 from compaction_pipeline_tests.rest_catalog import rest_server
 
 pytestmark = pytest.mark.browser
@@ -29,6 +35,8 @@ _LAUNCHED = """{ runsOrError(filter: {pipelineName: "__ASSET_JOB"}, limit: 20) {
 _FIGURES = """{ assetNodes(assetKeys: [{path: ["table_figures"]}]) { assetMaterializations(limit: 5) { metadataEntries { label } } } }"""
 
 _WAITING = """{ assetNodes(assetKeys: [{path: ["waiting_jobs"]}]) { assetMaterializations(limit: 1) { timestamp } } }"""
+
+_CAPACITY = """{ assetNodes(assetKeys: [{path: ["compaction_capacity"]}]) { assetMaterializations(limit: 1) { timestamp } } }"""
 
 _RESET = """mutation { setSensorCursor(sensorSelector: {sensorName: "fragmentation_sensor", repositoryName: "__repository__",
   repositoryLocationName: "compaction_pipeline"}) { __typename } }"""
@@ -123,6 +131,29 @@ def test_the_page_of_waiting_jobs_says_what_an_instance_waits_for(dagster: Deplo
     expect(page.get_by_text("job=sales.raw").first).to_be_visible()
     expect(page.get_by_text("waiting_instances_count").first).to_be_visible()
     screenshot("waiting_jobs")
+
+
+def test_the_page_of_capacity_shows_costs_budgets_and_what_was_scaled(dagster: Deployment, page: Page, screenshot: Screenshot) -> None:
+    services = OpenedServices(Settings(home=dagster.home))
+    try:
+        services.manage_teams.set(Team("shop", ("ann@example.org",), Limits(slots=4, gb_hours=10.0)), "a person")
+        assert services.manage_teams.map("lake.shop.orders", "shop", "a person")
+        policy = {"dynamic-allocation.enabled": "true", "dynamic-allocation.max-parallelism": "8"}
+        services.stores.groups.add(ResourceGroup("heavy", container="workers", properties=policy))
+        before, after = Target(1, 1), Target(4, 1)
+        action = Action(ActionKind.OPTIMIZERS, Direction.OUT, before, after, "31 tasks wait, the oldest for 3 min")
+        now = datetime.now(timezone.utc)
+        asked = ScalingRecord("r1", "heavy", now, "p", action, "s")
+        assert services.stores.scaling.change(Scale("heavy", 1, after, before, "a person"), asked)
+        ended = asked.closed(Outcome.FAILED, "2 of 3 optimizers never registered", now, before)
+        assert services.stores.scaling.change(Scale("heavy", 2, before, before, "a person"), ended)
+    finally:
+        services.close()
+    dagster.wait("the action on the page", lambda: dagster.query(_CAPACITY)["assetNodes"][0]["assetMaterializations"])
+    page.goto("/assets/compaction_capacity")
+    for told in ("it may begin more", "31 tasks wait", "2 of 3 optimizers never registered", "costs_of_teams_today", "gb_hours_today"):
+        expect(page.get_by_text(told).first).to_be_visible()
+    screenshot("compaction_capacity")
 
 
 def test_figures_of_all_tables_and_of_the_worst_ones_are_plotted(page: Page, screenshot: Screenshot) -> None:

@@ -45,6 +45,8 @@ def test_the_page_says_what_was_spent_who_is_held_and_what_is_badly_used(service
     assert (cost["table"].replace("\u2060", "").replace("\u00a0", " "), cost["attempts"]) == (str(TABLE), 2)
     assert (shown["slot_hours_today"], shown["slot_hours_in_vain_today"], shown["cpu_hours_today"]) == (0.02, 0.01, 0.0025)
     assert shown["gb_hours_today"] == 0.02
+    [of_team] = [row.data for row in shown["costs_of_teams_today"].records]
+    assert (of_team["team"], of_team["attempts"]) == ("unassigned", 2)
     assert (shown["held_teams_count"], shown["low_use_percent"]) == (1, 100.0)
     said = " ".join(shown["capacity_now"].replace("\\\n", " ").replace("\\", "").split())
     assert "**team shop** team shop uses 0 of 0 slots" in said
