@@ -11,7 +11,7 @@ from compaction_pipeline.cli.render import titled_table
 from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import Loan
 from compaction_pipeline.core.capacity.team import TeamChange
-from compaction_pipeline.core.words import bytes_text, time_text
+from compaction_pipeline.core.words import bytes_text, part_text, time_text
 
 
 def teams_table(standings: Iterable[Standing]) -> Table:
@@ -25,7 +25,7 @@ def teams_table(standings: Iterable[Standing]) -> Table:
             escape(one.team.name),
             f"{len(use.started)} of {'any' if allowed.slots is None else allowed.slots}",
             f"{bytes_text(use.memory_bytes)} of {'any' if allowed.memory_bytes is None else bytes_text(allowed.memory_bytes)}",
-            f"{use.gb_hours:.2f} of {'any' if allowed.gb_hours is None else f'{allowed.gb_hours:g}'}",
+            f"{use.gb_hours:.2f} of any" if allowed.gb_hours is None else part_text(use.gb_hours, allowed.gb_hours),
             escape(", ".join(one.team.owners) or "–"),
             escape("; ".join(notes) or "–"),
         )

@@ -17,8 +17,13 @@ from zoneinfo import ZoneInfo
 from compaction_pipeline.core.local_time import first_instant
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_FORM = re.compile(r"([01]\d|2[0-3]):([0-5]\d) ?[-–] ?([01]\d|2[0-3]):([0-5]\d) (\S+)(?: ([a-z,\-–]+))?", re.ASCII | re.IGNORECASE)
+_TIMES = re.compile(r"(\S*\d) ?[-–] ?(\d\S*)(?: (.*))?", re.ASCII)
+_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 WINDOW_RULE = "HH:MM-HH:MM, a time zone, and days where not every day counts, e.g. 22:00-06:00 Europe/Berlin mon-fri"
+
+
+class WindowError(ValueError):
+    """Says which part of a window breaks its rule, and shows such a part that keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,18 @@ class Window:
 
     @staticmethod
     def parse(text: str) -> Window:
-        """The window that somebody writes. Raises ValueError."""
-        found = _FORM.fullmatch(" ".join(text.split()))
+        """The window that somebody writes. Raises WindowError."""
+        found = _TIMES.fullmatch(" ".join(text.split()))
         if found is None:
-            raise ValueError(text)
-        opens, closes = (time(int(found[at]), int(found[at + 1])) for at in (1, 3))
-        _zone(found[5])
-        return Window(opens, closes, found[5], _days(found[6]) if found[6] else frozenset(range(7)))
+            raise WindowError("it must begin with two times that have '-' between them, e.g. 22:00-06:00")
+        opens, closes = _time(found[1]), _time(found[2])
+        zone, *days = (found[3] or "").split()[:3] or [""]
+        if not zone:
+            raise WindowError("no time zone stands behind the times; write one, e.g. Europe/Berlin or UTC")
+        _zone(zone)
+        if len(days) > 1:
+            raise WindowError(f"nothing may stand behind the days, but {days[1][:40]!r} does; write days without spaces, e.g. sat,sun")
+        return Window(opens, closes, zone, _days(days[0]) if days else frozenset(range(7)))
 
     def is_open(self, at: datetime) -> bool:
         # Later days begin no earlier, so nothing behind the first one that begins after `at` needs to be looked at.
@@ -66,19 +76,29 @@ def _instant(day: date, at: time, zone: tzinfo) -> datetime:
     return first_instant(datetime.combine(day, at), zone).astimezone(timezone.utc)
 
 
+def _time(text: str) -> time:
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise WindowError(f"{text[:40]!r} is no time from 00:00 to 23:59 with two digits on both sides, e.g. 06:00")
+    return time(int(found[1]), int(found[2]))
+
+
 @cache
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, OSError, ValueError) as error:
-        raise ValueError(name) from error
+        raise WindowError(f"{name[:40]!r} is no time zone; write its name, e.g. Europe/Berlin or UTC") from error
 
 
 def _days(text: str) -> frozenset[int]:
-    """The days of a list like mon-fri or sat,sun. Raises ValueError."""
+    """The days of a list like mon-fri or sat,sun."""
     found: set[int] = set()
     for part in text.lower().replace("–", "-").split(","):
         first, dash, last = part.partition("-")
+        wrong = next((each for each in ((first, last) if dash else (first,)) if each not in _DAYS), None)
+        if wrong is not None:
+            raise WindowError(f"{wrong[:40]!r} is none of {', '.join(_DAYS)}; write days e.g. as mon-fri or sat,sun")
         low, high = _DAYS.index(first), _DAYS.index(last if dash else first)
         found |= {number % 7 for number in range(low, high + 1 if high >= low else high + 8)}
     return frozenset(found)

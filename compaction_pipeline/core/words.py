@@ -20,6 +20,12 @@ def mean_text(mean: float) -> str:
     return f"{mean:.1f}".removesuffix(".0")
 
 
+def part_text(part: float, whole: float) -> str:
+    """Return a part of a whole with as many decimal places as the whole has, at least two and at most four: "0.38 of 4.00"."""
+    places = max(2, len(f"{whole:.4f}".rstrip("0").partition(".")[2]))
+    return f"{part:.{places}f} of {whole:.{places}f}"
+
+
 def bytes_text(size_bytes: int) -> str:
     """Return a size in a unit that is a power of 1000 bytes, for example "1.2 MB" or "134 MB"."""
     size = float(size_bytes)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_pipeline.core.windows import Window
+from compaction_pipeline.core.windows import Window, WindowError
 
 QUARTER = timedelta(minutes=15)
 
@@ -82,8 +82,20 @@ def _offset(at: datetime, zone: str) -> timedelta | None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "22:00", "22-06 UTC", "25:00-06:00 UTC", "22:00-06:00", "22:00-06:00 Mars/Base", "22:00-06:00 UTC xyz"]
+    ("text", "says"),
+    [
+        ("", "two times that have '-' between them, e.g. 22:00-06:00"),
+        ("22:00", "two times that have '-'"),
+        ("22-06 UTC", "'22' is no time from 00:00 to 23:59"),
+        ("25:00-06:00 UTC", "'25:00' is no time"),
+        ("22:00-6:00 UTC", "'6:00' is no time"),
+        ("22:00-06:00", "no time zone stands behind the times; write one, e.g. Europe/Berlin"),
+        ("22:00-06:00 Mars/Base", "'Mars/Base' is no time zone"),
+        ("22:00-06:00 UTC xyz", "'xyz' is none of mon, tue"),
+        ("22:00-06:00 UTC mon-", "'' is none of mon, tue"),
+        ("22:00-06:00 UTC sat, sun", "'' is none of mon|nothing may stand behind the days, but 'sun'"),
+    ],
 )
-def test_another_form_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
+def test_another_form_is_refused_with_the_part_that_is_wrong(text: str, says: str) -> None:
+    with pytest.raises(WindowError, match=says):
         Window.parse(text)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from compaction_pipeline.core.capacity.loan import Loan
 from compaction_pipeline.core.capacity.team import Limits, Team, Whitelisted, whitelisted
-from compaction_pipeline.core.words import bytes_text, time_text
+from compaction_pipeline.core.words import bytes_text, part_text, time_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Standing:
             return None
         parts, memory = [], self.allowed.memory_bytes
         if self.allowed.gb_hours is not None and self.use.gb_hours >= self.allowed.gb_hours:
-            parts.append(f"has used {self.use.gb_hours:.2f} of {self.allowed.gb_hours:g} GB-hours today (UTC)")
+            parts.append(f"has used {part_text(self.use.gb_hours, self.allowed.gb_hours)} GB-hours today (UTC)")
         if self.allowed.slots is not None and len(self.use.started) >= self.allowed.slots:
             parts.append(f"uses {len(self.use.started)} of {self.allowed.slots} slots")
         if memory is not None and self.use.memory_bytes + max(1, self.least_slot) > memory:

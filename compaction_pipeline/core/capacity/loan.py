@@ -92,6 +92,26 @@ def lent(loans: Iterable[Loan], lender: str, now: datetime) -> Limits:
     return Limits(slots=sum(loan.slots for loan in counted), gb_hours=sum(loan.gb_hours for loan in counted))
 
 
+def check_possible(loan: Loan, lender: Team, borrower: Team) -> None:
+    """Raise ConfigError for a loan that nobody could approve, whatever is lent and used: one of more than the lender's own limit."""
+    unit, amount, own, of_borrower = _amounts(loan, lender, borrower)
+    without = lender if own is None else borrower if of_borrower is None else None
+    if without is not None:
+        key = "slots" if loan.slots else "gb-hours"
+        raise ConfigError(
+            f"team {without.name} has no limit of {unit}, so there is nothing to lend: `team set {without.name} --{key} …` sets one"
+        )
+    if amount > (own or 0):
+        raise ConfigError(f"team {lender.name} has {own:g} {unit} in all, so it cannot lend {amount:g}; ask for less, or another team")
+
+
+def _amounts(loan: Loan, lender: Team, borrower: Team) -> tuple[str, float, float | None, float | None]:
+    """What the loan is of and how much of it, and how much of that both teams have as their own limits."""
+    if loan.slots:
+        return "slots", loan.slots, lender.limits.slots, borrower.limits.slots
+    return "GB-hours a day", loan.gb_hours, lender.limits.gb_hours, borrower.limits.gb_hours
+
+
 def check_approval(loan: Loan, lender: Team, borrower: Team, loans: Iterable[Loan], used_today: float, now: datetime) -> None:
     """Raise ConfigError when a loan may not begin now. `used_today` are the GB-hours that the lender has used today.
 
@@ -102,20 +122,13 @@ def check_approval(loan: Loan, lender: Team, borrower: Team, loans: Iterable[Loa
         raise ConfigError(f"loan {loan.loan_id} was approved already by {loan.approved_by}")
     if now >= loan.end:
         raise ConfigError(f"loan {loan.loan_id} ended at {time_text(loan.end)} before anybody approved it; ask for another one")
+    check_possible(loan, lender, borrower)
+    unit, amount, own, _ = _amounts(loan, lender, borrower)
     already = lent(loans, lender.name, now)
-    own: float | None
-    rest: float
-    if loan.slots:
-        own, rest = lender.limits.slots, (lender.limits.slots or 0) - (already.slots or 0)
-    else:
-        own, rest = lender.limits.gb_hours, (lender.limits.gb_hours or 0.0) - (already.gb_hours or 0.0) - used_today
-    unit = "slots" if loan.slots else "GB-hours a day"
-    if own is None or (borrower.limits.slots if loan.slots else borrower.limits.gb_hours) is None:
-        without = lender if own is None else borrower
-        raise ConfigError(f"team {without.name} has no limit of {unit}, so there is nothing to lend: `team set {without.name}` sets one")
-    if (loan.slots or loan.gb_hours) > rest:
+    rest = (own or 0) - ((already.slots or 0) if loan.slots else (already.gb_hours or 0.0) + used_today)
+    if amount > rest:
         raise ConfigError(
-            f"team {lender.name} has {max(0, rest):g} {unit} to lend now, and the loan is of {loan.slots or loan.gb_hours:g}: what it has "
+            f"team {lender.name} has {max(0, rest):g} {unit} to lend now, and the loan is of {amount:g}: what it has "
             "lent already, what it has borrowed, and what it has used today cannot be lent"
         )
 

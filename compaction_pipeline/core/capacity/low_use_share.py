@@ -75,15 +75,26 @@ def _parts(group: str, team_of_group: Mapping[str, str], slot_seconds: Mapping[t
     return {team: seconds / whole for team, seconds in of_group.items()} or {UNASSIGNED: 1.0}
 
 
+def check_excuses(borrower: str, own: Sequence[OwnOptimizer], excuses: Mapping[str, str]) -> None:
+    """Raise ConfigError for words about something that is no optimizer of the team's own.
+
+    One whose use is no longer low is none of them: it was, when the list of those that are was read.
+    """
+    strange = sorted(set(excuses) - {each.optimizer_id for each in own})
+    if strange:
+        low = [each.optimizer_id for each in own if each.why_low]
+        listed = f"say it of {', '.join(low[:10])}" if low else "none of its optimizers is of low use, so say nothing"
+        raise ConfigError(
+            f"{strange[0][:100]!r} is no optimizer of a group of team {borrower} that has run long enough to be judged; "
+            f"{listed}; `optimizer use` lists all"
+        )
+
+
 def check_low_use(borrower: str, own: Sequence[OwnOptimizer], excuses: Mapping[str, str]) -> None:
     """Raise ConfigError when too many of a team's own optimizers are of low use to ask for more.
 
     `excuses` say of such optimizers why they cannot be used better. With one for each of them, nothing is refused.
     """
-    known = {each.optimizer_id for each in own}
-    strange = sorted(set(excuses) - known)
-    if strange:
-        raise ConfigError(f"{strange[0][:100]!r} is no optimizer of a group of team {borrower}, so nothing is to be said of it")
     low = [each for each in own if each.why_low]
     if len(low) <= MOST_LOW_USE * len(own):
         return

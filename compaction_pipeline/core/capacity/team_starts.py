@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from compaction_pipeline.core.capacity.limits import NOTHING, Reserve, Standing
 from compaction_pipeline.core.capacity.team import Limits
-from compaction_pipeline.core.words import bytes_text, count_text
+from compaction_pipeline.core.words import bytes_text, count_text, part_text
 
 
 def needs_memory(limits: Limits) -> bool:
@@ -26,7 +26,7 @@ def starts_for_team(standing: Standing, own: Mapping[str, Reserve], each: Reserv
     """
     name, allowed = standing.team.name, standing.allowed
     if allowed.gb_hours is not None and standing.use.gb_hours >= allowed.gb_hours:
-        return 0, f"{_refused(name)} it has used {standing.use.gb_hours:.2f} of {allowed.gb_hours:g} GB-hours today (UTC)"
+        return 0, f"{_refused(name)} it has used {part_text(standing.use.gb_hours, allowed.gb_hours)} GB-hours today (UTC)"
     if needs_memory(allowed) and not each.memory_bytes:
         return 0, (
             f"{_refused(name)} it has a limit of memory or GB-hours, and nobody knows how much memory an optimizer of the group reserves: "

@@ -33,7 +33,7 @@ from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.tables.watermark_keys import WATERMARK_KEYS
-from compaction_pipeline.core.windows import Window
+from compaction_pipeline.core.windows import Window, WindowError
 
 MIB = 1024 * 1024
 
@@ -266,6 +266,8 @@ def value_of(item: Property, text: str) -> object:
     """Return the value that a text gives a property. Raises ValueError with the text and the rule that it breaks."""
     try:
         value = item.rule.read(text)
+    except WindowError as error:
+        raise ValueError(f"{text!r} but must be {item.rule.text}: {error}") from None
     except (ValueError, OverflowError):
         raise ValueError(f"{text!r} but must be {item.rule.text}") from None
     if not item.rule.holds(value):

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from compaction_pipeline.core.capacity.limits import Standing
-from compaction_pipeline.core.capacity.loan import Loan, asked
-from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_low_use
+from compaction_pipeline.core.capacity.loan import Loan, asked, check_possible
+from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_excuses, check_low_use
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, unknown_team
 from compaction_pipeline.core.capacity.team_file import team_file_of
@@ -103,16 +103,18 @@ class ManageTeams:
         """Ask a team for a loan that ends so many days from now, and return it. It counts once it is approved.
 
         `amount` has the slots or the GB-hours. `excuses` say of optimizers of the borrower that are of low use why they cannot be used
-        better, by their ids. Raises NotFoundError and ConfigError. A loan that is refused for low use is written down.
+        better, by their ids. Raises NotFoundError and ConfigError. A loan that is refused for low use is written down; one that breaks
+        another rule is not.
         """
         now = self._clock()
         said = {name: _short("the reason of an optimizer", why.strip()) for name, why in (excuses or {}).items()}
         of = (lender, borrower, _in_days(now, days), _named(who), now, amount.slots or 0, amount.gb_hours or 0.0)
         loan = asked(replace(Loan(self._new_id(), *of), excuses=said))
-        for name in (lender, borrower):
-            self.standing(name)
+        check_possible(loan, self.standing(lender).team, self.standing(borrower).team)
+        own = self._own(borrower)
+        check_excuses(borrower, own, said)
         try:
-            check_low_use(borrower, self._own(borrower), said)
+            check_low_use(borrower, own, said)
         except ConfigError as error:
             self._teams.refuse(loan, str(error))
             raise ConfigError(f"{error}; the refused loan is {loan.loan_id}") from None

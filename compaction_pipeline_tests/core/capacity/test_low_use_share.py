@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.capacity.limits import Standing, Use
-from compaction_pipeline.core.capacity.low_use_share import LowUseShare, OwnOptimizer, UseHours, check_low_use, low_use_shares
+from compaction_pipeline.core.capacity.low_use_share import (
+    LowUseShare,
+    OwnOptimizer,
+    UseHours,
+    check_excuses,
+    check_low_use,
+    low_use_shares,
+)
 from compaction_pipeline.core.capacity.team import Limits, Team
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.checks.budgets import low_use_share, within_budget
@@ -45,8 +52,15 @@ def test_a_loan_is_refused_above_a_tenth_until_something_is_said_of_each() -> No
     with pytest.raises(ConfigError, match=r"cannot be \(slow: 3% of 4 cores used\)"):
         check_low_use("ant", [*good, *low], {"idle": "its jobs come at night", "slow": "  "})
     check_low_use("ant", [*good, *low], {"idle": "its jobs come at night", "slow": "its store is slow"})
-    with pytest.raises(ConfigError, match="'other' is no optimizer of a group of team ant"):
-        check_low_use("ant", [*good, *low], {"other": "x"})
+
+
+def test_words_about_what_is_no_optimizer_of_the_team_are_refused() -> None:
+    own = [OwnOptimizer("good"), OwnOptimizer("idle", "4 of 4 slots idle")]
+    check_excuses("ant", own, {"idle": "its jobs come at night", "good": "it was idle an hour ago"})
+    with pytest.raises(ConfigError, match=r"'other' is no optimizer of a group of team ant .* say it of idle"):
+        check_excuses("ant", own, {"idle": "x", "other": "x"})
+    with pytest.raises(ConfigError, match="none of its optimizers is of low use, so say nothing"):
+        check_excuses("ant", own[:1], {"other": "x"})
 
 
 def standing(limits: Limits, use: Use) -> Standing:
@@ -60,7 +74,7 @@ def standing(limits: Limits, use: Use) -> Standing:
         (Limits(), Use((NOW, NOW), 99, 99.0), ""),
         (Limits(slots=1), Use((NOW, NOW)), "team ant: it uses 2 of 1 slots"),
         (Limits(gb_hours=2), Use(gb_hours=2.0), ""),
-        (Limits(gb_hours=2), Use(gb_hours=2.5), "team ant: it has used 2.50 of 2 GB-hours today"),
+        (Limits(gb_hours=2), Use(gb_hours=2.5), "team ant: it has used 2.50 of 2.00 GB-hours today"),
         (Limits(memory_bytes=10**9), Use((NOW,), 2 * 10**9), "team ant: it uses 2.0 of 1.0 GB of memory"),
     ],
 )

@@ -17,6 +17,7 @@ from compaction_pipeline.core.capacity.loan import (
     asked,
     check_approval,
     check_change,
+    check_possible,
     ended,
     moment_of_move,
     next_midnight,
@@ -226,6 +227,23 @@ def test_what_cannot_be_asked_for(wish: Loan, says: str) -> None:
         asked(wish)
 
 
+@pytest.mark.parametrize(
+    ("wish", "lender", "borrower", "says"),
+    [
+        (loan("ant", "bee", slots=1), team("ant"), team("bee", slots=1), "team ant has no limit of slots, .* `team set ant --slots"),
+        (loan("ant", "bee", slots=1), team("ant", slots=9), team("bee"), "team bee has no limit of slots"),
+        (loan("ant", "bee", gb_hours=1), team("ant", slots=9), team("bee", gb_hours=1), "no limit of GB-hours a day.*--gb-hours"),
+        (loan("ant", "bee", slots=5), team("ant", slots=4), team("bee", slots=1), "team ant has 4 slots in all, so it cannot lend 5"),
+    ],
+)
+def test_what_nobody_could_approve(wish: Loan, lender: Team, borrower: Team, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        check_possible(wish, lender, borrower)
+    with pytest.raises(ConfigError, match=says):
+        check_approval(wish, lender, borrower, (), 0.0, NOW)
+    check_possible(replace(wish, slots=4, gb_hours=0.0), team("ant", slots=4), team("bee", slots=0))
+
+
 def test_a_lender_is_neither_deleted_nor_lowered_below_what_it_lent() -> None:
     lent = (loan("ant", "bee", slots=2, began=NOW), loan("ant", "bee", gb_hours=5, began=NOW))
     before = team("ant", slots=4, gb_hours=9)
@@ -249,7 +267,7 @@ def test_a_team_that_is_held_says_why_with_figures() -> None:
     book = TeamBook({"ant": team("ant", 2, 8 * 10**9, 1.5)})
     held = standings(book, {"ant": Use((NOW, NOW), 8 * 10**9, 1.5)}, NOW, {"ant": NOW})["ant"]
     assert held.why_held is not None
-    for said in ("team ant has used 1.50 of 1.5 GB-hours today (UTC)", "uses 2 of 2 slots", "of memory", "since 2"):
+    for said in ("team ant has used 1.50 of 1.50 GB-hours today (UTC)", "uses 2 of 2 slots", "of memory", "since 2"):
         assert said in held.why_held
     assert not held.waits_for_own_work
     by_slots = standings(book, {"ant": Use((NOW, NOW), 10**9, 1.0)}, NOW)["ant"]

@@ -59,7 +59,7 @@ def test_a_team_that_is_whitelisted_or_has_no_limits_is_refused_nothing() -> Non
 @pytest.mark.parametrize(
     ("limits", "each", "text"),
     [
-        (Limits(gb_hours=2.0), Reserve(1, GB), "it has used 2.50 of 2 GB-hours today"),
+        (Limits(gb_hours=2.0), Reserve(1, GB), "it has used 2.50 of 2.00 GB-hours today"),
         (Limits(memory_bytes=8 * GB), Reserve(1, 0), "set the property 'memory' of the group"),
         (Limits(gb_hours=9.0), Reserve(1, 0), "set the property 'memory' of the group"),
         (Limits(slots=4), Reserve(2, GB), "it may use 4 slots, its optimizers and what its tasks use elsewhere take 3 slots"),

@@ -60,6 +60,19 @@ def test_a_loan_is_refused_for_low_use_and_the_refusal_is_kept(manage: ManageTea
     assert exempt.refused_loan == "loan0"
 
 
+def test_a_wish_that_nobody_could_grant_is_stored_nowhere(manage: ManageTeams) -> None:
+    changes = manage.changes(10, "ant")
+    for borrower, amount, excuses, says in (
+        ("ant", Limits(slots=10**4), {}, "in all, so it cannot lend 10000"),
+        ("ant", Limits(gb_hours=1.0), {}, "no limit of GB-hours a day"),
+        ("cow", Limits(slots=1), {}, "team 'cow' does not exist"),
+        ("ant", Limits(slots=1), {"idel": "a slip"}, "'idel' is no optimizer of a group of team ant"),
+    ):
+        with pytest.raises((ConfigError, NotFoundError), match=says):
+            manage.lend("bee", borrower, 1, "ann", amount, excuses)
+    assert (manage.loans(), manage.changes(10, "ant")) == ((), changes)
+
+
 def test_the_lender_reads_why_and_a_team_of_common_optimizers_is_asked_nothing(manage: ManageTeams) -> None:
     loan = manage.lend("bee", "ant", 1, "ann", Limits(slots=2), {"idle": " its jobs come at night "})
     assert dict(loan.excuses) == {"idle": "its jobs come at night"}

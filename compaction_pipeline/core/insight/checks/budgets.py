@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.low_use_share import MOST_LOW_USE, LowUseShare
 from compaction_pipeline.core.insight.checks.judgement import Failure, Judgement
+from compaction_pipeline.core.words import part_text
 
 
 def within_budget(standings: Iterable[Standing] | None) -> Judgement:
@@ -32,7 +33,7 @@ def _over(one: Standing) -> list[str]:
     allowed, use = one.allowed, one.use
     found = []
     if allowed.gb_hours is not None and use.gb_hours > allowed.gb_hours:
-        found.append(f"it has used {use.gb_hours:.2f} of {allowed.gb_hours:g} GB-hours today (UTC)")
+        found.append(f"it has used {part_text(use.gb_hours, allowed.gb_hours)} GB-hours today (UTC)")
     if allowed.slots is not None and len(use.started) > allowed.slots:
         found.append(f"it uses {len(use.started)} of {allowed.slots} slots")
     if allowed.memory_bytes is not None and use.memory_bytes > allowed.memory_bytes:
