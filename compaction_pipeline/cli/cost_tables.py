@@ -39,6 +39,15 @@ def costs_table(found: Costs) -> Table:
     return table
 
 
+def idle_table(found: Costs) -> Table:
+    """What the optimizers of each team did beside its tasks."""
+    table = titled_table("beside tasks", "team", "slots without a task", "their GB-hours", "optimizers of low use")
+    for each in found.idle:
+        memory = "–" if each.idle_gb_hours is None else f"{each.idle_gb_hours:,.2f}"
+        table.add_row(escape(each.team), time_cell(each.idle_seconds), memory, time_cell(3600 * each.low_use_hours))
+    return table
+
+
 def uses_table(uses: Iterable[OptimizerUse]) -> Table:
     """Each optimizer's score, what is low, and what would be better."""
     table = titled_table("use of optimizers", "id", "group", "slots", "score", "why", "proposed")

@@ -13,7 +13,7 @@ from compaction_pipeline.core.capacity.calibration import RUNS, PastRun
 from compaction_pipeline.core.capacity.costs import CostKey, CostSum, SlotSum
 from compaction_pipeline.core.capacity.ledger import gb_hours
 from compaction_pipeline.core.capacity.low_use import SlotUse
-from compaction_pipeline.core.capacity.low_use_share import LONGEST_GAP, UseHours
+from compaction_pipeline.core.capacity.low_use_share import LONGEST_GAP, IdleDay, UseHours
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
@@ -65,6 +65,25 @@ class SqlCostStore(SqlStore):
                 row.idle,
                 row.ending,
                 None if row.byte_seconds is None else gb_hours(1, row.byte_seconds),
+            )
+            for row in rows
+        )
+
+    def idle(self, first: date, last: date) -> Sequence[IdleDay]:
+        unheld = _slots.starting + _slots.idle + _slots.ending
+        memory = func.sum(_slots.reserve_bytes * unheld).label("byte_seconds")
+        of_slots = select(_slots.day, _slots.queue, func.sum(unheld).label("seconds"), memory).where(_slots.day.between(first, last))
+        of_teams = select(_cost.day, _cost.queue, _cost.team, func.sum(_cost.slot_seconds).label("seconds"))
+        spent: dict[tuple[date, str], dict[str, float]] = defaultdict(dict)
+        for row in self._rows(of_teams.where(_cost.day.between(first, last)).group_by(_cost.day, _cost.queue, _cost.team)):
+            spent[row.day, row.queue][row.team] = row.seconds
+        rows = self._rows(of_slots.group_by(_slots.day, _slots.queue).order_by(_slots.day, _slots.queue))
+        return tuple(
+            IdleDay(
+                row.queue,
+                row.seconds,
+                None if row.byte_seconds is None else gb_hours(1, row.byte_seconds),
+                spent.get((row.day, row.queue), {}),
             )
             for row in rows
         )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.capacity.calibration import PastRun
 from compaction_pipeline.core.capacity.low_use import SlotUse
-from compaction_pipeline.core.capacity.low_use_share import UseHours
+from compaction_pipeline.core.capacity.low_use_share import IdleDay, UseHours
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 
@@ -76,6 +76,9 @@ class CostStore(Protocol):
 
     def slots(self, first: date, last: date) -> Sequence[SlotSum]:
         """Return what the slots of each group's optimizers did on these UTC days, sorted by group."""
+
+    def idle(self, first: date, last: date) -> Sequence[IdleDay]:
+        """Return how long slots of each group's optimizers held no attempt on each of these UTC days, sorted by day and group."""
 
     def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
         """Return the last `RUNS` attempts that merged a task, the newest first: of this table and of this type; None is any."""

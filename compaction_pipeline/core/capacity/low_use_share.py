@@ -1,7 +1,8 @@
-"""Says which part of the time of a team's optimizers is of low use, and whether the team may ask for a loan in spite of it.
+"""Says how long a team's optimizers were idle or of low use, and whether the team may ask for a loan in spite of it.
 
 Optimizers of a group that names a team are the team's. The time of all others is shared by the teams whose tasks they merged, in proportion
-to slot time, because nobody else could have used them better. A loan is refused only for optimizers that are the team's own.
+to slot time, because nobody else could have used them better: idle time by that of its UTC day. A loan is refused only for optimizers that
+are the team's own.
 """
 
 from __future__ import annotations
@@ -46,6 +47,33 @@ class LowUseShare:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleDay:
+    """How long slots of a group's optimizers held no attempt on one UTC day: they started, were idle, or ended. In slot-seconds.
+
+    `gb_hours` are those of this time, None when no reserve is known. `spent` are the slot-seconds of attempts on that day, by team.
+    """
+
+    group: str
+    seconds: float
+    gb_hours: float | None
+    spent: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamIdle:
+    """What a team's optimizers, and its part of the common ones, did beside its tasks.
+
+    `idle_seconds` are slot-seconds in which slots held no attempt, and `idle_gb_hours` their GB-hours, None when no reserve is known.
+    `low_use_hours` are optimizer-hours in which use was low. Slots of such an optimizer may hold attempts.
+    """
+
+    team: str
+    idle_seconds: float
+    idle_gb_hours: float | None
+    low_use_hours: float
+
+
+@dataclass(frozen=True, slots=True)
 class OwnOptimizer:
     """An optimizer of a team's own groups. `why_low` says why its use is low; "" while it is not."""
 
@@ -65,6 +93,20 @@ def low_use_shares(
             low[team] += part * one.low_hours
     shares = [LowUseShare(team, hours[team], low[team]) for team in hours if hours[team] > 0]
     return sorted(shares, key=lambda one: (-one.share, one.team))
+
+
+def idle_of_teams(days: Iterable[IdleDay], team_of_group: Mapping[str, str], shares: Iterable[LowUseShare]) -> Sequence[TeamIdle]:
+    """Return what each team's optimizers did beside its tasks, the longest idle time first."""
+    idle: dict[str, float] = defaultdict(float)
+    memory: dict[str, float] = {}
+    low = {one.team: one.low_hours for one in shares if one.low_hours > 0}
+    for one in days:
+        for team, part in _parts(one.group, team_of_group, {(one.group, team): seconds for team, seconds in one.spent.items()}).items():
+            idle[team] += part * one.seconds
+            if one.gb_hours is not None:
+                memory[team] = memory.get(team, 0.0) + part * one.gb_hours
+    found = [TeamIdle(team, idle[team], memory.get(team), low.get(team, 0.0)) for team in idle.keys() | low.keys()]
+    return sorted(found, key=lambda one: (-one.idle_seconds, one.team))
 
 
 def _parts(group: str, team_of_group: Mapping[str, str], slot_seconds: Mapping[tuple[str, str], float]) -> Mapping[str, float]:

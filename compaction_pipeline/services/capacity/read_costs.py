@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta, timezone
 
 from compaction_pipeline.core.capacity.costs import CostKey, CostStore, CostSum, SlotSum
 from compaction_pipeline.core.capacity.ledger import KEPT_DAYS, SUMS_KEPT_DAYS
+from compaction_pipeline.core.capacity.low_use_share import TeamIdle, idle_of_teams, low_use_shares
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.ports.groups import GroupStore
 
 SUMMED = (CostKey.TEAM, CostKey.DAY)
 """What is known of days whose rows of single attempts are gone."""
@@ -17,13 +19,17 @@ SUMMED = (CostKey.TEAM, CostKey.DAY)
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The costs of the UTC days `first` to `last`, both included, by one key. `slots` is what the slots of each group's optimizers did."""
+    """The costs of the UTC days `first` to `last`, both included, by one key. `slots` is what the slots of each group's optimizers did.
+
+    `idle` says of each team what its optimizers did beside its tasks, as far as `KEPT_DAYS` tell; () unless the costs are by team.
+    """
 
     by: CostKey
     first: date
     last: date
     costs: Sequence[CostSum]
     slots: Sequence[SlotSum]
+    idle: Sequence[TeamIdle] = ()
 
     def handover_seconds(self, group: str) -> float | None:
         """How long slots of a group's optimizers held attempts that were not charged to them; below 0 when less was held than charged.
@@ -39,8 +45,9 @@ class Costs:
 class ReadCosts:
     """One verb: costs."""
 
-    def __init__(self, ledger: CostStore, clock: Clock) -> None:
+    def __init__(self, ledger: CostStore, groups: GroupStore, clock: Clock) -> None:
         self._ledger = ledger
+        self._groups = groups
         self._clock = clock
 
     def costs(self, by: CostKey, days: int) -> Costs:
@@ -56,4 +63,10 @@ class ReadCosts:
             )
         last = self._clock().date()
         first = last - timedelta(days=days - 1)
-        return Costs(by, first, last, self._ledger.sums(by, first, last), self._ledger.slots(first, last))
+        idle = self._idle(first, last) if by is CostKey.TEAM else ()
+        return Costs(by, first, last, self._ledger.sums(by, first, last), self._ledger.slots(first, last), idle)
+
+    def _idle(self, first: date, last: date) -> Sequence[TeamIdle]:
+        teams = {group.name: group.team for group in self._groups.groups() if group.team is not None}
+        hours = self._ledger.use_hours(datetime(first.year, first.month, first.day, tzinfo=timezone.utc))
+        return idle_of_teams(self._ledger.idle(first, last), teams, low_use_shares(hours, teams, self._ledger.spent(first, last)))

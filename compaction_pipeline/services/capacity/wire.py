@@ -23,7 +23,7 @@ class CapacityServices(Wiring):
     def read_costs(self) -> ReadCosts:
         from compaction_pipeline.services.capacity.read_costs import ReadCosts
 
-        return ReadCosts(self._stores.costs, self.clock)
+        return ReadCosts(self._stores.costs, self._stores.groups, self.clock)
 
     @cached_property
     def read_use(self) -> ReadUse:

@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.capacity.limits import Standing, Use
 from compaction_pipeline.core.capacity.low_use_share import (
+    IdleDay,
     LowUseShare,
     OwnOptimizer,
+    TeamIdle,
     UseHours,
     check_excuses,
     check_low_use,
+    idle_of_teams,
     low_use_shares,
 )
 from compaction_pipeline.core.capacity.team import Limits, Team
@@ -34,6 +37,40 @@ def test_all_hours_belong_to_some_team(hours: list[UseHours], teams: dict[str, s
     assert sum(one.low_hours for one in shares) == pytest.approx(sum(one.low_hours for one in hours))
     assert all(-1e-9 <= one.share <= 1 + 1e-9 for one in shares)
     assert [one.share for one in shares] == sorted((one.share for one in shares), reverse=True)
+
+
+_idle_days = st.lists(
+    st.builds(
+        IdleDay,
+        st.sampled_from(GROUPS),
+        st.floats(0, 1e5),
+        st.one_of(st.none(), st.floats(0, 100)),
+        st.dictionaries(st.sampled_from(TEAMS), st.floats(0, 1e5)),
+    )
+)
+
+
+@given(_idle_days, st.dictionaries(st.sampled_from(GROUPS), st.sampled_from(TEAMS)))
+def test_all_idle_time_belongs_to_some_team(days: list[IdleDay], teams: dict[str, str]) -> None:
+    found = idle_of_teams(days, teams, [LowUseShare("bee", 3, 2), LowUseShare("ant", 3, 0)])
+    assert sum(one.idle_seconds for one in found) == pytest.approx(sum(one.seconds for one in days))
+    assert sum(one.idle_gb_hours or 0 for one in found) == pytest.approx(sum(one.gb_hours or 0 for one in days))
+    assert sum(one.low_use_hours for one in found) == 2
+    of_groups = {one.group for one in days} & teams.keys()
+    assert {teams[group] for group in of_groups} <= {one.team for one in found}
+
+
+def test_idle_time_of_common_optimizers_is_shared_by_the_slot_time_of_its_day() -> None:
+    days = [
+        IdleDay("light", 80, 8.0, {"ant": 3.0, "bee": 1.0}),
+        IdleDay("light", 10, None, {"bee": 1.0}),
+        IdleDay("heavy", 7, 0.7, {"bee": 9.0}),
+    ]
+    assert idle_of_teams(days, {"heavy": "ant"}, [LowUseShare("ant", 9, 4)]) == [
+        TeamIdle("ant", 67.0, 6.7, 4),
+        TeamIdle("bee", 30.0, 2.0, 0.0),
+    ]
+    assert idle_of_teams([IdleDay("night", 5, None, {})], {}, ()) == [TeamIdle("unassigned", 5, None, 0.0)]
 
 
 def test_a_group_is_its_teams_and_others_are_shared_by_slot_time() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from compaction_pipeline.cli.cost_tables import idle_table
 from compaction_pipeline.core.capacity.costs import CostKey
+from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
@@ -92,13 +94,36 @@ def test_a_better_size_has_a_better_score(stores: Stores) -> None:
 @pytest.mark.parametrize(("by", "days"), [(CostKey.TABLE, 36), (CostKey.DAY, 401), (CostKey.TEAM, 0)])
 def test_costs_of_which_nothing_is_kept_are_refused(stores: Stores, by: CostKey, days: int) -> None:
     with pytest.raises(ConfigError, match=rf"'days' is {days} but must be from 1 to"):
-        ReadCosts(stores.costs, lambda: NOW).costs(by, days)
+        ReadCosts(stores.costs, stores.groups, lambda: NOW).costs(by, days)
 
 
 def test_the_handover_of_a_group_is_what_its_slots_held_and_no_attempt_was_charged_for(stores: Stores) -> None:
     stores.optimizers.add(BY_HAND)
     stores.optimizers.note_first_poll("by-hand", NOW)
     work(stores, "by-hand", 1, 100, 1)
-    found = ReadCosts(stores.costs, lambda: NOW).costs(CostKey.GROUP, 1)
+    found = ReadCosts(stores.costs, stores.groups, lambda: NOW).costs(CostKey.GROUP, 1)
     assert found.handover_seconds("default") == -100
-    assert ReadCosts(stores.costs, lambda: NOW).costs(CostKey.TABLE, 1).handover_seconds("default") is None
+    assert ReadCosts(stores.costs, stores.groups, lambda: NOW).costs(CostKey.TABLE, 1).handover_seconds("default") is None
+
+
+def test_idle_time_is_shown_by_team_beside_its_work(stores: Stores) -> None:
+    """Slots of a group that names a team are this team's. Those of the other one are shared by the teams whose tasks it merged."""
+    for name, team in (("own", "ant"), ("common", None)):
+        stores.groups.add(ResourceGroup(name, properties={"team": team} if team else {}))
+        stores.optimizers.add(replace(BY_HAND, optimizer_id=name, group=name))
+        stores.optimizers.note_first_poll(name, NOW)
+        stores.optimizers.touch(name, NOW + timedelta(seconds=100), SlotTotals(held=100, idle=300))
+    stores.tasks.insert([replace(example("t"), queue="common")], [], NOW)
+    task = stores.tasks.poll(None, "common", NOW, LEASE, ["t"])
+    assert task is not None
+    stores.tasks.complete(prepared(task), NOW + timedelta(seconds=100))
+    read = ReadCosts(stores.costs, stores.groups, lambda: NOW)
+    found = read.costs(CostKey.TEAM, 1)
+    assert [(one.team, one.idle_seconds, one.low_use_hours) for one in found.idle] == [("ant", 300.0, 0.0), ("unassigned", 300.0, 0.0)]
+    # 2 GB for each of four slots.
+    assert [one.idle_gb_hours for one in found.idle] == [pytest.approx(2 * 300 / 3600)] * 2
+    assert [(one.key, one.slot_seconds) for one in found.costs] == [("unassigned", 100.0)]
+    assert read.costs(CostKey.GROUP, 1).idle == ()
+    shown = idle_table(found)
+    assert [str(column.header) for column in shown.columns] == ["team", "slots without a task", "their GB-hours", "optimizers of low use"]
+    assert list(shown.columns[1].cells) == ["5 min", "5 min"]
