@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -145,10 +146,35 @@ def fewer(report: Report) -> None:
 
 
 def merged(assignment: Assignment) -> Report:
-    """The true report of an attempt, as JSON."""
-    [result] = InProcessMergeEngine().merge([assignment.merge_input], assignment.file_io)
-    assert result.error is None, result.error
-    return as_report(result)
+    """The true report of an attempt, as JSON.
+
+    A later attempt of the same task has the files of the first one, under its own names: a test of many lies merges once. Each such test
+    ends with a true report that is believed (`check_that_nobody_was_harmed`).
+    """
+    task, attempt = assignment.merge_input.task_id, assignment.attempt_id
+    if _LAST.get("task") != task:
+        [result] = InProcessMergeEngine().merge([assignment.merge_input], assignment.file_io)
+        assert result.error is None, result.error
+        report = as_report(result)
+        _LAST.update(
+            task=task, attempt=attempt, report=deepcopy(report), files=[Path(_local(one)).read_bytes() for one in report["outputs"]]
+        )
+        return report
+    report = deepcopy(_LAST["report"])
+    report["attempt_id"] = attempt
+    for output, content in zip(report["outputs"], _LAST["files"], strict=True):
+        output["path"] = output["path"].replace(_LAST["attempt"], attempt)
+        Path(_local(output)).write_bytes(content)
+    return report
+
+
+_LAST: dict[str, Any] = {}
+"""The task that was merged last, the first attempt of it, the report of that, and the files that it wrote."""
+
+
+def _local(output: Report) -> str:
+    path: str = output["path"]
+    return path.removeprefix("file://")
 
 
 def as_report(result: MergeResult) -> Report:
