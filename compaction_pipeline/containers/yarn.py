@@ -39,6 +39,7 @@ _IMPATIENT = {
     "ipc.client.connect.max.retries.on.timeouts": "0",
     "ipc.client.connect.timeout": "5000",
 }
+_ADDRESS = "yarn.resourcemanager.address"
 _LONGEST_WORDS = 300
 
 
@@ -132,14 +133,19 @@ class Yarn(Submitted):
             )
         classpath = [*folders, str(spark_home() / "jars" / "*")]
         java = Path(environment["JAVA_HOME"]) / "bin" / "java"
-        with java_program(java, classpath, _JVM, environment, self._asks_for) as jvm:
-            configuration = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
-            for key, value in _IMPATIENT.items():
-                configuration.set(key, value)
-            client = jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
-            client.init(configuration)
-            client.start()
-            yield jvm, client
+        asked = f"YARN, configured in {' and '.join(folders)}"
+        try:
+            with java_program(java, classpath, _JVM, environment, self._asks_for) as jvm:
+                configuration = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
+                for key, value in _IMPATIENT.items():
+                    configuration.set(key, value)
+                asked = f"YARN at {configuration.get(_ADDRESS)}, configured in {' and '.join(folders)}"
+                client = jvm.org.apache.hadoop.yarn.client.api.YarnClient.createYarnClient()
+                client.init(configuration)
+                client.start()
+                yield jvm, client
+        except JavaFailed as error:
+            raise JavaFailed(f"{asked}: {error}") from error
 
 
 def _applications(jvm: Any, client: Any, tag: str) -> list[_Application]:

@@ -54,4 +54,4 @@ def test_without_hadoops_configuration_nothing_is_known(tmp_path: Path) -> None:
     missing = Container("far", ContainerKind.YARN, {"master": "yarn", "env.HADOOP_CONF_DIR": str(tmp_path)})
     answer = found.running(missing)
     assert isinstance(answer, Unknown)
-    assert answer.why.startswith("/java/bin/java cannot be started: ")
+    assert answer.why.startswith(f"YARN, configured in {tmp_path}: /java/bin/java cannot be started: ")

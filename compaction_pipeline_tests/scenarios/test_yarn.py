@@ -153,15 +153,16 @@ def one(services: OpenedServices, optimizer: Optimizer) -> Optimizer:
 
 def test_a_yarn_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
+    address = f"127.0.0.1:{free_port()}"
     (tmp_path / "conf" / "yarn-site.xml").write_text(
-        "<configuration><property><name>yarn.resourcemanager.address</name>"
-        f"<value>127.0.0.1:{free_port()}</value></property></configuration>"
+        f"<configuration><property><name>yarn.resourcemanager.address</name><value>{address}</value></property></configuration>"
     )
     yarn = yarn_of(tmp_path)
     away = Container("far", ContainerKind.YARN, {"master": "yarn", "env.HADOOP_CONF_DIR": str(tmp_path / "conf")})
     answer = yarn.running(away)
     assert isinstance(answer, Unknown)
     assert "Connection refused" in answer.why
+    assert answer.why.startswith(f"YARN at {address}, configured in {tmp_path / 'conf'}: ")
     impatient = Yarn(yarn.processes, lambda: os.environ, lambda: find_java(os.environ, tmp_path).path, asks_for_seconds=1.5)
     for late in (impatient.running(away), impatient.stop(away, "r")):
         assert isinstance(late, Unknown)
