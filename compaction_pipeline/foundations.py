@@ -90,6 +90,8 @@ class Foundations:
     late: timedelta = LATE_REQUEST
     holder: str = field(default_factory=this_process)
     spark_name: str = "compaction-pipeline"
+    spark_slots: int = 0
+    """So many tasks merge at a time; 0 when the number of Spark's threads says how many. Set it before anything that merges is built."""
     server_url: str = ""
     """The URL that optimizers on this host reach this server by; "" when this process is no server."""
     open_spark: Callable[[], Any] | None = None
@@ -114,6 +116,10 @@ class Foundations:
     def _state_time(self) -> datetime:
         """The time that the processes on one state database share."""
         return (self._stores.now or utc_now)()
+
+    def _spent(self) -> tuple[float, float]:
+        """The seconds of a clock that never goes back, and the CPU seconds of this thread."""
+        return time.monotonic(), time.thread_time()
 
     def new_owner(self) -> str:
         """The owner of a new lease or attempt. It names the holder for others that wait, and is different each time."""
@@ -206,14 +212,15 @@ class Foundations:
     @cached_property
     def _spark_sessions(self) -> Sessions:
         from compaction_pipeline.spark.given_session import GivenSession
-        from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+        from compaction_pipeline.spark.session import SparkSessions, SparkSettings, with_threads
 
         settings = self.settings
         home = settings.home.expanduser().absolute()
         if self.open_spark is not None:
             return GivenSession(self.open_spark, home)
         seconds = settings.spark_connect_seconds
-        return SparkSessions(SparkSettings(settings.spark_master, settings.spark_remote, str(home), {}, seconds, self.spark_name))
+        master = with_threads(settings.spark_master, self.spark_slots)
+        return SparkSessions(SparkSettings(master, settings.spark_remote, str(home), {}, seconds, self.spark_name))
 
     @property
     def merges_on(self) -> str | None:

@@ -29,11 +29,23 @@ from compaction_pipeline.spark.session_kind import is_alive, note_application, s
 log = logging.getLogger(__name__)
 
 APP_NAME = "compaction-pipeline"
+_LOCAL_MASTER = re.compile(r"local(\[(?P<threads>\*|\d+)(?P<failures>,\s*\d+)?\])?")
 # Lines that every start of a JVM prints before a log level can be set. Nobody can act on them.
 _START_NOISE = re.compile(
     rb"WARNING: Using incubator modules|Using Spark's default log4j profile|Setting default log level to|To adjust logging level use"
     rb"|.* WARN (NativeCodeLoader: Unable to load native-hadoop|Utils: Your hostname|Utils: Set SPARK_LOCAL_IP)"
 )
+
+
+def with_threads(master: str, slots: int) -> str:
+    """Return a local master with a thread for each slot, and every other master as it is.
+
+    Slots that wait for storage use no core, so more of them than cores help. In Spark they would wait for one of its threads.
+    """
+    found = _LOCAL_MASTER.fullmatch(master)
+    if found is None or slots <= (os.cpu_count() or 1 if found["threads"] == "*" else int(found["threads"] or 1)):
+        return master
+    return f"local[{slots}{found['failures'] or ''}]"
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ def optimizer(
         # Spark shows which optimizer an application belongs to.
         services.spark_name = f"{services.spark_name} {resource_id}".strip()
         slots = _slots(services, parallelism)
+        services.spark_slots = slots
         cores = own_cores() if services.merges_on_this_host else None
         registration = Registration(
             group, socket.gethostname(), str(os.getpid()), services.version, MERGE_VERSION, slots, memory, resource_id, cores

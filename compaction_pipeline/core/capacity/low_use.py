@@ -17,6 +17,9 @@ GOOD_SCORE = 50
 """An optimizer with fewer points counts as one of low use."""
 _KNOWN = 0.9
 """CPU is judged when the attempts that told theirs took at least this part of the time of all attempts."""
+_COMPUTES = 0.3
+"""Slots that use at least this part of a core while they are busy compute. They do not wait for storage, so more of them would not help.
+Merges without any wait were measured at 0.45 on a busy host, because an attempt also waits for its server and for other processes."""
 _HEADROOM = 1.25
 """A smaller reserve leaves this much more than the highest peak."""
 _PROCESSES_BYTES, _WORKER_BYTES = 1_500_000_000, 300_000_000
@@ -50,6 +53,16 @@ class SlotUse:
     told_seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_memory_bytes: int | None = None
+
+    def plus(self, more: SlotUse) -> SlotUse:
+        """What two optimizers did together."""
+        peaks = [each for each in (self.peak_memory_bytes, more.peak_memory_bytes) if each is not None]
+        return SlotUse(
+            self.busy_seconds + more.busy_seconds,
+            self.told_seconds + more.told_seconds,
+            self.cpu_seconds + more.cpu_seconds,
+            max(peaks, default=None),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +98,28 @@ class Use:
         return self.score < GOOD_SCORE
 
 
-def use_of(size: Size, used: SlotUse, limits: LowUseLimits) -> Use:
-    """Judge an optimizer of this size that has lived for the whole window."""
-    short = sorted(_shortfalls(size, used, limits), reverse=True)
+def use_of(size: Size, used: SlotUse, limits: LowUseLimits, on_cores: SlotUse | None = None) -> Use:
+    """Judge an optimizer of this size that has lived for the whole window.
+
+    `on_cores` is what all optimizers did that share its cores, itself included; None when it shares them with none. Cores that another
+    one uses are well used.
+    """
+    cpu = _low_cpu(size, used, used if on_cores is None else on_cores, limits)
+    short = sorted(_shortfalls(size, used, cpu, limits), reverse=True)
     score = 100 - (round(100 * short[0][0]) if short else 0)
     reasons = tuple(text for _, text in short)
     if not short:
         return Use(score)
-    return _with_remedy(Use(score, reasons), size, used, limits)
+    return _with_remedy(Use(score, reasons), size, used, limits, waits=cpu is not None)
 
 
-def _shortfalls(size: Size, used: SlotUse, limits: LowUseLimits) -> Iterator[tuple[float, str]]:
-    window = limits.window.total_seconds()
+def _shortfalls(size: Size, used: SlotUse, cpu: float | None, limits: LowUseLimits) -> Iterator[tuple[float, str]]:
     idle = _idle(size, used, limits)
     if idle > limits.idle:
         slots = idle * size.slots
         how_many = f"{slots:.1f} of {count_text(size.slots, 'slot')}".replace(".0 of", " of")
         yield (idle - limits.idle) / (1 - limits.idle), f"{how_many} idle for {duration_text(limits.window)} on average"
-    cpu = _cpu(size, used, window)
-    if cpu is not None and cpu < limits.cpu:
+    if cpu is not None:
         yield 1 - cpu / limits.cpu, f"{cpu:.0%} of {size.cores:g} cores used"
     memory = memory_share(size, used)
     if memory is not None and memory < limits.memory:
@@ -114,10 +130,14 @@ def _idle(size: Size, used: SlotUse, limits: LowUseLimits) -> float:
     return min(max(1 - used.busy_seconds / (size.slots * limits.window.total_seconds()), 0.0), 1.0)
 
 
-def _cpu(size: Size, used: SlotUse, window: float) -> float | None:
-    if size.cores is None or used.told_seconds < _KNOWN * used.busy_seconds:
+def _low_cpu(size: Size, used: SlotUse, on_cores: SlotUse, limits: LowUseLimits) -> float | None:
+    """The part of its cores that was used, when that is low because its slots wait. None when it is not low, or when nobody knows it."""
+    if size.cores is None or any(each.told_seconds < _KNOWN * each.busy_seconds for each in (used, on_cores)):
         return None
-    return used.cpu_seconds / (size.cores * window)
+    if used.told_seconds > 0 and used.cpu_seconds >= _COMPUTES * used.told_seconds:
+        return None
+    share = on_cores.cpu_seconds / (size.cores * limits.window.total_seconds())
+    return share if share < limits.cpu else None
 
 
 def memory_share(size: Size, used: SlotUse) -> float | None:
@@ -133,7 +153,7 @@ def _needed(size: Size, used: SlotUse, headroom: float = 1.0) -> float | None:
     return _PROCESSES_BYTES + size.slots * (_WORKER_BYTES + used.peak_memory_bytes * headroom)
 
 
-def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits) -> Use:
+def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits, *, waits: bool) -> Use:
     """The first rule that fits: idle slots go, slots that wait for storage become more, and memory that nobody uses goes."""
     idle = _idle(size, used, limits)
     if used.busy_seconds <= 0:
@@ -146,8 +166,7 @@ def _with_remedy(use: Use, size: Size, used: SlotUse, limits: LowUseLimits) -> U
             better = _with_slots(size, slots, used)
             less = size.memory_bytes - better.memory_bytes
             return _with(use, f"parallelism {slots} saves {bytes_text(less)}" if less else f"parallelism {slots} is enough", better)
-    cpu = _cpu(size, used, limits.window.total_seconds())
-    if cpu is not None and cpu < limits.cpu and idle <= limits.idle:
+    if waits and idle <= limits.idle:
         slots = size.slots * 2
         better = _with_slots(size, slots, used)
         more = f", with {bytes_text(better.memory_bytes)} of memory" if size.memory_bytes else ""

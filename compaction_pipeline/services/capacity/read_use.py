@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -48,7 +49,14 @@ class ReadUse:
         since = now - self._limits.window
         found = [each for each in self._optimizers.optimizers(live=True) if each.state.is_heard]
         used = self._ledger.uses(since, now) if found else {}
-        uses = [self._use(each, used.get(each.optimizer_id, SlotUse()), judged=each.started_at <= since) for each in found]
+        # Optimizers of one host share its cores. One that a cgroup allows fewer has these for itself.
+        on_cores: dict[tuple[str, float | None], SlotUse] = defaultdict(SlotUse)
+        for each in found:
+            on_cores[each.host, each.cores] = on_cores[each.host, each.cores].plus(used.get(each.optimizer_id, SlotUse()))
+        uses = [
+            self._use(each, used.get(each.optimizer_id, SlotUse()), on_cores[each.host, each.cores] if each.started_at <= since else None)
+            for each in found
+        ]
         return sorted(uses, key=lambda one: (one.use is None, one.use.score if one.use else 0, one.optimizer_id))
 
     def note(self) -> None:
@@ -62,9 +70,10 @@ class ReadUse:
             low = [optimizer_id for optimizer_id, each in judged.items() if each.use is not None and each.use.is_low]
             self._ledger.note_use({optimizer_id: each.group for optimizer_id, each in judged.items()}, low, now)
 
-    def _use(self, optimizer: Optimizer, used: SlotUse, *, judged: bool) -> OptimizerUse:
+    def _use(self, optimizer: Optimizer, used: SlotUse, on_cores: SlotUse | None) -> OptimizerUse:
+        """`on_cores` is what all optimizers did on its cores; None when it is too young to be judged."""
         size = Size(optimizer.parallelism, optimizer.memory_bytes, optimizer.cores)
-        use = use_of(size, used, self._limits) if judged else None
+        use = None if on_cores is None else use_of(size, used, self._limits, on_cores)
         command = "" if use is None else self._command(optimizer, use)
         return OptimizerUse(optimizer.optimizer_id, optimizer.group, optimizer.parallelism, use, command)
 

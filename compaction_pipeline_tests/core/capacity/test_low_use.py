@@ -47,6 +47,29 @@ def test_slots_that_wait_for_storage_become_more() -> None:
     assert (use.score, use.better) == (25, Size(8, 23_900_000_000, 4.0))
 
 
+def test_slots_that_compute_are_not_of_low_use_for_cpu() -> None:
+    """Two slots use two of sixteen cores, which is less than a fifth. More slots would not use the cores of this work better."""
+    host = Size(2, 6 * 10**9, 16.0)
+    assert use_of(host, busy(2, 2.0), LIMITS) == Use(100)
+    # Where one slot of four computes, the idle ones go, and what is left is not called one that waits for storage.
+    few = use_of(replace(host, slots=4), busy(1, 1.0), LIMITS)
+    assert few.reasons == ("3 of 4 slots idle for 30 min on average",)
+    assert few.better is not None
+    assert few.better.slots == 1
+    assert use_of(few.better, busy(1, 1.0), LIMITS) == Use(100)
+    assert use_of(host, busy(2, 0.5), LIMITS).remedy.startswith("its slots wait for storage: parallelism 4")
+
+
+def test_cores_that_others_of_the_host_use_are_not_of_low_use() -> None:
+    waits = busy(4, 0.2)
+    assert use_of(FOUR, waits, LIMITS, waits).score == 25
+    assert use_of(FOUR, waits, LIMITS, waits.plus(busy(2, 2.0, None))) == Use(100)
+    # Of another one of the host, nobody knows what it used.
+    assert use_of(FOUR, waits, LIMITS, waits.plus(SlotUse(WINDOW))) == Use(100)
+    assert waits.plus(busy(1, 1.0, None)).peak_memory_bytes == waits.peak_memory_bytes
+    assert SlotUse().plus(SlotUse()) == SlotUse()
+
+
 def test_memory_that_nobody_uses_goes() -> None:
     use = use_of(FOUR, busy(4, 4.0, 100_000_000), LIMITS)
     assert use.reasons == ("26% of 12.0 GB of memory used at the peak",)
