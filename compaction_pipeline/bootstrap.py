@@ -42,6 +42,12 @@ def rotate_secret_key(settings: Settings) -> int:
 class Services(Foundations, EveryService):
     """Every use case, built on first use."""
 
+    def close(self) -> None:
+        """Write what was measured, stop the Spark session if one was started, and close the connections to the state database."""
+        if "meter_own_work" in self.__dict__:
+            self.meter_own_work.write()
+        super().close()
+
     @property
     def _settings(self) -> Settings:
         return self.settings
@@ -50,7 +56,7 @@ class Services(Foundations, EveryService):
     def _leases(self) -> Leases:
         from compaction_pipeline.services.held_lease import Leases
 
-        return Leases(self._stores.leases, self.clock, self._heartbeat, self.new_owner)
+        return Leases(self._stores.leases, self.clock, self._heartbeat, self.new_owner, self.meter_own_work.measured)
 
     @cached_property
     def _new_id(self) -> Callable[[], str]:

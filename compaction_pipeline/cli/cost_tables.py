@@ -48,6 +48,14 @@ def idle_table(found: Costs) -> Table:
     return table
 
 
+def own_table(found: Costs) -> Table:
+    """What planning, commits and ticks have used. They hold no slot."""
+    table = titled_table("planning, commits and ticks", found.by.value, "work", "times", "time", "CPU")
+    for each in found.own:
+        table.add_row(escape(each.key) or "–", each.kind.value, f"{each.times:,}", time_cell(each.seconds), time_cell(each.cpu_seconds))
+    return table
+
+
 def uses_table(uses: Iterable[OptimizerUse]) -> Table:
     """Each optimizer's score, what is low, and what would be better."""
     table = titled_table("use of optimizers", "id", "group", "slots", "score", "why", "proposed")

@@ -44,7 +44,8 @@ def compaction_capacity(names: Names, settings: Settings) -> dg.AssetSpec:
 
 def capacity_event(names: Names, services: Services) -> tuple[dg.AssetMaterialization, Sequence[object]] | None:
     """What to tell, and of what it is made; None while nothing was merged today, no optimizer runs and no team has a limit."""
-    costs = services.read_costs.costs(CostKey.TABLE, 1).costs
+    today = services.read_costs.costs(CostKey.TABLE, 1)
+    costs = today.costs
     uses = services.read_use.uses()
     teams = [one for one in services.manage_teams.standings() if _is_bounded(one)]
     scaled = services.read_scaling.groups()
@@ -68,6 +69,7 @@ def capacity_event(names: Names, services: Services) -> tuple[dg.AssetMaterializ
         "slot_hours_today": _number(seconds / 3600, 4),
         "slot_hours_in_vain_today": _number(in_vain / 3600, 4),
         "cpu_hours_today": _number(cpu / 3600, 4),
+        "own_work_hours_today": _number(sum(one.seconds for one in today.own) / 3600, 4),
         "gb_hours_today": _number(sum(one.gb_hours or 0.0 for one in costs), 4),
         "scaling": table_of([each for group in scaled for each in group.actions][:_SHOWN], _SCALING),
         "wanted_slots_count": dg.MetadataValue.int(sum(group.target.slots for group in scaled if group.target is not None)),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.leases.holders import LeaseHolder
 from compaction_pipeline.core.leases.ports import Clock, Heartbeat, LeaseStore, Renew
 from compaction_pipeline.core.leases.timeouts import LEASE
+
+
+def _unmeasured(name: str) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class Leases:
@@ -17,12 +21,23 @@ class Leases:
     The verbs are hold and holder, lead and release for a lease that outlasts a block, and note_done and done_at.
     """
 
-    def __init__(self, store: LeaseStore, clock: Clock, heartbeat: Heartbeat, new_owner: Callable[[], str]) -> None:
-        """`new_owner` returns an owner that no other lease has. It names this process for others that wait."""
+    def __init__(
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        heartbeat: Heartbeat,
+        new_owner: Callable[[], str],
+        measured: Callable[[str], AbstractContextManager[None]] = _unmeasured,
+    ) -> None:
+        """`new_owner` returns an owner that no other lease has. It names this process for others that wait.
+
+        `measured` measures what is done under a lease, by its name.
+        """
         self._store = store
         self._heartbeat = heartbeat
         self.clock = clock
         self.new_owner = new_owner
+        self.measured = measured
 
     @contextmanager
     def hold(self, name: str) -> Iterator[Renew | None]:
@@ -36,7 +51,7 @@ class Leases:
             return self._store.renew(name, owner, self.clock(), LEASE)
 
         try:
-            with self._heartbeat(renew):
+            with self.measured(name), self._heartbeat(renew):
                 yield renew
         finally:
             self._store.release(name, owner)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from compaction_pipeline.core.capacity.own_work import OwnKind
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.masking import masked_text
@@ -28,6 +29,7 @@ from compaction_pipeline.services.tables.refresh_files import Refresh, RefreshFi
 log = logging.getLogger(__name__)
 
 _SWEPT = "swept"
+_TICK = OwnKind.TICK.value
 _REMEMBERED = timedelta(days=1)
 
 
@@ -70,6 +72,10 @@ class SweepTables:
 
         Tables with reported commits come first. They get half of the budget at most, so that reports never keep other tables waiting.
         """
+        with self._leases.measured(_TICK):
+            return self._sweep(cursor, budget)
+
+    def _sweep(self, cursor: str | None, budget: timedelta) -> Sweep:
         # The reports are read before the catalogs are asked. So a reported table that has not moved was read with its reported commits.
         reported = most_urgent_first(self._reports.reported())
         unmoved = self._refresh_files.unmoved()
@@ -146,7 +152,12 @@ class SweepTables:
         `nodes` limits the plans of some tables to these nodes. The first table is planned even without a budget, so that every call gets
         on.
         """
-        deadline = self._clock() + budget
+        with self._leases.measured(_TICK):
+            return self._planned(tables, self._clock() + budget, nodes)
+
+    def _planned(
+        self, tables: Iterable[TableIdentifier], deadline: datetime, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None
+    ) -> Sequence[tuple[TableIdentifier, Planned]]:
         planned: list[tuple[TableIdentifier, Planned]] = []
         for number, table in enumerate(self._tables_in_line.in_line(tables)):
             if number and self._clock() >= deadline:
@@ -165,18 +176,20 @@ class SweepTables:
 
     def plan_and_commit(self, budget: timedelta) -> None:
         """Plan what may be due until the budget is used up, and commit what is due. The first error of a commit is raised at the end."""
-        self.plan_due(self._tables_in_line.worth_planning(), budget)
-        for record in self._commit_due.commit():
-            log.info("table=%s record=%s %s", record.table, record.record_id, record.status.value)
+        with self._leases.measured(_TICK):
+            self.plan_due(self._tables_in_line.worth_planning(), budget)
+            for record in self._commit_due.commit():
+                log.info("table=%s record=%s %s", record.table, record.record_id, record.status.value)
 
     def look_at_reported(self, budget: timedelta) -> None:
         """Refresh and plan the tables whose commits were reported just now. Both have this budget.
 
         This is a shortcut: when it does not happen, the next tick does the same.
         """
-        refreshed = self.sweep_reported(budget)
-        changed = {refresh.table: frozenset(refresh.changed) for refresh in refreshed if refresh.changed}
-        self.plan_due(changed, budget, nodes=changed)
+        with self._leases.measured(_TICK):
+            refreshed = self.sweep_reported(budget)
+            changed = {refresh.table: frozenset(refresh.changed) for refresh in refreshed if refresh.changed}
+            self.plan_due(changed, budget, nodes=changed)
 
     def _unexpected(self, table: TableIdentifier, verb: str, error: Exception, note: Callable[[TableIdentifier, str], None]) -> str:
         """Store on the table an error that nobody foresaw, and return it as text. It is not raised, so that the other tables go on."""

@@ -14,6 +14,7 @@ from compaction_pipeline.core.capacity.costs import CostKey, CostSum, SlotSum
 from compaction_pipeline.core.capacity.ledger import gb_hours
 from compaction_pipeline.core.capacity.low_use import SlotUse
 from compaction_pipeline.core.capacity.low_use_share import LONGEST_GAP, IdleDay, UseHours
+from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
@@ -25,12 +26,19 @@ from compaction_pipeline.storage.occupation import seconds_between
 from compaction_pipeline.storage.sql_store import SqlStore
 
 _cost, _day, _slots, _use = schema.cost.c, schema.cost_of_day.c, schema.slot_time.c, schema.optimizer_use.c
+_own = schema.own_work.c
 _KEYS: dict[CostKey, Any] = {
     CostKey.TEAM: _cost.team,
     CostKey.TABLE: _cost.identifier,
     CostKey.TYPE: _cost.type,
     CostKey.GROUP: _cost.queue,
     CostKey.DAY: _cost.day,
+}
+_OWN_KEYS: dict[CostKey, Any] = {
+    CostKey.TEAM: _own.team,
+    CostKey.TABLE: _own.identifier,
+    CostKey.TYPE: _own.kind,
+    CostKey.DAY: _own.day,
 }
 _OF_DAYS = {CostKey.TEAM: _day.team, CostKey.DAY: _day.day}
 _SLOTS = ("starting", "held", "idle", "ending")
@@ -87,6 +95,26 @@ class SqlCostStore(SqlStore):
             )
             for row in rows
         )
+
+    def add_own(self, work: Sequence[OwnWork]) -> None:
+        with writing(self._engine) as connection:
+            # One order for all writers, so that none waits for another that waits for it.
+            for each in sorted(work, key=lambda one: (one.day, one.kind.value, one.table, one.team)):
+                used = {"times": each.times, "seconds": each.seconds, "cpu_seconds": each.cpu_seconds}
+                key = {"day": each.day, "kind": each.kind.value, "identifier": each.table, "team": each.team}
+                row = upsert(connection, schema.own_work).values(**key, **used)
+                added = {name: _own[name] + value for name, value in used.items()}
+                connection.execute(row.on_conflict_do_update(index_elements=list(key), set_=added))
+
+    def own(self, by: CostKey, first: date, last: date) -> Sequence[OwnSum]:
+        key = _OWN_KEYS.get(by)
+        if key is None:
+            return ()
+        sums = [func.sum(_own[name]).label(name) for name in ("times", "seconds", "cpu_seconds")]
+        query = select(key.label("key"), _own.kind.label("kind"), *sums).where(_own.day.between(first, last)).group_by(key, _own.kind)
+        found = [OwnSum(str(row.key), OwnKind(row.kind), int(row.times), row.seconds, row.cpu_seconds) for row in self._rows(query)]
+        in_order = (lambda one: (one.key, one.kind)) if by is CostKey.DAY else (lambda one: (-one.seconds, one.key, one.kind))
+        return sorted(found, key=in_order)
 
     def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
         attempt = schema.attempt.c
@@ -158,6 +186,7 @@ class SqlCostStore(SqlStore):
             midnight = datetime(rows_before.year, rows_before.month, rows_before.day, tzinfo=timezone.utc)
             connection.execute(delete(schema.optimizer_use).where(_use.hour < midnight))
             connection.execute(delete(schema.slot_time).where(_slots.day < rows_before))
+            connection.execute(delete(schema.own_work).where(_own.day < rows_before))
             connection.execute(delete(schema.cost_of_day).where(_day.day < sums_before))
 
 

@@ -611,6 +611,18 @@ optimizer_use = _table(
     Index("compaction_optimizer_use_hour", "hour"),
 )
 
+# What planning, commits and ticks have used on a day, by table. Ticks have neither table nor team.
+own_work = _table(
+    "compaction_own_work",
+    Column("day", Date, primary_key=True),
+    Column("kind", String(16), primary_key=True),
+    Column("identifier", String, primary_key=True),
+    Column("team", String, primary_key=True),
+    Column("times", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("cpu_seconds", Float, nullable=False),
+)
+
 # What each group with a policy of scaling is to have. A change is stored only while the revision is the one that its writer read.
 scale = _table(
     "compaction_scale",

@@ -10,6 +10,8 @@ from threading import Barrier
 import pytest
 
 from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
+from compaction_pipeline.core.capacity.low_use_share import IdleDay
+from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask
@@ -245,3 +247,20 @@ def test_the_last_attempts_are_those_that_merged_newest_first(stores: Stores) ->
     assert found[0].gb_hours == pytest.approx(2 * 34 / 3600)
     assert stores.costs.past(None, None) == found
     assert not stores.costs.past(TABLE, CompactionType.FULL)
+
+
+def test_own_work_and_idle_time_are_summed_by_day(stores: Stores) -> None:
+    day = NOW.date()
+    stores.costs.add_own(
+        [OwnWork(day, OwnKind.PLAN, "lake.shop.orders", "ant", 2, 3.0, 1.0), OwnWork(day, OwnKind.TICK, "", "", 1, 5.0, 2.0)]
+    )
+    stores.costs.add_own([OwnWork(day, OwnKind.PLAN, "lake.shop.orders", "ant", 1, 4.0, 1.0)])
+    assert stores.costs.own(CostKey.TYPE, day, day) == [
+        OwnSum("plan", OwnKind.PLAN, 3, 7.0, 2.0),
+        OwnSum("tick", OwnKind.TICK, 1, 5.0, 2.0),
+    ]
+    assert [each.key for each in stores.costs.own(CostKey.DAY, day, day)] == [day.isoformat()] * 2
+    stores.optimizers.add(Optimizer("o1", "default", "host", "1", "1.0", 2, NOW, NOW, memory_bytes=2 * 10**9))
+    stores.optimizers.note_first_poll("o1", NOW)
+    stores.optimizers.touch("o1", NOW + timedelta(seconds=10), SlotTotals(held=5, idle=15))
+    assert stores.costs.idle(day, day) == (IdleDay("default", 15.0, pytest.approx(15 / 3600), {}),)

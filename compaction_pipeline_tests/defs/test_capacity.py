@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from compaction_pipeline.core.capacity.own_work import OwnKind, OwnWork
 from compaction_pipeline.core.capacity.team import Limits, Team
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
@@ -38,6 +39,7 @@ def test_the_page_says_what_was_spent_who_is_held_and_what_is_badly_used(service
         assert task is not None
         result = replace(prepared(task), cpu_ms=9_000) if merges else failed(task)
         services.stores.tasks.complete(result, now + timedelta(seconds=36))
+    services.stores.costs.add_own([OwnWork(now.date(), OwnKind.PLAN, str(TABLE), "unassigned", 3, 3600.0, 900.0)])
     services.manage_teams.set(Team("shop", (), Limits(slots=0)), "a person")
     second = tick("queue_sensor", first.cursor)
     shown = told(second)
@@ -45,6 +47,8 @@ def test_the_page_says_what_was_spent_who_is_held_and_what_is_badly_used(service
     assert (cost["table"].replace("\u2060", "").replace("\u00a0", " "), cost["attempts"]) == (str(TABLE), 2)
     assert (shown["slot_hours_today"], shown["slot_hours_in_vain_today"], shown["cpu_hours_today"]) == (0.02, 0.01, 0.0025)
     assert shown["gb_hours_today"] == 0.02
+    # The ticks of this test took moments.
+    assert shown["own_work_hours_today"] == pytest.approx(1.0, abs=0.05)
     [of_team] = [row.data for row in shown["costs_of_teams_today"].records]
     assert (of_team["team"], of_team["attempts"]) == ("unassigned", 2)
     assert (shown["held_teams_count"], shown["low_use_percent"]) == (1, 100.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
-from compaction_pipeline.cli.cost_tables import costs_table, idle_table, time_cell
+from compaction_pipeline.cli.cost_tables import costs_table, idle_table, own_table, time_cell
 from compaction_pipeline.cli.session import Session
 from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
 from compaction_pipeline.core.insight.plain import plain
@@ -30,8 +30,9 @@ def cost(
         found = session.services.read_costs.costs(by, days)
         empty = f"no attempt has ended from {found.first} to {found.last}"
         lines = [_slots_text(each) for each in found.slots if each.seconds > 0]
-        idle = [idle_table(found)] if found.idle else []
-        session.output.answer(plain(found), costs_table(found) if found.costs else empty, *idle, *lines)
+        beside = [own_table(found)] if found.own else []
+        beside += [idle_table(found)] if found.idle else []
+        session.output.answer(plain(found), costs_table(found) if found.costs else empty, *beside, *lines)
 
 
 def _slots_text(each: SlotSum) -> str:

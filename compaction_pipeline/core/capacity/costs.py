@@ -11,6 +11,7 @@ from typing import Protocol
 from compaction_pipeline.core.capacity.calibration import PastRun
 from compaction_pipeline.core.capacity.low_use import SlotUse
 from compaction_pipeline.core.capacity.low_use_share import IdleDay, UseHours
+from compaction_pipeline.core.capacity.own_work import OwnSum, OwnWork
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 
@@ -79,6 +80,15 @@ class CostStore(Protocol):
 
     def idle(self, first: date, last: date) -> Sequence[IdleDay]:
         """Return how long slots of each group's optimizers held no attempt on each of these UTC days, sorted by day and group."""
+
+    def add_own(self, work: Sequence[OwnWork]) -> None:
+        """Add what planning, commits and ticks have used to the sums of their days."""
+
+    def own(self, by: CostKey, first: date, last: date) -> Sequence[OwnSum]:
+        """Return what planning, commits and ticks have used on these UTC days, both included, the longest first; by day in order.
+
+        By type there is one sum for each kind. By group there is none: no group does this work.
+        """
 
     def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
         """Return the last `RUNS` attempts that merged a task, the newest first: of this table and of this type; None is any."""

@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta, timezone
 from compaction_pipeline.core.capacity.costs import CostKey, CostStore, CostSum, SlotSum
 from compaction_pipeline.core.capacity.ledger import KEPT_DAYS, SUMS_KEPT_DAYS
 from compaction_pipeline.core.capacity.low_use_share import TeamIdle, idle_of_teams, low_use_shares
+from compaction_pipeline.core.capacity.own_work import OwnSum
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.groups import GroupStore
@@ -22,6 +23,7 @@ class Costs:
     """The costs of the UTC days `first` to `last`, both included, by one key. `slots` is what the slots of each group's optimizers did.
 
     `idle` says of each team what its optimizers did beside its tasks, as far as `KEPT_DAYS` tell; () unless the costs are by team.
+    `own` is what planning, commits and ticks have used, as far as `KEPT_DAYS` tell; () when the costs are by group.
     """
 
     by: CostKey
@@ -30,6 +32,7 @@ class Costs:
     costs: Sequence[CostSum]
     slots: Sequence[SlotSum]
     idle: Sequence[TeamIdle] = ()
+    own: Sequence[OwnSum] = ()
 
     def handover_seconds(self, group: str) -> float | None:
         """How long slots of a group's optimizers held attempts that were not charged to them; below 0 when less was held than charged.
@@ -64,7 +67,8 @@ class ReadCosts:
         last = self._clock().date()
         first = last - timedelta(days=days - 1)
         idle = self._idle(first, last) if by is CostKey.TEAM else ()
-        return Costs(by, first, last, self._ledger.sums(by, first, last), self._ledger.slots(first, last), idle)
+        sums, own = self._ledger.sums(by, first, last), self._ledger.own(by, first, last)
+        return Costs(by, first, last, sums, self._ledger.slots(first, last), idle, own)
 
     def _idle(self, first: date, last: date) -> Sequence[TeamIdle]:
         teams = {group.name: group.team for group in self._groups.groups() if group.team is not None}

@@ -9,6 +9,7 @@ from compaction_pipeline.services.wiring import Wiring
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.capacity.manage_teams import ManageTeams
+    from compaction_pipeline.services.capacity.meter_own_work import MeterOwnWork
     from compaction_pipeline.services.capacity.read_costs import ReadCosts
     from compaction_pipeline.services.capacity.read_scaling import ReadScaling
     from compaction_pipeline.services.capacity.read_use import ReadUse
@@ -24,6 +25,13 @@ class CapacityServices(Wiring):
         from compaction_pipeline.services.capacity.read_costs import ReadCosts
 
         return ReadCosts(self._stores.costs, self._stores.groups, self.clock)
+
+    @cached_property
+    def meter_own_work(self) -> MeterOwnWork:
+        from compaction_pipeline.services.capacity.meter_own_work import MeterOwnWork
+
+        stores = self._stores
+        return MeterOwnWork(stores.costs, stores.teams, stores.catalogs, stores.tables, self.clock, self._spent)
 
     @cached_property
     def read_use(self) -> ReadUse:
