@@ -26,6 +26,7 @@ from compaction_pipeline.core.queue.group import (
     VERIFY_OUTPUTS,
     ResourceGroup,
 )
+from compaction_pipeline.core.queue.spark_memory import application_memory, spark_bytes
 from compaction_pipeline.core.tables.group_name import GROUP_NAME_RULE, is_group_name
 
 KIND, SERVER, TOKEN_FILE, CA_FILE, MASTER, DEPLOY_MODE = "kind", "server", "token-file", "ca-file", "master", "deploy-mode"
@@ -34,8 +35,6 @@ ENVIRONMENT, SPARK_PROPERTY = "env.", "spark."
 YARN_MASTER = "yarn"
 IMAGE, NAMESPACES, NAMESPACE, CPU = "image", "namespaces", "namespace", "cpu"
 CONTEXT, ACCOUNT, TOKEN_SECRET, CA_SECRET, ENVIRONMENT_SECRET = "context", "service-account", "token-secret", "ca-secret", "env-secret"
-_SIZES = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-DRIVER_MEMORY, EXECUTOR_MEMORY = "spark.driver.memory", "spark.executor.memory"
 _MODES = ("client", "cluster")
 
 
@@ -281,14 +280,14 @@ def settings_digest(container: Container, group: ResourceGroup) -> str:
 def memory_of(container: Container, group: ResourceGroup) -> int:
     """Return the bytes of memory of an optimizer in all; 0 when they are not known.
 
-    On a cluster they are those of the driver and of one executor for each task, unless the group says otherwise.
+    On a cluster they are those of the driver and of one executor for each task, unless the group says otherwise, each with what Spark asks
+    for beside the heap.
     """
     given = group.number(MEMORY)
     if given is not None or not container.is_submitted:
         return given or 0
     properties = spark_properties(container, group)
-    driver, executor = spark_bytes(properties.get(DRIVER_MEMORY, "1g")), spark_bytes(properties.get(EXECUTOR_MEMORY, "1g"))
-    return driver + executor * (group.number(PARALLELISM) or 1)
+    return application_memory(properties, group.number(PARALLELISM) or 1, container.properties.get(MASTER, ""))
 
 
 def cpu_of(container: Container, group: ResourceGroup) -> str:
@@ -316,12 +315,6 @@ def bounds_of(container: Container) -> tuple[int | None, int | None]:
 def _bound(text: str) -> int:
     """The bytes of a size; a bare number is bytes, as it is in the `memory` of a group."""
     return int(text) if text.isascii() and text.isdigit() else spark_bytes(text)
-
-
-def spark_bytes(text: str) -> int:
-    """The bytes of a size as Spark writes it, e.g. 512m; 0 for a text that is none, which Spark itself refuses."""
-    found = re.fullmatch(r"([0-9]+)\s*([kmgt]?)b?", text.strip().lower())
-    return int(found[1]) * _SIZES[found[2]] if found else 0
 
 
 def optimizer_arguments(container: Container, group: ResourceGroup, server: str, token_file: str, resource_id: str = "") -> tuple[str, ...]:

@@ -96,9 +96,11 @@ def test_an_optimizer_on_a_cluster_takes_as_many_cores_as_it_merges_tasks() -> N
 
 
 def test_the_memory_of_an_optimizer_is_its_drivers_and_that_of_its_executors() -> None:
-    assert memory_of(CLUSTER, HEAVY) == 2**30 + 4 * 2 * 2**30
-    group = replace(HEAVY, properties={"spark.driver.memory": "512m", "spark.executor.memory": "1024"})
-    assert memory_of(CLUSTER, group) == 512 * 2**20 + 1024 * 2**20
+    mib = 2**20
+    # A tenth of each heap is asked for beside it, and 384 MiB at least.
+    assert memory_of(CLUSTER, HEAVY) == (1024 + 384) * mib + 4 * (2048 + 384) * mib
+    group = replace(HEAVY, properties={"spark.driver.memory": "8g", "spark.executor.memory": "1024"})
+    assert memory_of(CLUSTER, group) == int(1.1 * 8 * 1024 * mib) + (1024 + 384) * mib
     assert memory_of(CLUSTER, replace(HEAVY, properties={"memory": "77"})) == 77
     assert memory_of(WORKERS, HEAVY) == 0
 
@@ -124,7 +126,7 @@ def test_only_what_an_optimizer_is_started_with_counts_as_its_settings() -> None
 
 def test_the_command_names_files_and_no_secret() -> None:
     assert optimizer_arguments(CLUSTER, HEAVY, "http://here:1", "/home/t", "heavy-1") == (
-        *("optimizer", "--server", "http://here:1", "--group", "heavy", "--parallelism", "4", "--memory", str(9 * 2**30)),
+        *("optimizer", "--server", "http://here:1", "--group", "heavy", "--parallelism", "4", "--memory", str(11_136 * 2**20)),
         *("--resource-id", "heavy-1", "--token-file", "/home/t", "--master", "spark://m:7077"),
     )
     own = Container("w", ContainerKind.LOCAL, {"server": "https://there", "token-file": "/own", "ca-file": "/ca.pem"})

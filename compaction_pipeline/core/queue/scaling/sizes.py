@@ -26,23 +26,21 @@ from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.container import (
     CPU,
-    DRIVER_MEMORY,
-    EXECUTOR_MEMORY,
+    MASTER,
     Container,
     ContainerKind,
     cores_of,
     cpu_of,
     memory_of,
-    spark_bytes,
     spark_properties,
 )
 from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, PARALLELISM, ResourceGroup
+from compaction_pipeline.core.queue.spark_memory import MIB, heap_of, overhead_of
 
 OVERHEAD = "spark.executor.memoryOverhead"
 TASK_CORES, EXECUTOR_CORES = "spark.task.cpus", "spark.executor.cores"
-_MIB = 2**20
-_LEAST_OVERHEAD, _OVERHEAD_SHARE = 384 * _MIB, 0.1
-"""What Spark adds to an executor's heap when nobody says it."""
+_LEAST_OVERHEAD = 384 * MIB
+"""The least that an executor has beside its heap after its memory was scaled."""
 
 
 def group_policy(group: ResourceGroup, container: Container) -> ScalingPolicy | None:
@@ -114,7 +112,7 @@ def person_digest(group: ResourceGroup) -> str:
 
 def size_digest(group: ResourceGroup) -> str:
     """Return 16 hexadecimal digits that change when a person changes how many optimizers the group begins with, or how large they are."""
-    keys = (INSTANCES, PARALLELISM, SLOTS_OF_ONE, MEMORY, DRIVER_MEMORY, EXECUTOR_MEMORY, OVERHEAD)
+    keys = (INSTANCES, PARALLELISM, SLOTS_OF_ONE, MEMORY, "spark.driver.memory", "spark.executor.memory", OVERHEAD)
     return _digest([group.container, *(group.properties.get(key, "") for key in keys)])
 
 
@@ -136,8 +134,8 @@ def _digest(parts: object) -> str:
 
 def _least_memory(container: Container, group: ResourceGroup) -> int:
     """The least bytes that an optimizer of Spark may have: heaps do not change."""
-    heaps = memory_of(container, replace(group, properties={key: value for key, value in group.properties.items() if key != MEMORY}))
-    return heaps + _LEAST_OVERHEAD * (group.number(PARALLELISM) or 1)
+    given, executors = spark_properties(container, group), group.number(PARALLELISM) or 1
+    return heap_of(given, "driver") + (heap_of(given, "executor") + _LEAST_OVERHEAD) * executors
 
 
 def _memory(container: Container, group: ResourceGroup, target: Target) -> Mapping[str, str]:
@@ -146,13 +144,12 @@ def _memory(container: Container, group: ResourceGroup, target: Target) -> Mappi
     if MAX_MEMORY not in group.properties:
         # An optimizer with more slots has more executors. Only what a person declared in all must follow.
         return {MEMORY: str(target.memory_bytes)} if MEMORY in group.properties else {}
-    # What is charged to a team is what the cluster gives.
-    reserved = {MEMORY: str(max(target.memory_bytes, _least_memory(container, group)))}
-    given = spark_properties(container, group)
-    heap = spark_bytes(given.get(EXECUTOR_MEMORY, "1g"))
-    before = spark_bytes(given[OVERHEAD]) if OVERHEAD in given else max(_LEAST_OVERHEAD, int(heap * _OVERHEAD_SHARE))
+    undeclared = replace(group, properties={key: value for key, value in group.properties.items() if key != MEMORY})
+    before = overhead_of(spark_properties(container, undeclared), "executor", container.properties.get(MASTER, ""))
     more = (target.memory_bytes - memory_of(container, group)) // target.parallelism
-    return {**reserved, OVERHEAD: f"{max(_LEAST_OVERHEAD, before + more) // _MIB}m"}
+    least = memory_of(container, replace(undeclared, properties={**undeclared.properties, OVERHEAD: f"{_LEAST_OVERHEAD // MIB}m"}))
+    # What is charged to a team is what the cluster gives.
+    return {MEMORY: str(max(target.memory_bytes, least)), OVERHEAD: f"{max(_LEAST_OVERHEAD, before + more) // MIB}m"}
 
 
 def _cores(container: Container, slot_cores: float, slots: int) -> Mapping[str, str]:
