@@ -40,7 +40,7 @@ _Nodes = Annotated[
 
 
 class PlannedTask(BaseModel):
-    """A task of a plan. The files and bytes after it are predicted."""
+    """A task of a plan. The files and bytes after it, and the GB-hours that it takes, are predicted. GB-hours are null when unknown."""
 
     node: str
     type: CompactionType
@@ -50,6 +50,7 @@ class PlannedTask(BaseModel):
     delete_files: int
     predicted_files: int
     predicted_bytes: int
+    predicted_gb_hours: float | None
     group: str | None
 
 

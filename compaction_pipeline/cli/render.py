@@ -37,7 +37,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.tables.property_rules import PROPERTIES
 from compaction_pipeline.core.tables.ready_properties import READY_PROPERTIES
-from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, printable, time_text
+from compaction_pipeline.core.words import bytes_text, change_text, count_text, duration_text, gb_hours_text, printable, time_text
 from compaction_pipeline.core.work.ends import EndReason
 
 if TYPE_CHECKING:
@@ -295,6 +295,7 @@ def record_table(record: CompactionRecord) -> Table:
             f"{figures.input_files:,} files ({bytes_text(figures.input_bytes)}) into {figures.output_files:,} "
             f"({bytes_text(figures.output_bytes)}); predicted {record.predicted_files:,} ({bytes_text(record.predicted_bytes)})",
         ),
+        ("GB-hours", f"{gb_hours_text(record.gb_hours)}; predicted {gb_hours_text(record.predicted_gb_hours)}"),
         ("rows", f"{record.rows:,} written, {record.rows_deleted:,} deleted ones left out"),
         (
             "took",

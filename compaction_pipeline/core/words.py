@@ -36,6 +36,11 @@ def bytes_text(size_bytes: int) -> str:
     return f"{size:.1f} {_UNITS[-1]}"
 
 
+def gb_hours_text(gb_hours: float | None) -> str:
+    """GB-hours, or that they are unknown, for example "0.0125"."""
+    return "unknown" if gb_hours is None else f"{gb_hours:.3g}"
+
+
 def duration_text(duration: timedelta) -> str:
     """Return a duration in its one or two largest units, for example "1.5 s", "3 min 20 s", "1 h 30 min" or "7 d"."""
     seconds = duration.total_seconds()

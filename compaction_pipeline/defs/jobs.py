@@ -142,7 +142,7 @@ def _explain(context: dg.OpExecutionContext, services: Services, asked: Requests
                 context.log.info(
                     f"dry run, {table} {verdict.node}: {verdict.type.value if verdict.type else 'left alone'}; {verdict.reason.text}"
                 )
-        metadata[table_key(table)] = planned_tasks(plan.tasks)
+        metadata[table_key(table)] = planned_tasks(plan)
     context.add_output_metadata(metadata)
 
 

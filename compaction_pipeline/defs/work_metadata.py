@@ -6,12 +6,13 @@ Dagster plots figures by their names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 import dagster as dg
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.insight.node_change import FileGroup, before_and_after
+from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.tables.data_file import FileContent
 from compaction_pipeline.core.work.merged import MergedWork
 from compaction_pipeline.core.work.work import Work
@@ -55,6 +56,7 @@ def record_metadata(names: Names, record: CompactionRecord) -> dict[str, dg.Meta
         "input_mb": dg.MetadataValue.float(megabytes(figures.input_bytes)),
         "output_mb": dg.MetadataValue.float(megabytes(figures.output_bytes)),
         "predicted_mb": dg.MetadataValue.float(megabytes(record.predicted_bytes)),
+        **{name: dg.MetadataValue.float(value) for name, value in _gb_hours(record).items() if value is not None},
         "rows_count": dg.MetadataValue.int(record.rows),
         "deleted_rows_count": dg.MetadataValue.int(record.rows_deleted),
         "queue_seconds": dg.MetadataValue.float(record.queue_ms / 1000),
@@ -75,6 +77,10 @@ def record_metadata(names: Names, record: CompactionRecord) -> dict[str, dg.Meta
     return metadata
 
 
+def _gb_hours(record: CompactionRecord) -> Mapping[str, float | None]:
+    return {"gb_hours": record.gb_hours, "predicted_gb_hours": record.predicted_gb_hours}
+
+
 def _counted_of_record(record: CompactionRecord) -> str:
     """What the numbers of a record count, so that a reader can add them up."""
     figures = record.figures
@@ -89,7 +95,8 @@ def _counted_of_record(record: CompactionRecord) -> str:
 _KINDS_OF_RECORD = (
     "Figures named delete_files count delete files, and predicted_files counts all files that the plan expected the tasks to write. The "
     "other counts of files are of data files. In a keyed table insert files count as data files and change files with deletes as delete "
-    "files. The sizes of the table are of both kinds."
+    "files. The sizes of the table are of both kinds. What was predicted stands beside what was found: predicted_mb and output_mb, "
+    "predicted_gb_hours and gb_hours. GB-hours are those of the attempts that merged, where the memory of their slots is known."
 )
 
 _COUNTED_OF_NODE = "\n\n".join(
@@ -145,28 +152,29 @@ def nothing_merged(node: str, table: str, reason: str) -> dict[str, dg.MetadataV
     }
 
 
-def planned_tasks(tasks: Sequence[Work]) -> dg.MetadataValue:
+def planned_tasks(plan: CompactionPlan) -> dg.MetadataValue:
     """The tasks of a plan that a dry run shows."""
     return table_of(
-        tasks,
+        plan.predicted_tasks,
         (
-            ("node", "string", "partition values", lambda work: str(work.node)),
-            ("type", "string", "MINOR, MAJOR or FULL", lambda work: work.type.value),
+            ("node", "string", "partition values", lambda task: str(task[0].node)),
+            ("type", "string", "MINOR, MAJOR or FULL", lambda task: task[0].type.value),
             (
                 "action",
                 "string",
                 "MERGE, CONVERT or DROP_DELETES; of a keyed table TO_BASE or REWRITE_CHANGES",
-                lambda work: work.action.value,
+                lambda task: task[0].action.value,
             ),
-            ("files", "int", "data files that it would read", lambda work: len(work.inputs)),
-            ("delete_files", "int", "delete files that apply to them", lambda work: len(work.deletes)),
-            ("input_mb", "float", "size of the data files in MB", lambda work: megabytes(work.input_bytes)),
+            ("files", "int", "data files that it would read", lambda task: len(task[0].inputs)),
+            ("delete_files", "int", "delete files that apply to them", lambda task: len(task[0].deletes)),
+            ("input_mb", "float", "size of the data files in MB", lambda task: megabytes(task[0].input_bytes)),
             (
                 "predicted_files",
                 "int",
                 "files that it would write; the log says how many delete files are left in all",
-                lambda work: work.predicted_files,
+                lambda task: task[0].predicted_files,
             ),
-            ("predicted_mb", "float", "their size in MB", lambda work: megabytes(work.predicted_bytes)),
+            ("predicted_mb", "float", "their size in MB", lambda task: megabytes(task[1].size_bytes or 0)),
+            ("predicted_gb_hours", "float", "GB-hours that it would take; empty when unknown", lambda task: task[1].gb_hours),
         ),
     )

@@ -15,13 +15,14 @@ from compaction_pipeline.core.capacity.ledger import gb_hours
 from compaction_pipeline.core.capacity.low_use import SlotUse
 from compaction_pipeline.core.capacity.low_use_share import LONGEST_GAP, IdleDay, UseHours
 from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import Moment, StoredRow
-from compaction_pipeline.storage.engine import lock, reading, upsert, writing
+from compaction_pipeline.storage.engine import batches, lock, reading, upsert, writing
 from compaction_pipeline.storage.occupation import seconds_between
 from compaction_pipeline.storage.sql_store import SqlStore
 
@@ -122,9 +123,18 @@ class SqlCostStore(SqlStore):
         wanted += [] if table is None else [_cost.identifier == str(table)]
         wanted += [] if kind is None else [_cost.type == kind]
         sums = [func.sum(_cost[name]).label(name) for name in ("bytes_read", "slot_seconds", "gb_hours")]
+        sums += [func.sum(_cost.bytes_written).label("bytes_written"), func.max(_cost.expected_bytes).label("expected_bytes")]
         query = select(*sums).join(schema.attempt, attempt.attempt_id == _cost.attempt_id).where(*wanted)
         newest = query.group_by(_cost.attempt_id, attempt.ended_at).order_by(attempt.ended_at.desc(), _cost.attempt_id).limit(RUNS)
-        return tuple(PastRun(int(row.bytes_read), row.slot_seconds, row.gb_hours) for row in self._rows(newest))
+        return tuple(
+            PastRun(int(row.bytes_read), row.slot_seconds, row.gb_hours, _whole(row.bytes_written), _whole(row.expected_bytes))
+            for row in self._rows(newest)
+        )
+
+    def gb_hours(self, attempts: Collection[AttemptId]) -> Mapping[AttemptId, float]:
+        query = select(_cost.attempt_id, func.sum(_cost.gb_hours).label("gb_hours")).group_by(_cost.attempt_id)
+        found = [row for batch in batches(sorted(attempts)) for row in self._rows(query.where(_cost.attempt_id.in_(batch)))]
+        return {AttemptId(row.attempt_id): row.gb_hours for row in found if row.gb_hours is not None}
 
     def uses(self, since: datetime, now: datetime) -> Mapping[str, SlotUse]:
         attempt, task = schema.attempt.c, schema.task.c
@@ -188,6 +198,11 @@ class SqlCostStore(SqlStore):
             connection.execute(delete(schema.slot_time).where(_slots.day < rows_before))
             connection.execute(delete(schema.own_work).where(_own.day < rows_before))
             connection.execute(delete(schema.cost_of_day).where(_day.day < sums_before))
+
+
+def _whole(number: Any) -> int | None:
+    """A sum of whole numbers, which PostgreSQL returns as a decimal number."""
+    return None if number is None else int(number)
 
 
 def _sums() -> list[ColumnElement[Any]]:

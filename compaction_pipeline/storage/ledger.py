@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from compaction_pipeline.core.capacity.ledger import (
+    MOST_BYTES,
     Share,
     Used,
     believable,
@@ -55,6 +56,8 @@ def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: d
         "end_reason": end_reason,
         # Of an attempt that its optimizer no longer names, the server writes the result itself.
         "is_provisional": result is None or end_reason is EndReason.LOST,
+        # Each row of the attempt holds all of them.
+        "expected_bytes": min(row.planned.work.predicted_bytes, MOST_BYTES),
     }
     rows = [
         {

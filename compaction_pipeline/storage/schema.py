@@ -567,6 +567,8 @@ cost = _table(
     Column("is_cut", Boolean, nullable=False),
     # It ended without a report, which may still come and tell what the attempt used.
     Column("is_provisional", Boolean, nullable=False),
+    # What the task's plan expected its attempt to write, without a look at past attempts. NULL in rows of earlier releases.
+    Column("expected_bytes", BigInteger),
     Index("compaction_cost_day", "day"),
     # Predictions look at the last attempts on a table.
     Index("compaction_cost_table", "identifier", "day"),

@@ -13,6 +13,7 @@ from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
 from compaction_pipeline.core.capacity.low_use_share import IdleDay
 from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.stores import Stores
@@ -235,6 +236,18 @@ def test_the_use_of_an_owner_counts_its_time_in_the_window_and_what_it_told(stor
     assert not stores.costs.uses(NOW + 71 * SECONDS, NOW + 80 * SECONDS)
 
 
+def test_an_attempt_keeps_what_its_plan_expected_it_to_write_also_over_midnight(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = example("t1")
+    claimed(stores, replace(task, work=replace(task.work, predicted_bytes=777)))
+    (running,) = stores.tasks.tasks(TABLE)
+    stores.tasks.complete(prepared(running), NOW + timedelta(days=1))
+    (found,) = stores.costs.past(TABLE, CompactionType.MINOR)
+    assert (found.bytes_written, found.expected_bytes) == (100, 777)
+    known = stores.costs.gb_hours([running.current_attempt_id, AttemptId("nobody's")])
+    assert known == {running.current_attempt_id: pytest.approx(24 * 2)}
+
+
 def test_the_last_attempts_are_those_that_merged_newest_first(stores: Stores) -> None:
     stores.optimizers.add(ONE)
     for number in range(25):
@@ -245,6 +258,8 @@ def test_the_last_attempts_are_those_that_merged_newest_first(stores: Stores) ->
     assert [run.slot_seconds for run in found] == [float(10 + number) for number in reversed(range(5, 25))]
     assert found[0].bytes_read > found[-1].bytes_read
     assert found[0].gb_hours == pytest.approx(2 * 34 / 3600)
+    # The last attempt wrote one file of 100 bytes.
+    assert (found[0].bytes_read, found[0].bytes_written) == (example("t24", inputs_kb=34).work.bytes_read, 100)
     assert stores.costs.past(None, None) == found
     assert not stores.costs.past(TABLE, CompactionType.FULL)
 

@@ -68,5 +68,30 @@ def test_a_budget_orders_what_is_due_once_something_was_merged(desk: Desk) -> No
     assert "the budget ends here" in desk.type("plan", "--budget", "0.000001GBh").stdout
 
 
+def test_a_record_shows_what_was_predicted_beside_what_was_found(desk: Desk) -> None:
+    """Nothing can be predicted of the first compaction. The second is predicted before it runs."""
+    table = desk.table(files=12, buckets=(0,))
+    desk.add_catalog()
+    memory = {"COMPACTION_RUN_MEMORY": str(4 * 10**9)}
+    assert desk.type("compact", TABLE, **memory).exit_code == 0
+    desk.append(table, 12, buckets=(1,), first=100)
+    assert desk.type("plan", TABLE).exit_code == 0
+    (planned,) = json.loads(desk.type("plan", TABLE, "--json").stdout)["tasks"]
+    assert desk.type("compact", TABLE, **memory).exit_code == 0
+    second, first = json.loads(desk.type("record", "list", "--json").stdout)
+    (cost,) = json.loads(desk.type("cost", "--json").stdout)["costs"]
+    assert first["predicted_gb_hours"] is None
+    assert first["gb_hours"] + second["gb_hours"] == pytest.approx(cost["gb_hours"])
+    # The second run does what the first did, so its bytes are predicted as that one wrote them.
+    assert (second["predicted_gb_hours"], second["predicted_bytes"]) == (planned["predicted_gb_hours"], planned["predicted_bytes"])
+    assert second["predicted_gb_hours"] > 0
+    assert second["predicted_bytes"] == pytest.approx(second["figures"]["output_bytes"], rel=0.1)
+    assert abs(first["predicted_bytes"] - first["figures"]["output_bytes"]) > 0.5 * first["figures"]["output_bytes"]
+    assert (
+        f"{second['gb_hours']:.3g}; predicted {second['predicted_gb_hours']:.3g}" in desk.type("record", "show", second["record_id"]).stdout
+    )
+    assert f"{first['gb_hours']:.3g}; predicted unknown" in desk.type("record", "show", first["record_id"]).stdout
+
+
 def test_without_optimizers_nothing_is_badly_used(desk: Desk) -> None:
     assert desk.type("optimizer", "use").stdout.strip() == "no optimizers run"

@@ -12,6 +12,7 @@ from compaction_pipeline.core.capacity.calibration import PastRun
 from compaction_pipeline.core.capacity.low_use import SlotUse
 from compaction_pipeline.core.capacity.low_use_share import IdleDay, UseHours
 from compaction_pipeline.core.capacity.own_work import OwnSum, OwnWork
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 
@@ -92,6 +93,9 @@ class CostStore(Protocol):
 
     def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
         """Return the last `RUNS` attempts that merged a task, the newest first: of this table and of this type; None is any."""
+
+    def gb_hours(self, attempts: Collection[AttemptId]) -> Mapping[AttemptId, float]:
+        """Return the GB-hours of these attempts. Those of which they are not known are left out."""
 
     def uses(self, since: datetime, now: datetime) -> Mapping[str, SlotUse]:
         """Return what each owner's attempts did between the two times. Owners without an attempt are left out."""

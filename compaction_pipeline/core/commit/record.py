@@ -99,6 +99,9 @@ class CompactionRecord:
     that the commit left out. `failed` gives the reason of each task of the same plans that could not be merged, as far as known at
     the commit; these are not among `task_ids`.
 
+    `predicted_files`, `predicted_bytes` and `predicted_gb_hours` were predicted when the tasks were planned, of all that the commit took.
+    `gb_hours` are those of the attempts that merged them. Both GB-hours are None when they are not known of each task.
+
     `waited` says what the commit waited for after the first of its merges.
 
     `answered` is True when every request of the commit certainly got an answer, so that none can still arrive.
@@ -136,6 +139,8 @@ class CompactionRecord:
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     waited: str = ""
     rolled_back_at: datetime | None = None
+    predicted_gb_hours: float | None = None
+    gb_hours: float | None = None
 
     @property
     def merged_away(self) -> int:
@@ -184,8 +189,20 @@ def opened(
         types=tuple(sorted({task.work.type for task in tasks})),
         node_keys=tuple(sorted(node_keys)),
         predicted_files=sum(task.work.predicted_files for task in tasks),
-        predicted_bytes=sum(task.work.predicted_bytes for task in tasks),
+        predicted_bytes=sum(_predicted_bytes(task) for task in tasks),
+        predicted_gb_hours=sum_if_known(task.prediction.gb_hours for task in tasks),
     )
+
+
+def _predicted_bytes(task: MergedWork[Work]) -> int:
+    """What was predicted with the help of past attempts, or else what the plan alone expected."""
+    return task.work.predicted_bytes if task.prediction.size_bytes is None else task.prediction.size_bytes
+
+
+def sum_if_known(parts: Iterable[float | None]) -> float | None:
+    """The sum of parts; None when one of them is not known, or there are none."""
+    known = tuple(parts)
+    return sum(part for part in known if part is not None) if known and None not in known else None
 
 
 def timed(record: CompactionRecord, tasks: Iterable[MergedWork[Work]], now: datetime) -> CompactionRecord:

@@ -22,10 +22,11 @@ def plan_value(table: TableIdentifier, made: CompactionPlan) -> dict[str, object
                 "input_bytes": task.input_bytes,
                 "delete_files": len(task.deletes),
                 "predicted_files": task.predicted_files,
-                "predicted_bytes": task.predicted_bytes,
+                "predicted_bytes": prediction.size_bytes,
+                "predicted_gb_hours": prediction.gb_hours,
                 "group": task.group or None,
             }
-            for task in made.tasks
+            for task, prediction in made.predicted_tasks
         ],
         "nodes": [
             {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.properties import TableProperties
 from compaction_pipeline.core.words import count_text
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.prediction import Prediction
 from compaction_pipeline.core.work.work import Work
 
 
@@ -124,7 +125,8 @@ class CompactionPlan:
 
     `replaces` are Pending tasks that must be canceled in the transaction that inserts the new tasks. The fields `predicted_*` are the
     data files, the delete files and the bytes of both in the whole table after the plan. `cut` are the nodes of which a part is planned,
-    while the queue has no room for the rest.
+    while the queue has no room for the rest. `predictions` has what each task is predicted to write and to cost, in the order of `tasks`;
+    it is empty where nobody looked at past attempts.
     """
 
     tasks: tuple[Work, ...]
@@ -135,6 +137,12 @@ class CompactionPlan:
     predicted_delete_files: int = 0
     predicted_bytes: int = 0
     cut: frozenset[TableNode] = frozenset()
+    predictions: tuple[Prediction, ...] = ()
+
+    @property
+    def predicted_tasks(self) -> Sequence[tuple[Work, Prediction]]:
+        """Each task with what it is predicted to write and to cost. Where nobody looked at past attempts, the plan's own bytes count."""
+        return tuple(zip(self.tasks, self.predictions or [Prediction(work.predicted_bytes) for work in self.tasks], strict=True))
 
     @property
     def lacks_room(self) -> bool:

@@ -43,6 +43,7 @@ def tasks_of_plan(
             # The planner's names of groups are unique only within one plan.
             work=replace(work, group=f"{plan_id}/{work.group}") if work.group else work,
             snapshot_properties=snapshot_properties,
+            prediction=prediction,
         )
-        for number, work in enumerate(plan.tasks)
+        for number, (work, prediction) in enumerate(plan.predicted_tasks)
     )

@@ -11,6 +11,7 @@ from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.merge_input import MergeInput
+from compaction_pipeline.core.work.prediction import Prediction
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 
@@ -43,7 +44,8 @@ class CompactionTask:
     worker; None means `created_at`. `started_at` and `failed_at` are those of the last attempt that began and of the last one that failed.
     A FAILED task with a `retry_at` waits: it is tried again from that time on. `ended_at` is set once the task has ended.
     `result` is that of the attempt that merged the task. `record_id` is the record of the commit that claimed the task.
-    `snapshot_properties` go into the summaries of the snapshots with which the task is committed, whoever commits it.
+    `snapshot_properties` go into the summaries of the snapshots with which the task is committed, whoever commits it. `prediction` is what
+    its plan predicted of it.
     """
 
     task_id: TaskId
@@ -72,6 +74,7 @@ class CompactionTask:
     result: MergeResult | None = None
     record_id: RecordId | None = None
     snapshot_properties: Mapping[str, str] = field(default_factory=dict)
+    prediction: Prediction = field(default_factory=Prediction)
     failures: int = 0
     losses: int = 0
     waiting_since: datetime | None = None

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar, cast
 from compaction_pipeline.core.errors import assert_never
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.prediction import Prediction
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Convert, DropDeletes, Merge, RewriteChanges, ToBase, Work
 
@@ -21,7 +22,8 @@ class MergedWork(Protocol[W]):
 
     The work was planned from one snapshot of `table`, which had the uuid `table_uuid`: from `snapshot_id`, with its `sequence_number`. Of
     what the work writes to, the plan read schema `schema_id`. Work with the same `plan_id` was planned together. `result` is None before
-    the merge. `snapshot_properties` go into the summaries of the snapshots with which the work is committed.
+    the merge. `snapshot_properties` go into the summaries of the snapshots with which the work is committed. `prediction` is what its plan
+    predicted of it.
     """
 
     @property
@@ -53,6 +55,9 @@ class MergedWork(Protocol[W]):
 
     @property
     def snapshot_properties(self) -> Mapping[str, str]: ...
+
+    @property
+    def prediction(self) -> Prediction: ...
 
     @property
     def created_at(self) -> datetime: ...

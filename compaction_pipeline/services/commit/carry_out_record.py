@@ -110,6 +110,7 @@ class CarryOutRecord:
         now = self._clock()
         record = replace(
             timed(record, tasks, now),
+            gb_hours=self._known.gb_hours(tasks),
             conflicts={task_id: masked_text(why) for task_id, why in outcome.conflicts.items()},
             snapshot_before=outcome.snapshot_before,
             snapshot_after=outcome.snapshot_after,

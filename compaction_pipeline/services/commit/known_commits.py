@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from compaction_pipeline.core.commit.backoff import is_waiting, retry_at
 from compaction_pipeline.core.commit.done_work import done_work
 from compaction_pipeline.core.commit.ports import CommitsReader, CommitsStore, RecordStore
-from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus, sum_if_known
 from compaction_pipeline.core.commit.table_commits import TableCommits
 from compaction_pipeline.core.errors import CompactionError, NotFoundError
-from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.prepared_tasks import PreparedTasks
@@ -39,14 +39,17 @@ class KnownCommits:
         records: RecordStore,
         tasks: PreparedTasks[KnownTask],
         clock: Clock,
+        costs: Callable[[Collection[AttemptId]], Mapping[AttemptId, float]],
     ) -> None:
-        """`catalog` returns a registered catalog, and raises NotFoundError when it is unknown."""
+        """`catalog` returns a registered catalog, and raises NotFoundError when it is unknown. `costs` returns the GB-hours of attempts, as
+        `CostStore.gb_hours` says."""
         self._catalog = catalog
         self._reader = reader
         self._commits = commits
         self._records = records
         self._tasks = tasks
         self._clock = clock
+        self._costs = costs
 
     def of(self, table: TableIdentifier) -> TableCommits:
         """Return how the commits of a table went. For a table that was forgotten, return an empty value."""
@@ -64,6 +67,12 @@ class KnownCommits:
         tasks = [self._tasks.task(task_id) for task_id in task_ids]
         records = [self._records.record(record_id) for record_id in dict.fromkeys(task.record_id for task in tasks if task.record_id)]
         return sorted((record for record in records if record.ended_at is not None), key=lambda record: record.created_at)
+
+    def gb_hours(self, tasks: Sequence[KnownTask]) -> float | None:
+        """Return the GB-hours of the attempts that merged these tasks; None when they are not known of each."""
+        attempts = [None if task.result is None else task.result.attempt_id for task in tasks]
+        known = self._costs([attempt for attempt in attempts if attempt is not None])
+        return sum_if_known(None if attempt is None else known.get(attempt) for attempt in attempts)
 
     def is_waiting(self, table: TableIdentifier) -> bool:
         """Whether the last commit of a table failed, and the pause after that failure is not over."""

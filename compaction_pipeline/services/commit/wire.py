@@ -22,7 +22,9 @@ class CommitServices(Wiring):
         from compaction_pipeline.services.commit.known_commits import KnownCommits
 
         stores = self._stores
-        return KnownCommits(stores.catalogs.entry, stores.tables, stores.commits, stores.records, stores.tasks, self.clock)
+        return KnownCommits(
+            stores.catalogs.entry, stores.tables, stores.commits, stores.records, stores.tasks, self.clock, stores.costs.gb_hours
+        )
 
     @cached_property
     def note_rollbacks(self) -> NoteRollbacks:

@@ -180,6 +180,8 @@ class DecidePlan:
         if payer.held is not None and asker in (Asker.TICK, Asker.PERSON):
             seen = replace(seen, budget=replace(seen.budget, team_held=payer.held))
         decision = replace(self._decide(known, admitted, seen, request, asker), team=payer.team)
+        if decision.plan.tasks and asker in (Asker.TICK, Asker.PERSON, Asker.READER):
+            decision = replace(decision, plan=self._rooms.payers.predicted(decision.plan, known.table, now))
         return decision if seen.budget.team_held is None else _held_by_team(decision, seen.budget.team_held, known.planning.reason)
 
     def decide_by_files(self, known: KnownTable, now: datetime) -> Decision:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from compaction_pipeline.core.capacity.calibration import Fit
+from compaction_pipeline.core.capacity.calibration import Fit, fit
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.planning.calibrated import calibrated
+from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.tables.properties import named_team
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
@@ -33,7 +35,7 @@ class Payer:
 
 
 class Payers:
-    """Two questions: of, fits."""
+    """Three questions: of, fits, predicted."""
 
     def __init__(self, teams: TeamStore, costs: CostStore) -> None:
         self._teams = teams
@@ -57,6 +59,15 @@ class Payers:
             self._fits = now, Fits(self._costs)
         fits = self._fits[1]
         return {kind: found for kind in CompactionType if (found := fits.of(table, kind)) is not None}
+
+    def predicted(self, plan: CompactionPlan, table: TableIdentifier, now: datetime) -> CompactionPlan:
+        """Return the plan of a table with what its tasks are predicted to write and to cost."""
+        kinds = {work.type for work in plan.tasks}
+        own = {kind: found for kind in kinds if (found := fit(self._costs.past(table, kind))) is not None}
+        costs = {kind: found for kind, found in own.items() if found.gb is not None}
+        if costs.keys() != kinds:
+            costs = {**self.fits(table, now), **costs}
+        return calibrated(plan, own, costs)
 
 
 def properties_of(known: KnownTable) -> Mapping[str, str]:

@@ -54,6 +54,40 @@ def test_what_is_kept_fits_and_nothing_that_is_worth_more_is_cut_for_it(
         assert min((worth[each] for each in nodes), default=1e9) >= max((worth[each] for each in below), default=0.0) - 1e-9
 
 
+def _naively_reached(limit: CostLimit, costs: dict[TableNode, float], gains: dict[TableNode, int]) -> list[TableNode]:
+    """Take the best node that is left, again and again. A node is as many places further up as it has waited days."""
+
+    def worth(node: TableNode) -> tuple[float, str]:
+        return (-gains[node] / costs[node], str(node))
+
+    places = {node: sum(worth(other) < worth(node) for other in costs) for node in costs}
+    left, reached, budget = set(costs), [], limit.left
+    while left:
+        since = {node: limit.due_since.get(node, NOW) for node in left}
+        node = min(left, key=lambda node: (places[node] - (NOW - since[node]).days, since[node], str(node)))
+        begins_alone = not reached and limit.left > 0 and costs[node] > limit.whole
+        if costs[node] > budget and not begins_alone:
+            return reached
+        reached.append(node)
+        left.remove(node)
+        budget -= costs[node]
+    return reached
+
+
+@given(_sizes, st.lists(st.integers(0, 50), min_size=8, max_size=8), st.integers(0, 200), st.integers(0, 200), st.data())
+def test_a_naive_cut_reaches_the_same_nodes(sizes: list[int], gained: list[int], left: int, whole: int, data: st.DataObject) -> None:
+    """Two tasks may be on one node. Costs and limits are whole numbers, so that both add up alike."""
+    works = [replace(work, node=node(data.draw(st.integers(0, 5)))) for work in works_of(sizes)]
+    gains = {work.node: gain for work, gain in zip(works, gained, strict=False)}
+    waited = {each: NOW - timedelta(days=data.draw(st.integers(0, 9))) for each in gains if data.draw(st.booleans())}
+    of = limit(left, whole, due_since=waited)
+    costs = {each: sum(of.gb_hours(work) for work in works if work.node == each) for each in gains}
+    kept, below = cut_by_cost(works, gains, of, NOW)
+    reached = set(_naively_reached(of, costs, gains))
+    assert kept == [work for work in works if work.node in reached]
+    assert below.keys() == gains.keys() - reached
+
+
 @given(_sizes, st.lists(st.integers(0, 50), min_size=8, max_size=8))
 def test_every_node_is_reached_after_as_many_days_as_there_are_nodes(sizes: list[int], gained: list[int]) -> None:
     """While others come new each day, and a day has room for the largest node alone."""

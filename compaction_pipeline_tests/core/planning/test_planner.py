@@ -386,3 +386,16 @@ def test_a_file_that_is_live_twice_in_a_node_that_is_not_due_changes_nothing() -
     files = small(3)
     plan = planned(table_files(*files, files[0]))
     assert plan.reason.code is PlanReasonCode.NOT_FRAGMENTED
+
+
+def test_a_merge_is_expected_to_write_the_bytes_of_the_rows_that_no_delete_deletes() -> None:
+    files = [data("old", 300, 1, rows=300), data("new", 100, 3, rows=100)]
+    # 90 of the 300 old rows go by the first delete. The second names more rows than there are.
+    some = only(planned(table_files(*files, equality("e", 2, rows=90)), forced(MAJOR)))
+    assert (some.predicted_bytes, some.input_bytes) == (round(300_000 * 0.7) + 100_000, 400_000)
+    every = only(planned(table_files(*files, equality("e", 2, rows=900)), forced(MAJOR)))
+    assert every.predicted_bytes == 100_000
+    plan = planned(table_files(*files, equality("e", 2, rows=90)), forced(MAJOR))
+    assert (plan.predicted_files, plan.predicted_delete_files, plan.predicted_bytes) == (1, 0, some.predicted_bytes)
+    # Packing goes by the bytes of the files, so that a plan of the predicted files finds nothing.
+    assert [file.file_size_bytes for file in predicted(table_files(*files, equality("e", 2, rows=90)), plan.tasks).files] == [400_000]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from compaction_pipeline.core.ids import AttemptId, TaskId
+from compaction_pipeline.core.commit.record import CompactionRecord, RecordStatus
+from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import FileContent, LiveFile, OutputFile
@@ -19,6 +21,7 @@ from compaction_pipeline.core.tables.node import Partition, PartitionValue, Tabl
 from compaction_pipeline.core.tables.table import KeyedLayout, TableLayout
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType, TaskAction
+from compaction_pipeline.core.work.prediction import Prediction
 from compaction_pipeline.core.work.result import Digest, MergeResult
 from compaction_pipeline.core.work.work import ChangeSpan
 from compaction_pipeline_tests import builders
@@ -155,3 +158,19 @@ def test_an_attempt_that_ended_before_it_was_handed_out(partition: Partition, pa
 def test_each_extreme_partition_value(value: PartitionValue) -> None:
     assert_survives(CompactionTask, task_in((value,), "file"))
     assert_survives(MergeResult, result_of((value,), "file", 1))
+
+
+def test_a_task_of_a_release_without_predictions_is_read_and_predicts_nothing() -> None:
+    adapter = TypeAdapter(CompactionTask)
+    task = replace(builders.task(), prediction=Prediction(10**9, 0.25))
+    sent = json.loads(adapter.dump_json(assert_survives(CompactionTask, task)))
+    assert sent.pop("prediction") == {"size_bytes": 10**9, "gb_hours": 0.25}
+    assert adapter.validate_json(json.dumps(sent)) == builders.task()
+
+
+def test_a_record_of_a_release_without_predictions_is_read_and_predicts_no_hours() -> None:
+    adapter = TypeAdapter(CompactionRecord)
+    record = CompactionRecord(RecordId("r1"), builders.TABLE, RecordStatus.COMMITTED, builders.NOW, (TaskId("t1"),), predicted_bytes=7)
+    sent = json.loads(adapter.dump_json(assert_survives(CompactionRecord, replace(record, predicted_gb_hours=0.5, gb_hours=0.25))))
+    assert (sent.pop("predicted_gb_hours"), sent.pop("gb_hours")) == (0.5, 0.25)
+    assert adapter.validate_json(json.dumps(sent)) == record

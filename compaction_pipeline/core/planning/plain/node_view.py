@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -81,6 +81,16 @@ class NodeView:
     def deleted(self, data: Sequence[LiveFile]) -> dict[str, float]:
         """Return the estimated deleted rows of these data files, by path, as if the node had no other data files."""
         return deleted_rows(self.node, data, self.reach, self.spread, self.table_rows, count_same_sequence=False)
+
+    @cached_property
+    def _deleted_of_all(self) -> dict[str, float]:
+        return self.deleted(self.files.data)
+
+    def bytes_kept(self, data: Iterable[LiveFile]) -> int:
+        """Return the estimated bytes of the rows of these data files that no delete deletes."""
+        deleted = self._deleted_of_all
+        shares = [(file.file_size_bytes, deleted.get(file.path, 0.0) / max(file.record_count, 1)) for file in data]
+        return sum(round(size * (1 - share)) for size, share in shares)
 
     def loses_deletes(self, data: LiveFile, merged: frozenset[str]) -> bool:
         """Return whether a rewrite frees a data file from a delete, when the data files at the paths `merged` are rewritten too.

@@ -61,7 +61,7 @@ class PartPlanner:
             eligible = {node for node, decision in decisions.items() if decision.minor_due} if converts else set()
             label = f"{self._part.files.snapshot_id}"
             conversions = choose_conversions(views, bins, eligible, self._part.reach, label) if eligible else Conversions()
-            tasks = self._tasks(decisions, conversions)
+            tasks = self._tasks(views, decisions, conversions)
             stale = set() if self._request.force else self._nothing_new(tasks) - keep_pending
             if not stale:
                 self._explain(decisions, tasks, views)
@@ -123,14 +123,16 @@ class PartPlanner:
 
     # ---- tasks -------------------------------------------------------------------------------------------------------
 
-    def _tasks(self, decisions: Mapping[TableNode, NodeDecision], conversions: Conversions) -> list[PlainWork]:
+    def _tasks(
+        self, views: Mapping[TableNode, NodeView], decisions: Mapping[TableNode, NodeDecision], conversions: Conversions
+    ) -> list[PlainWork]:
         """Return the tasks of all merge bins, then those of fragments that are merged alone, then the conversions."""
         tasks: list[PlainWork] = []
         for node, decision in decisions.items():
             for index, each in enumerate(decision.bins):
-                tasks.append(self._merge(node, decision, each, conversions.group_of(node, index)))
+                tasks.append(self._merge(views[node], decision, each, conversions.group_of(node, index)))
         for fragment in conversions.fragments:
-            tasks.append(self._merge(fragment.node, decisions[fragment.node], fragment.bin, fragment.group))
+            tasks.append(self._merge(views[fragment.node], decisions[fragment.node], fragment.bin, fragment.group))
         for conversion in conversions.conversions:
             inputs = conversion.inputs
             tasks.append(
@@ -149,8 +151,8 @@ class PartPlanner:
             )
         return tasks
 
-    def _merge(self, node: TableNode, decision: NodeDecision, each: MergeBin, group: str) -> Merge:
-        target = self._properties.target_size_bytes
+    def _merge(self, view: NodeView, decision: NodeDecision, each: MergeBin, group: str) -> Merge:
+        node, target = view.node, self._properties.target_size_bytes
         return Merge(
             node=node,
             type=decision.type or CompactionType.MINOR,
@@ -162,7 +164,7 @@ class PartPlanner:
             fragment_size_bytes=self._properties.fragment_size_bytes,
             group=group,
             predicted_files=each.outputs,
-            predicted_bytes=each.input_bytes,
+            predicted_bytes=view.bytes_kept(each.inputs),
         )
 
     # ---- reasons -----------------------------------------------------------------------------------------------------

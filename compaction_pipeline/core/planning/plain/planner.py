@@ -190,6 +190,8 @@ class Planning:
         if planned:
             dropped = [file for node in apart for file in self._dangling.get(node, ())]
             deletes, size = deletes - len(dropped), size - sum(file.file_size_bytes for file in dropped)
+        # The predicted files have the bytes of the rows that are deleted too.
+        size -= sum(file.file_size_bytes for work in planned for file in work.rewritten) - sum(work.predicted_bytes for work in planned)
         return FilesAfter(data, deletes, size)
 
     def said_of(self, planned: Sequence[PlainWork], verdicts: Verdicts) -> str:

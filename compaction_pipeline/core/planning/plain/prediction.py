@@ -46,7 +46,8 @@ def _outputs(files: TableFiles, work: PlainWork, number: int) -> list[LiveFile]:
     """Return the data files that a task is expected to write in place of those that leave. `number` makes their paths unique."""
     if not work.rewritten:
         return []
-    size = -(-work.predicted_bytes // max(work.predicted_files, 1))
+    # Packing depends on the bytes of a node. Were they those that remain without the deleted rows, the next plan could pack otherwise.
+    size = -(-sum(file.file_size_bytes for file in work.rewritten) // max(work.predicted_files, 1))
     rows = sum(file.record_count for file in work.rewritten)
     return [
         LiveFile(
