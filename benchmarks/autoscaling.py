@@ -1,6 +1,7 @@
 """Compares `decide` with Kubernetes' HPA and with a fixed size, in a simulation of seven loads.
 
     python benchmarks/autoscaling.py              # seconds; needs nothing but this package
+    python benchmarks/autoscaling.py --fresh 20   # minutes: the synthetic loads of 20 new seeds each
 
 Three loads are recorded tasks of `backlog.py` and `latency.py` (`loads/`), stretched so that one optimizer is not enough: `STRETCHED` says
 how. Four are synthetic. A task holds a slot for its I/O seconds, and for its CPU seconds times max(1, demand / cores). All scalers have the
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
+from random import SystemRandom
 
 # It puts the folder of the tests on the path.
 import opened_services  # noqa: F401
@@ -46,24 +48,44 @@ SEEDS = {"sawtooth": 71038, "burst": 25444, "day curve": 332734, "dying": 584931
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fresh", type=int, default=0, help="draw so many new seeds for each synthetic load")
+    fresh = parser.parse_args().fresh
+    if fresh:
+        _compare_fresh(fresh)
+        return
     print(STRETCHED)
     kept = [_compared(name, tasks, until, World(BOUNDS, deaths=dying)) for name, (tasks, until, dying) in loads().items()]
     print(f"beside HPA by tasks: kept {sum(by_tasks for _, by_tasks in kept)} of 7")
     print(f"kept {sum(by_cpu for by_cpu, _ in kept)} of 7")
 
 
-def loads() -> Mapping[str, tuple[Sequence[Task], float, tuple[float, ...]]]:
+def _compare_fresh(count: int) -> None:
+    """Print how many loads of new seeds are kept beside each kind of HPA, and the waiting beside a fixed size of the same cost."""
+    random = SystemRandom()
+    for name in SEEDS:
+        seeds = [random.randrange(10**6) for _ in range(count)]
+        kept = [_compared(f"{name} {seed}", *_synthetic(name, seed)) for seed in seeds]
+        by_cpu, by_tasks = (sum(each) for each in zip(*kept, strict=True))
+        print(f"{name}: kept {by_cpu} of {count} beside HPA by CPU, {by_tasks} of {count} beside HPA by tasks")
+
+
+def _synthetic(name: str, seed: int) -> tuple[Sequence[Task], float, World]:
+    tasks, until, dying = loads(dict.fromkeys(SEEDS, seed))[name]
+    return tasks, until, World(BOUNDS, deaths=dying)
+
+
+def loads(seeds: Mapping[str, int] = SEEDS) -> Mapping[str, tuple[Sequence[Task], float, tuple[float, ...]]]:
     """The tasks of each load, its seconds, and when optimizers die."""
     together = [*recorded("latency", 120), *recorded("backlog", 60)[:200]]
     return {
         "backlog": (repeated(recorded("backlog", 30), 2 * HOUR, 4), 8 * HOUR, ()),
         "latency": (repeated(recorded("latency", 300), 200, 72), 4 * HOUR, ()),
         "recorded day": (by_day_curve(together, 8_000), 24 * HOUR, ()),
-        "sawtooth": (sawtooth(SEEDS["sawtooth"]), 6 * HOUR, ()),
-        "burst": (burst(SEEDS["burst"]), 8 * HOUR, ()),
-        "day curve": (day_curve(SEEDS["day curve"]), 24 * HOUR, ()),
-        "dying": (steady(SEEDS["dying"]), 6 * HOUR, deaths(SEEDS["dying"])),
+        "sawtooth": (sawtooth(seeds["sawtooth"]), 6 * HOUR, ()),
+        "burst": (burst(seeds["burst"]), 8 * HOUR, ()),
+        "day curve": (day_curve(seeds["day curve"]), 24 * HOUR, ()),
+        "dying": (steady(seeds["dying"]), 6 * HOUR, deaths(seeds["dying"])),
     }
 
 

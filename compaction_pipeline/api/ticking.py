@@ -14,7 +14,7 @@ from functools import partial
 
 from compaction_pipeline.services.dependencies.detect_tables import DetectTables
 from compaction_pipeline.services.dependencies.lead_center import LeadCenter
-from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, TICK_EVERY, WATCH_EVERY, Part, RunTicks
+from compaction_pipeline.services.run_ticks import KEEP_EVERY, LOOK_EVERY, LOOK_FOR_CLEAN_UP_EVERY, SCALE_EVERY, TICK_EVERY, Part, RunTicks
 from compaction_pipeline.services.upkeep.upkeep_tables import UpkeepTables
 
 UPKEEP_EVERY = timedelta(minutes=10)
@@ -81,7 +81,7 @@ def ticking(
         ("leases", lead, KEEP_EVERY),
         ("keeper", of(Part.KEEPER, run_ticks.keep), KEEP_EVERY),
         ("maintainer", of(Part.KEEPER, run_ticks.maintain), run_ticks.maintain_every),
-        ("watcher", of(Part.KEEPER, run_ticks.watch), WATCH_EVERY),
+        ("watcher", of(Part.KEEPER, run_ticks.watch), SCALE_EVERY),
     ]
     if notify is not None:
         # A receiver may take long to answer, and nothing else waits for it.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from compaction_pipeline.core.capacity.scaling.observation import AT_ONCE
 from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
 from compaction_pipeline.services.held_lease import Leases
 from compaction_pipeline.services.keep import KeepWatch
@@ -31,10 +32,14 @@ LOOK_EVERY = timedelta(seconds=0.2)
 """The leader looks for reports of commits this often, also for those that other servers took."""
 CLEAN_UP_EVERY = timedelta(days=1)
 """Leftover files, old records and ended tasks are removed this often, whichever server does it."""
+SCALE_EVERY = AT_ONCE
+"""The keeper finds out this often whether it is time to look at a group that is scaled. That asks nothing of the state database."""
 WATCH_EVERY = timedelta(seconds=30)
 """The keeper looks this often whether a group or a container has changed, or a group has work again."""
 LOOK_FOR_CLEAN_UP_EVERY = timedelta(minutes=1)
 """A server finds out this often whether it is time to clean up."""
+_NEARLY = timedelta(seconds=1)
+"""What the times of calls differ."""
 _BUDGET = timedelta(seconds=20)
 _CLEANED_UP = "clean-up"
 _CLEANING_UP = "cleaning up"
@@ -84,6 +89,8 @@ class RunTicks:
         self._owner = leases.new_owner()
         self._times = times
         self.maintain_every = times.maintain_every
+        self._watched_at: datetime | None = None
+        self._waits: frozenset[str] = frozenset()
         self._explored_at: datetime | None = None
         self._forgot_at: datetime | None = None
         self._cursor: str | None = None
@@ -120,15 +127,20 @@ class RunTicks:
         self._maintain_optimizers.maintain()
 
     def watch(self) -> None:
-        """Once a minute, decide how many optimizers groups with a policy want. Start and drain at once when something has changed.
+        """Decide how many optimizers groups with a policy want. Start and drain at once when something has changed.
 
-        That is a group or a container, what a policy wants, or that a group has work again. Only the holder of the lease KEEPER does this.
+        That is a group or a container, what a policy wants, or that a group has work again. It is asked every `SCALE_EVERY`, and looks for
+        changes every `WATCH_EVERY`. Only the holder of the lease KEEPER does this.
         """
+        now, changed = self._clock(), False
+        is_turn = self._watched_at is None or not timedelta(0) <= now - self._watched_at < WATCH_EVERY - _NEARLY
         try:
-            self._scale_groups.scale()
+            changed = self._scale_groups.scale(self._waits)
         finally:
             # What people have changed does not wait for the mending of a policy.
-            self._maintain_optimizers.watch()
+            if is_turn or changed:
+                self._watched_at = now
+                self._waits = self._maintain_optimizers.watch()
 
     def tick(self) -> None:
         """Discover, refresh, plan and commit what is due. When one catalog or table fails, the others go on.

@@ -9,6 +9,7 @@ from math import ceil
 
 from compaction_pipeline.core.capacity.scaling.action import Hold, PastAction
 from compaction_pipeline.core.capacity.scaling.decide import decide
+from compaction_pipeline.core.capacity.scaling.demand import apart
 from compaction_pipeline.core.capacity.scaling.observation import KEPT_FOR, Observation
 from compaction_pipeline.core.capacity.scaling.policy import ENABLED
 from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
@@ -146,7 +147,8 @@ def _beside(record: ScalingRecord, seen: Sequence[Observation]) -> ScalingAction
 def _hour(seen: Sequence[Observation], target: Target) -> Hour:
     if not seen:
         return Hour(None, None)
-    waits = sorted(each.oldest_wait.total_seconds() for each in seen)
-    minutes = sum(each.up + each.starting + each.draining for each in seen)
+    each_minute = apart(seen)
+    waits = sorted(each.oldest_wait.total_seconds() for each in each_minute)
+    minutes = sum(each.up + each.starting + each.draining for each in each_minute)
     hours = minutes * target.memory_bytes / 60 / 1e9 if target.memory_bytes else None
     return Hour(waits[ceil(0.95 * len(waits)) - 1], hours)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
@@ -16,10 +16,12 @@ from threading import Lock
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.scaling.action import ActionKind, Hold, Outcome
 from compaction_pipeline.core.capacity.scaling.decide import decide
-from compaction_pipeline.core.capacity.scaling.observation import EVERY, KEPT_FOR, Observation
+from compaction_pipeline.core.capacity.scaling.demand import LOOKED_AT, looks_again_in
+from compaction_pipeline.core.capacity.scaling.observation import EVERY, KEPT_FOR, SOON, Observation
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
 from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
+from compaction_pipeline.core.capacity.scaling.rules import looks_back
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.container import Container, ContainerKind, settings_digest
@@ -41,9 +43,7 @@ REMEMBERED = 200
 """Decisions look at so many of a group's last actions."""
 RECORDS_KEPT = timedelta(days=400)
 """Actions that have ended are kept for so long."""
-DECIDED_BY = timedelta(days=1, minutes=10)
-"""Decisions look at what was seen in this time: cores are taken away after a day."""
-_AT_LEAST = EVERY - timedelta(seconds=5)
+_AT_LEAST = EVERY - timedelta(seconds=1)
 """A minute, less what rounds differ."""
 
 
@@ -80,26 +80,41 @@ class ScaleGroups:
         self._containers = containers
         self._clock, self._new_id = own
         self._looked_at: datetime | None = None
+        self._seen: dict[str, tuple[timedelta, Sequence[Observation]]] = {}
         self._killed: frozenset[str] = frozenset()
         self._in_round = Lock()
+        self._changed = False
 
-    def scale(self) -> None:
+    def scale(self, waits: Collection[str] = ()) -> bool:
         """Look at each group that a container serves. Of those with a policy, take the next step of an open action, or decide.
 
-        Raises StorageUnavailable. It does so once a minute, however often it is asked to.
+        It does so once a minute, however often it is asked to; and more often for groups with a policy in which tasks wait. `waits` are
+        those in which somebody else has seen tasks that wait. Otherwise a call asks nothing of the state database. Return whether what a
+        group is to have has changed. Raises StorageUnavailable.
         """
         if not self._in_round.acquire(blocking=False):
-            return
+            return False
         try:
             now = self._clock()
+            self._changed = False
             if self._looked_at is None or not timedelta(0) <= now - self._looked_at < _AT_LEAST:
                 self._looked_at = now
                 self._look(now)
+            elif due := self._due(waits, now):
+                self._look(now, due)
+            return self._changed
         finally:
             self._in_round.release()
 
-    def _look(self, now: datetime) -> None:
-        groups = {group.name: group for group in self._groups.groups()}
+    def _due(self, waits: Collection[str], now: datetime) -> frozenset[str]:
+        """The groups with a policy that are looked at again before the minute is over."""
+        found = {name: looks_again_in(seen, lag) for name, (lag, seen) in self._seen.items()}
+        soon = {name: min(again, SOON) if name in waits else again for name, again in found.items()}
+        return frozenset(name for name, again in soon.items() if again < EVERY and now - self._seen[name][1][-1].at >= again)
+
+    def _look(self, now: datetime, due: Collection[str] | None = None) -> None:
+        """Look at all groups, or at those that are due."""
+        groups = {group.name: group for group in self._groups.groups() if due is None or group.name in due}
         scales = self._scaling.scales()
         kept: dict[str, tuple[Container, ScalingPolicy | None]] = {}
         for name, group in groups.items():
@@ -115,6 +130,7 @@ class ScaleGroups:
                 self._disable(scales[name], now)
             if not is_external:
                 kept[name] = container, policy
+        self._seen = {name: seen for name, seen in self._seen.items() if due is not None or kept.get(name, (None, None))[1] is not None}
         if not kept:
             return
         optimizers = self._optimizers.optimizers()
@@ -127,8 +143,10 @@ class ScaleGroups:
                 continue
             mine = [each for each in optimizers if each.group == name]
             self._group(_Group(groups[name], container, policy, scales.get(name), mine), seen, now)
-        self._killed = frozenset(each.optimizer_id for each in optimizers if was_killed_lately(each, now))
-        self._scaling.expire(now - KEPT_FOR, now - RECORDS_KEPT)
+        killed = [each for each in optimizers if was_killed_lately(each, now)]
+        self._killed = frozenset(each.optimizer_id for each in killed if each.group in kept or each.optimizer_id in self._killed)
+        if due is None:
+            self._scaling.expire(now - KEPT_FOR, now - RECORDS_KEPT)
 
     def _used(self, now: datetime) -> Used:
         ended: Counter[str] = Counter()
@@ -142,10 +160,13 @@ class ScaleGroups:
         current = next((each for each in records if each.is_open), None)
         # Nothing else needs its answer, which may take seconds.
         answer = Running() if current is None else self._containers.running(known.container)
-        self._scaling.observe(name, replace(seen, is_silent=isinstance(answer, Unknown)))
+        seen = replace(seen, is_silent=isinstance(answer, Unknown))
+        self._scaling.observe(name, seen)
+        self._seen[name] = known.policy.lag, [*self._seen.get(name, (None, []))[1], seen][-LOOKED_AT:]
         if scale is None or scale.person != person_digest(known.group):
-            self._begin_anew(known, current, now)
-            return
+            scale = self._begin_anew(known, current, now)
+            if scale is None or current is not None:
+                return
         if current is not None:
             ended = self._next_step(known, scale, current, answer, now)
             if ended is not None:
@@ -160,11 +181,12 @@ class ScaleGroups:
         if current is None or current.step is Step.ASKED:
             self._decide(known, scale, records, now)
 
-    def _begin_anew(self, known: _Group, current: ScalingRecord | None, now: datetime) -> None:
-        """What a person says of the group counts from now on."""
+    def _begin_anew(self, known: _Group, current: ScalingRecord | None, now: datetime) -> Scale | None:
+        """What a person says of the group counts from now on. None when another process was first."""
         scale = wanted_now(known.group, known.container, known.policy, known.scale)
         why = "a person changed the group meanwhile"
-        self._store(scale, None if current is None else current.closed(Outcome.CANCELED, why, now, scale.target))
+        stored = self._store(scale, None if current is None else current.closed(Outcome.CANCELED, why, now, scale.target))
+        return scale if stored else None
 
     def _disable(self, scale: Scale, now: datetime) -> None:
         """The policy was taken away, so the group's own properties count. A later policy begins with these."""
@@ -209,7 +231,7 @@ class ScaleGroups:
 
     def _decide(self, known: _Group, scale: Scale, records: Sequence[ScalingRecord], now: datetime) -> None:
         name = known.group.name
-        observations = self._scaling.observations(name, now - DECIDED_BY)
+        observations = self._scaling.observations(name, now - looks_back(known.policy))
         decided = decide(name, observations, known.policy, scale.target, now, [each.past for each in records])
         if isinstance(decided, Hold):
             log.debug("group=%s nothing is changed: %s", name, decided.reason)
@@ -228,6 +250,7 @@ class ScaleGroups:
 
     def _store(self, scale: Scale, record: ScalingRecord | None) -> bool:
         stored = self._scaling.change(scale, record)
+        self._changed = self._changed or stored
         if not stored:
             log.info("group=%s another process changed what it is to have, so this one changes nothing", scale.group)
         return stored

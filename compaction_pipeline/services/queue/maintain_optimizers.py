@@ -55,12 +55,14 @@ _SAYS = "; its container says: "
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a group wants now. `container` is None when it is not known on this host. `group` has the size that its scaling asks for."""
+    """What a group wants now. `container` is None when it is not known on this host. `group` has the size that its scaling asks for.
+    `waits` says that a worker could take a task of it."""
 
     group: ResourceGroup
     container: Container | None
     wants: Wants
     problem: str = ""
+    waits: bool = False
 
     @property
     def wanted(self) -> int:
@@ -197,19 +199,23 @@ class MaintainOptimizers:
                     each.optimizer_id, (OptimizerState.LOST,), OptimizerState.LOST, f"{each.why}{_SAYS}{words or 'nothing'}"
                 )
 
-    def watch(self) -> None:
+    def watch(self) -> frozenset[str]:
         """Do a round at once when a group or a container has changed since the last one, or when a group has work again.
 
-        Raises StorageUnavailable. When a change is missed, the next round sees it.
+        Return the groups in which tasks wait. Raises StorageUnavailable. When a change is missed, the next round sees it.
         """
-        if _seen(self._targets(self._clock())) != self._seen:
+        targets = self._targets(self._clock())
+        if _seen(targets) != self._seen:
             self.maintain()
+        return frozenset(each.group.name for each in targets if each.waits)
 
     def _targets(self, now: datetime) -> Sequence[_Target]:
         works, scales = self._queues.works(now - RESTS_AFTER), self._scaling.scales()
-        return [
-            self._target(group, works.get(group.name, QueueWork(group.name)), scales.get(group.name)) for group in self._groups.groups()
-        ]
+        found = []
+        for group in self._groups.groups():
+            work = works.get(group.name, QueueWork(group.name))
+            found.append(replace(self._target(group, work, scales.get(group.name)), waits=work.pending > 0))
+        return found
 
     def _target(self, group: ResourceGroup, work: QueueWork, scale: Scale | None) -> _Target:
         wanted = wanted_instances(group, work)

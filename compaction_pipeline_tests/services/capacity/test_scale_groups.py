@@ -23,6 +23,7 @@ from compaction_pipeline.services.capacity.scale_groups import ScaleGroups
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
 from compaction_pipeline_tests.builders import NOW
 from compaction_pipeline_tests.services.queue.hall import DRAINING, LOST, RUNNING, STARTING, Hall
+from compaction_pipeline_tests.statements import statements
 
 MINUTE = timedelta(minutes=1)
 ON = "dynamic-allocation.enabled"
@@ -132,6 +133,32 @@ def test_a_task_starts_the_first_optimizer_and_an_empty_queue_ends_the_last(stor
     assert hall.scale_now.target.instances == 0
     assert hall.rows(RUNNING) == []
     assert hall.records[-1].outcome is Outcome.DONE
+
+
+def test_a_group_is_looked_at_more_often_only_while_tasks_wait(stores: Stores) -> None:
+    """Otherwise a minute costs as much as it did when nobody could be asked more than once in it."""
+    hall = at_work(stores)
+
+    def looks(seconds: int, waits: frozenset[str] = frozenset()) -> list[int]:
+        found = []
+        for second in range(0, seconds, 5):
+            hall.now += timedelta(seconds=5)
+            before = len(stores.scaling.observations("heavy", NOW))
+            with statements() as asked:
+                hall.scaler.scale(waits)
+            if len(stores.scaling.observations("heavy", NOW)) > before:
+                found.append(second + 5)
+            else:
+                assert asked == []
+        return found
+
+    assert looks(180) == [60, 120, 180]
+    hall.wait_for(50)
+    # Somebody else has seen them. They are looked at every 15 s, and every 5 s until it is known that they wait too long.
+    assert looks(120, frozenset({"heavy"})) == [15, 30, 45, 60, 65, 70, 75, 90, 105, 120]
+    assert [each.action.direction for each in hall.records] == [Direction.OUT]
+    waited = hall.records[0].at - (hall.now - timedelta(seconds=120))
+    assert waited == timedelta(seconds=75)
 
 
 def test_a_group_without_a_policy_is_left_alone_and_one_whose_policy_is_taken_away_has_its_own_number(stores: Stores) -> None:

@@ -14,7 +14,7 @@ from compaction_pipeline.core.capacity.scaling.demand import STALE
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.past import Past
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
-from compaction_pipeline.core.capacity.scaling.rules import IN_RULES, OUT_RULES, STEP, Rule, Seen, least_instances, with_slots
+from compaction_pipeline.core.capacity.scaling.rules import IN_RULES, OUT_RULES, STEP, Rule, Seen, first_out, least_instances, with_slots
 from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.words import count_text, duration_text, moment_text
 
@@ -41,6 +41,9 @@ def decide(
         opening = min(each.window.next_opening(now) for each in policy.windows)
         return Hold(f"group {group} is scaled again from {moment_text(opening, now)} on, when its next window opens")
     if not seen.last:
+        first = _first([first_out], known, seen)
+        if isinstance(first, Action):
+            return first
         return Hold(f"group {group} was not observed in each of the last three minutes, or not within {duration_text(STALE)}")
     if current is not None:
         return _first([OUT_RULES[ActionKind.OPTIMIZERS]], known, seen)

@@ -7,13 +7,17 @@ from datetime import datetime, timedelta
 
 EVERY = timedelta(minutes=1)
 """A group is observed once in this time."""
+SOON = timedelta(seconds=15)
+"""A group with a policy is observed once in this time while tasks wait."""
+AT_ONCE = timedelta(seconds=5)
+"""It is observed once in this time when a task is about to have waited for too long, until it is known that it does."""
 KEPT_FOR = timedelta(days=8)
 """Observations are kept for so long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was seen of a group in the minute that ended at `at`.
+    """What was seen of a group in the minute that ended at `at`. While tasks wait, the minutes of two observations overlap.
 
     `waiting` counts the tasks that a worker could take, without those that their team's limits hold; the first of them has waited for
     `oldest_wait`. `running` counts the attempts at the end of the minute, and `slots` those of the optimizers that take tasks.

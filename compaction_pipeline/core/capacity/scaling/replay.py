@@ -5,6 +5,7 @@ Where the policy was on, its own records say when an action ended. An action tha
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,6 +15,7 @@ from compaction_pipeline.core.capacity.scaling.decide import decide
 from compaction_pipeline.core.capacity.scaling.observation import EVERY, Observation
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
 from compaction_pipeline.core.capacity.scaling.record import ScalingRecord
+from compaction_pipeline.core.capacity.scaling.rules import looks_back
 from compaction_pipeline.core.capacity.scaling.target import Target
 
 _SAME = timedelta(seconds=1)
@@ -29,18 +31,20 @@ def replayed(
 ) -> Sequence[PastAction]:
     """Return what the policy decides at each observation from `since` on, the oldest first.
 
-    `observations` are those of a day before `since` too. `own` is what the group is to have when no record says it, and `records` are its
-    actions, the oldest first.
+    `observations` are sorted by time, and those of a day before `since` are among them. `own` is what the group is to have when no record
+    says it, and `records` are its actions, the oldest first.
     """
     before = [each for each in records if each.at < since]
+    times, back = [each.at for each in observations], looks_back(policy)
     target = _target_at(records, since, own)
     past = [each.past for each in before]
     told: list[PastAction] = []
-    for seen in observations:
+    for number, seen in enumerate(observations):
         if seen.at < since:
             continue
         known = [_as_of(each, seen.at) for each in past]
-        decided = decide(group, [each for each in observations if each.at <= seen.at], policy, target, seen.at, known)
+        first = bisect_left(times, seen.at - back)
+        decided = decide(group, observations[first : number + 1], policy, target, seen.at, known)
         real = next((each for each in records if abs(each.at - seen.at) <= _SAME), None)
         if real is not None and not isinstance(decided, Action):
             # It was carried out, whatever this policy says of it.

@@ -11,7 +11,19 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction
-from compaction_pipeline.core.capacity.scaling.demand import BUSY, HIGH, IDLE, LOW, MEASURED_OVER, Demand, demand_of, newest, of_span
+from compaction_pipeline.core.capacity.scaling.demand import (
+    BUSY,
+    HIGH,
+    IDLE,
+    LOW,
+    MEASURED_OVER,
+    STALE,
+    Demand,
+    apart,
+    demand_of,
+    newest,
+    of_span,
+)
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.policy import Bounds, ScalingPolicy
 from compaction_pipeline.core.capacity.scaling.target import Target
@@ -45,6 +57,12 @@ class Seen:
     def of(observations: Sequence[Observation], policy: ScalingPolicy, target: Target, now: datetime) -> Seen:
         """Look at the newest observations, and at the bounds of this moment."""
         return Seen(observations, newest(observations, now), policy, target, policy.bounds_at(now), now)
+
+    @property
+    def fresh(self) -> Observation | None:
+        """The newest observation; None when nobody knows what the group does now."""
+        found = max((each for each in self.observations if each.at <= self.now), key=lambda each: each.at, default=None)
+        return found if found is not None and self.now - found.at <= STALE else None
 
     @property
     def is_behind(self) -> bool:
@@ -88,6 +106,12 @@ class Seen:
 Rule = Callable[[Seen], "Action | str"]
 
 
+def looks_back(policy: ScalingPolicy) -> timedelta:
+    """The time whose observations decide under a policy. Those of a day only count where cores are scaled."""
+    spans = (MEMORY_LOW_FOR, policy.idle, timedelta(0) if policy.most_slot_cores is None else CORES_LOW_FOR)
+    return max(spans) + MEASURED_OVER
+
+
 def least_instances(bounds: Bounds, parallelism: int) -> int:
     """The fewest optimizers that have the least slots, without more than the most."""
     return min(-(-bounds.least // parallelism), bounds.most // parallelism)
@@ -124,7 +148,7 @@ def memory_in(seen: Seen) -> Action | str:
     if bounds is None or not memory:
         return "memory is not scaled" if bounds is None else "the memory of an optimizer is not known"
     span = of_span(seen.observations, MEMORY_LOW_FOR, seen.now)
-    peaks = [each.memory_share for each in span if each.memory_share is not None]
+    peaks = [each.memory_share for each in apart(span) if each.memory_share is not None]
     if len(peaks) < MEMORY_KNOWN or any(each.memory_kills for each in seen.observations) or max(peaks) >= MEMORY_FAR:
         return "memory is used, or too little is known of it"
     wanted = max(_rounded(memory * max(max(peaks) / MEMORY_GOAL, 0.5)), bounds.least)
@@ -197,13 +221,21 @@ def cores_in(seen: Seen) -> Action | str:
     return changed(seen, ActionKind.CORES, replace(seen.target, slot_cores=cores - 1), trigger)
 
 
+def first_out(seen: Seen) -> Action | str:
+    """The first optimizer when a task waits. One observation says enough: nothing that runs could take the task."""
+    newest = seen.fresh
+    if seen.target.instances or newest is None or not newest.waiting:
+        return "no task waits, or there is an optimizer"
+    # Nobody knows yet how long they take, so one optimizer tells.
+    waiting = newest.waiting
+    return _more(seen, 1, f"{count_text(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}, and there is no optimizer")
+
+
 def optimizers_out(seen: Seen) -> Action | str:
     """More optimizers when tasks wait, and more slots on the present ones would not help or are not possible."""
     target = seen.target
-    if not target.instances and seen.last[-1:] and seen.last[-1].waiting:
-        waiting = seen.last[-1].waiting
-        # Nobody knows yet how long they take, so one optimizer tells.
-        return _more(seen, 1, f"{count_text(waiting, 'task')} {'waits' if waiting == 1 else 'wait'}, and there is no optimizer")
+    if not target.instances and seen.last[-1].waiting:
+        return first_out(seen)
     if not seen.is_behind:
         return "no task has waited for too long"
     if seen.last[-1].starting:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction_pipeline.core.capacity.scaling.action import ActionKind, Direction, Outcome
+from compaction_pipeline.core.capacity.scaling.demand import apart
 from compaction_pipeline.core.capacity.scaling.observation import EVERY, Observation
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
@@ -20,7 +21,7 @@ from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.words import count_text, duration_text
 
 COMES_WITHIN = int(REGISTERS_WITHIN / EVERY) + 1
-"""In so many observations another optimizer must have polled."""
+"""In so many minutes that were observed, another optimizer must have polled."""
 KILLS = 2
 """So many kills for memory roll an action back, also when they come within `KILLED_WITHIN` of its end."""
 KILLED_WITHIN = timedelta(minutes=30)
@@ -145,7 +146,7 @@ def _worked(record: ScalingRecord, seen: Seen, up: Sequence[Optimizer], policy: 
 def _too_late(scale: Scale, record: ScalingRecord, seen: Seen, up: Sequence[Optimizer]) -> Ended | None:
     """Give the action up when nothing more of it has come for a while. While the container has no room, that is nobody's fault."""
     progress = max([record.at, *(each.first_polled_at for each in up if each.first_polled_at is not None)])
-    waited = [each for each in seen.observations if each.at > progress and not each.is_silent]
+    waited = apart([each for each in seen.observations if each.at > progress and not each.is_silent])
     is_size = record.action.kind is not ActionKind.OPTIMIZERS
     # The next one is replaced when fewer drain, and a task that is merged may take long.
     drains = is_size and any(each.state is OptimizerState.DRAINING for each in seen.optimizers)

@@ -9,7 +9,8 @@ from math import ceil
 
 from compaction_pipeline.core.capacity.scaling.action import Action, Outcome, PastAction
 from compaction_pipeline.core.capacity.scaling.decide import decide
-from compaction_pipeline.core.capacity.scaling.observation import Observation
+from compaction_pipeline.core.capacity.scaling.demand import looks_again_in
+from compaction_pipeline.core.capacity.scaling.observation import AT_ONCE, EVERY, SOON, Observation
 from compaction_pipeline.core.capacity.scaling.policy import ScalingPolicy
 from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline_tests.core.capacity.scaling.simulation import Group
@@ -31,18 +32,26 @@ class Fixed:
 
 @dataclass
 class ByPolicy:
-    """`decide`, once a minute, from the observations of the last minutes. An action is open until its optimizers are up."""
+    """`decide`, once a minute and more often while tasks wait, from the observations of the last minutes. An action is open until its
+    optimizers are up.
+
+    Tasks that come are noticed as late as by a server, which looks for them every 30 s.
+    """
 
     policy: ScalingPolicy
-    every: float = 60.0
-    seen: deque[Observation] = field(default_factory=lambda: deque(maxlen=20))
+    every: float = AT_ONCE.total_seconds()
+    seen: deque[Observation] = field(default_factory=lambda: deque(maxlen=120))
     past: list[PastAction] = field(default_factory=list)
-    before: tuple[float, float, int, float] = (0.0, 0.0, 0, 0.0)
+    looks: list[tuple[float, float, float, int]] = field(default_factory=list)
+    noticed: bool = False
 
     def wanted(self, now: float, group: Group) -> int:
         """Observe the minute, and decide."""
         at = BEGINNING + timedelta(seconds=now)
-        if not now:
+        self._measure(now, group)
+        noticed, self.noticed = self.noticed, bool(group.waiting) and (self.noticed or now % 30 == 0)
+        again = looks_again_in(list(self.seen), self.policy.lag) if self.seen else EVERY
+        if self.seen and at - self.seen[-1].at < (min(again, SOON) if noticed else again):
             return group.target
         self.seen.append(self._observe(now, at, group))
         if self.past and self.past[-1].is_open and all(each.up_at <= now for each in group.taking):
@@ -54,14 +63,17 @@ class ByPolicy:
             return found.after.instances
         return group.target
 
+    def _measure(self, now: float, group: Group) -> None:
+        """Remember a minute of what was used and held, and of what ended."""
+        cpu = sum(each.used_by(now) for each in group.workers)
+        held = group.held_seconds + sum(now - begun for each in group.live for begun, _, _ in each.running.values())
+        self.looks = [*self.looks[-12:], (now, cpu, held, group.ended)]
+
     def _observe(self, now: float, at: datetime, group: Group) -> Observation:
         up = group.up(now)
         slots = len(up) * group.world.parallelism
-        cpu = sum(each.used_by(now) for each in group.workers)
-        held = group.held_seconds + sum(now - begun for each in group.live for begun, _, _ in each.running.values())
-        last_cpu, last_held, last_ended, last_at = self.before
-        passed = now - last_at
-        self.before = (cpu, held, group.ended, now)
+        (begun, last_cpu, last_held, last_ended), (_, cpu, held, ended) = self.looks[0], self.looks[-1]
+        passed = now - begun
         capacity = slots * passed
         return Observation(
             at,
@@ -70,7 +82,7 @@ class ByPolicy:
             group.running(),
             slots,
             idle_share=min(max(1 - (held - last_held) / capacity, 0.0), 1.0) if capacity else None,
-            ended=group.ended - last_ended,
+            ended=ended - last_ended,
             cpu_share=min(max((cpu - last_cpu) / (len(up) * group.world.cores * passed), 0.0), 1.0) if capacity else None,
             up=len(up),
             starting=len(group.taking) - len(up),

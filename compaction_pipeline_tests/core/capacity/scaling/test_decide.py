@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Hold, Outcome, PastAction
 from compaction_pipeline.core.capacity.scaling.decide import decide
-from compaction_pipeline.core.capacity.scaling.demand import BUSY
-from compaction_pipeline.core.capacity.scaling.observation import Observation
+from compaction_pipeline.core.capacity.scaling.demand import BUSY, apart, demand_of, looks_again_in
+from compaction_pipeline.core.capacity.scaling.observation import AT_ONCE, EVERY, SOON, Observation
 from compaction_pipeline.core.capacity.scaling.policy import Bounds, ScalingPolicy, ScalingWindow
 from compaction_pipeline.core.capacity.scaling.rules import STEP
 from compaction_pipeline.core.capacity.scaling.target import Target
@@ -77,6 +77,42 @@ def test_a_task_starts_the_first_optimizer_at_once() -> None:
     waits = Observation(NOON, 1, timedelta(seconds=5), 0, 0)
     nobody = minutes(replace(waits, waiting=0), 2, NOON - MINUTE)
     assert _action([*nobody, waits], Target(0, 1), replace(POLICY, bounds=Bounds(0, 8))).after == Target(1, 1)
+
+
+def test_one_look_is_enough_for_the_first_optimizer() -> None:
+    none = replace(POLICY, bounds=Bounds(0, 8))
+    waits = Observation(NOON, 3, timedelta(minutes=9), 0, 0)
+    # A server that was away for an hour has looked once.
+    for before in ([], minutes(replace(waits, waiting=0), 9, NOON - 60 * MINUTE)):
+        assert _action([*before, waits], Target(0, 1), none).after == Target(1, 1)
+    assert "not observed" in _reason([replace(waits, waiting=0)], Target(0, 1), none)
+    assert "not observed" in _reason([replace(waits, at=NOON - 3 * MINUTE)], Target(0, 1), none)
+    assert "not observed" in _reason([waits], Target(1, 1), none)
+    failed = past(replace(OUT, before=Target(0, 1), after=Target(1, 1)), 5 * MINUTE, Outcome.FAILED, none)
+    assert "not observed" in _reason([waits], Target(0, 1), none, (failed,))
+
+
+def test_a_group_is_looked_at_more_often_while_tasks_wait_and_until_it_is_known_that_they_wait_too_long() -> None:
+    lag = timedelta(minutes=1)
+    assert looks_again_in([CALM], lag) == EVERY
+    fine = replace(BEHIND, oldest_wait=timedelta(seconds=45))
+    assert looks_again_in([fine], lag) == SOON
+    assert looks_again_in([replace(fine, oldest_wait=timedelta(seconds=46))], lag) == AT_ONCE
+    assert looks_again_in([BEHIND, BEHIND], lag) == looks_again_in([fine, BEHIND, BEHIND], lag) == AT_ONCE
+    assert looks_again_in([BEHIND, BEHIND, BEHIND], lag) == SOON
+
+
+def test_overlapping_minutes_count_once() -> None:
+    often = [replace(BEHIND, at=NOON - number * SOON) for number in reversed(range(13))]
+    assert [each.at for each in apart(often)] == [NOON - number * MINUTE for number in reversed(range(4))]
+    assert apart(minutes(CALM, 5)) == minutes(CALM, 5)
+    assert apart([]) == []
+
+
+def test_what_ended_in_overlapping_minutes_is_not_counted_twice() -> None:
+    """Four tasks of a minute end in a minute, and four come: the group is as large as the load. Ten wait from before."""
+    often = [replace(BEHIND, at=NOON - number * SOON, waiting=10, ended=4) for number in reversed(range(13))]
+    assert demand_of(often[-3:], often, 4).least == pytest.approx(4 / BUSY)
 
 
 def test_more_optimizers_are_not_asked_for_while_others_start() -> None:
@@ -325,13 +361,20 @@ LOADS = st.builds(
 
 
 @given(LOADS)
-def test_on_constant_load_more_comes_and_then_at_most_what_the_queue_needed_goes(load: ConstantLoad) -> None:
+def test_on_constant_load_less_follows_more_only_by_what_the_backlog_needed_and_nothing_follows_then(load: ConstantLoad) -> None:
     load.run(150)
-    directions = [each.action.direction for each in load.actions if not each.action.is_for_bounds]
-    # What piled up while the first optimizers were too few may bring more than the load needs later. Never does less bring more.
-    assert directions == sorted(directions, key=[Direction.OUT, Direction.IN].index), [each.action.trigger for each in load.actions]
+    while load.actions and load.now - load.actions[-1].at < timedelta(minutes=60):
+        load.run(10)
+    by_load = [each.action for each in load.actions if not each.action.is_for_bounds]
+    # What piled up while the first optimizers were too few brings more than the load needs later. Never does less bring more.
+    assert [each.direction for each in by_load] == sorted((each.direction for each in by_load), key=[Direction.OUT, Direction.IN].index)
+    less = [each for each in by_load if each.direction is Direction.IN]
+    # One change brings what the load needs, unless the policy's step divides it.
+    assert all(each.before.instances - each.after.instances == (load.policy.step or max(STEP, each.before.instances)) for each in less[:-1])
+    slots, most = load.target.slots, load.policy.bounds.most
+    assert slots >= load.came * load.takes - 1e-9 or slots + load.target.parallelism > most
     reached = len(load.actions)
-    load.run(60)
+    load.run(120)
     assert len(load.actions) == reached, [each.action.trigger for each in load.actions[reached:]]
 
 
