@@ -256,6 +256,15 @@ class Foundations:
 
         return application_id_of(session)
 
+    def spark_gc(self) -> tuple[float, float] | None:
+        """For how long the JVM of the Spark driver has collected garbage, and how long it has run, as the last merge found it."""
+        session = self._spark_sessions.running() if "_spark_sessions" in self.__dict__ else None
+        if session is None:
+            return None
+        from compaction_pipeline.spark.session_kind import gc_of
+
+        return gc_of(session)
+
     @cached_property
     def _engine(self) -> MergeEngine:
         if self.engine_override is not None:

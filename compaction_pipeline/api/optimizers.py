@@ -20,6 +20,7 @@ from compaction_pipeline.api.waiting_polls import WaitingPolls
 from compaction_pipeline.api.wire import strictly
 from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role, Token
+from compaction_pipeline.core.capacity.driver_gc import LONGEST_SECONDS, DriverGc
 from compaction_pipeline.core.capacity.ledger import MOST_CORES
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.errors import ConfigError
@@ -81,12 +82,22 @@ class TouchBody(_Strict):
     """A heartbeat, with the attempts that run now, and with the id of the optimizer's Spark application when it has started one.
 
     `held_seconds` and `idle_seconds` are how long its slots together have held an attempt, and have waited for one, since it registered.
+    `driver_gc_seconds` is how long the JVM of its Spark driver has collected garbage in the `driver_up_seconds` since it started.
     """
 
     running: list[_Name] = Field(max_length=MOST_SLOTS)
     application: str = Field(default="", max_length=LONGEST_APPLICATION, pattern=APPLICATION_PATTERN)
     held_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     idle_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    driver_gc_seconds: float | None = Field(default=None, ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)
+    driver_up_seconds: float | None = Field(default=None, ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)
+
+    @property
+    def driver_gc(self) -> DriverGc | None:
+        """The totals of the Spark driver; None when one of them is not told."""
+        if self.driver_gc_seconds is None or self.driver_up_seconds is None:
+            return None
+        return DriverGc(self.driver_gc_seconds, self.driver_up_seconds)
 
     @property
     def slots(self) -> SlotTotals | None:
@@ -159,7 +170,9 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     async def touch(optimizer_id: str, body: TouchBody = Depends(touch_body)) -> TouchAnswer:
         """Say that the optimizer is there, and renew the leases of its attempts."""
         running = [AttemptId(attempt) for attempt in body.running]
-        touched = await to_thread.run_sync(optimizers.touch, optimizer_id, running, body.application, body.slots, limiter=others)
+        touched = await to_thread.run_sync(
+            optimizers.touch, optimizer_id, running, body.application, body.slots, body.driver_gc, limiter=others
+        )
         return TouchAnswer(**{**asdict(touched), "lost": list(touched.lost)})
 
     @routes.post("/optimizers/{optimizer_id}/poll", response_model=list[Assignment], openapi_extra=body_of(PollBody))

@@ -58,11 +58,14 @@ def own_table(found: Costs) -> Table:
 
 def uses_table(uses: Iterable[OptimizerUse]) -> Table:
     """Each optimizer's score, what is low, and what would be better."""
-    table = titled_table("use of optimizers", "id", "group", "slots", "score", "why", "proposed")
+    table = titled_table("use of optimizers", "id", "group", "slots", "score", "GC of the driver", "why", "proposed")
     for each in uses:
         score = "–" if each.use is None else str(each.use.score)
         why = "it has not lived long enough" if each.use is None else "; ".join(each.use.reasons)
-        table.add_row(each.optimizer_id, each.group, f"{each.slots:,}", score, why, each.use.remedy if each.use else "")
+        collected = "–" if each.driver_gc_share is None else f"{each.driver_gc_share:.0%}"
+        remedies = [each.use.remedy] if each.use is not None and each.use.remedy else []
+        remedies += [f"{each.driver_memory} of memory for the driver"] if each.driver_memory else []
+        table.add_row(each.optimizer_id, each.group, f"{each.slots:,}", score, collected, why, "; ".join(remedies))
     return table
 
 

@@ -57,7 +57,7 @@ def capacity_event(names: Names, services: Services) -> tuple[dg.AssetMaterializ
     said = [
         *(_team_in_words(one) for one in teams),
         *(_scaling_in_words(one) for one in scaled),
-        *(_use_in_words(one) for one in uses if one.use is not None and one.use.reasons),
+        *(_use_in_words(one) for one in uses if one.use is not None and (one.use.reasons or one.driver_memory)),
     ]
     metadata: dict[str, dg.MetadataValue] = {
         "capacity_now": dg.MetadataValue.md(_said(said)),
@@ -105,9 +105,11 @@ def _team_in_words(one: Standing) -> str:
 
 def _use_in_words(one: OptimizerUse) -> str:
     assert one.use is not None
+    collected = [f"{one.driver_gc_share:.0%} of its driver's time is garbage collection"] if one.driver_memory else []
     proposed = f": {one.use.remedy}" if one.use.remedy else ""
     command = f"; run {one.command}" if one.command else ""
-    return f"**{plain(one.optimizer_id)}**\\\n{wrapped(f'score {one.use.score}: ' + '; '.join(one.use.reasons) + proposed + command)}"
+    why = "; ".join([*one.use.reasons, *collected])
+    return f"**{plain(one.optimizer_id)}**\\\n{wrapped(f'score {one.use.score}: {why}{proposed}{command}')}"
 
 
 def _scaling_in_words(one: GroupScaling) -> str:

@@ -105,6 +105,8 @@ class HttpTaskQueue:
         self.why_drains = ""
         self.application: Callable[[], str] = lambda: ""
         """Returns the id of the Spark application in which this optimizer merges; "" while there is none. Heartbeats tell it."""
+        self.driver_gc: Callable[[], tuple[float, float] | None] = lambda: None
+        """Returns for how long the JVM of its Spark driver has collected garbage, and how long it has run; None while nobody knows."""
 
     @property
     def optimizer_id(self) -> str:
@@ -135,6 +137,8 @@ class HttpTaskQueue:
             application = application_id(self.application())
             body = {"running": running, "held_seconds": slots.held, "idle_seconds": slots.idle}
             body |= {"application": application} if application else {}
+            collected = self.driver_gc()
+            body |= {} if collected is None else {"driver_gc_seconds": collected[0], "driver_up_seconds": collected[1]}
             answer = self._asked("POST", f"/optimizers/{optimizer_id}/touch", body)
         except NotFoundError as error:
             self._anew(optimizer_id, error)

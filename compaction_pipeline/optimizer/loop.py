@@ -58,6 +58,7 @@ def _start_engine(services: Services, queue: HttpTaskQueue) -> None:
     try:
         services.start_engine()
         queue.application = services.spark_application
+        queue.driver_gc = services.spark_gc
     except BaseException as error:
         queue.give_back(queue.optimizer_id, EndReason.FAILED if isinstance(error, Exception) else EndReason.INTERRUPTED, why_ended(error))
         raise

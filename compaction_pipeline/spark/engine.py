@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from compaction_pipeline.core.work.merge_input import MergeInput
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.kernel import merge_task
-from compaction_pipeline.spark.session_kind import is_connect
+from compaction_pipeline.spark.session_kind import is_connect, note_gc
 from compaction_pipeline.spark.worker import shared_deletes, tidy_up_after_task
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ class SparkMergeEngine:
         try:
             with _tagged(session, _tag(task.attempt_id)):
                 rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, file_io), _RESULT_SCHEMA).collect()
+            note_gc(session, time.monotonic())
             return _RESULT.validate_json(rows[0][0])
         except Exception as error:
             # A worker crashed, the JVM is gone, or Spark refused the plan. Any error fails this task alone.

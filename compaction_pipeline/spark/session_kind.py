@@ -14,6 +14,9 @@ _CONNECT_SLOTS = 16
 """A server of Spark Connect does not tell how many cores it has, unless its configuration names a parallelism."""
 
 _applications: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_gc: WeakKeyDictionary[Any, tuple[float, float]] = WeakKeyDictionary()
+_gc_asked: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
+_GC_ASKED_EVERY = 30.0
 _shipped: WeakSet[Any] = WeakSet()
 """The contexts and Connect sessions whose workers have our package."""
 
@@ -66,6 +69,28 @@ def application_id_of(session: Any) -> str:
     Nothing is asked, because heartbeats tell the id: a client of Spark Connect waits minutes for a server that is gone.
     """
     return _applications.get(session, "")
+
+
+def note_gc(session: Any, now: float) -> None:
+    """Ask the JVM of the driver for how long it has collected garbage, unless somebody asked it a moment ago. `now` is in seconds."""
+    if is_connect(session) or now - _gc_asked.get(session, -_GC_ASKED_EVERY) < _GC_ASKED_EVERY:
+        return
+    _gc_asked[session] = now
+    try:
+        factory = session.sparkContext._jvm.java.lang.management.ManagementFactory
+        collected = sum(max(0, int(bean.getCollectionTime())) for bean in factory.getGarbageCollectorMXBeans())
+        _gc[session] = collected / 1000, int(factory.getRuntimeMXBean().getUptime()) / 1000
+    except Exception as error:
+        # The JVM is gone. The next merge finds out.
+        log.info("Spark does not tell how long it has collected garbage: %s", error)
+
+
+def gc_of(session: Any) -> tuple[float, float] | None:
+    """The seconds of collections, and those since the JVM started, when it was last asked; None when it has told nothing.
+
+    Nothing is asked, because heartbeats tell it, and a JVM that hangs must not hold them.
+    """
+    return _gc.get(session)
 
 
 def runs_here(session: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from compaction_pipeline.core.capacity.driver_gc import DriverGc, observed
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.queue.group import EXTERNAL, MEMORY, ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, reserved_memory
@@ -74,13 +75,17 @@ class SqlOptimizerStore(SqlStore):
             query = query.where(_optimizer.state.in_(_LIVE))
         return tuple(map(_of, self._rows(query)))
 
-    def touch(self, optimizer_id: str, now: datetime, told: SlotTotals | None = None) -> Optimizer | None:
+    def touch(
+        self, optimizer_id: str, now: datetime, told: SlotTotals | None = None, driver_gc: DriverGc | None = None
+    ) -> Optimizer | None:
         mine = (_optimizer.optimizer_id == optimizer_id, _optimizer.state.in_(_HEARD))
         with writing(self._engine) as connection:
             row = connection.execute(select(schema.optimizer).where(*mine).with_for_update()).first()
             if row is None:
                 return None
             values: dict[str, Any] = {"touched_at": now, **({} if told is None else note_slots(connection, row, now, told))}
+            if driver_gc is not None:
+                values["driver_gc"] = observed(row.driver_gc, driver_gc)
             connection.execute(update(schema.optimizer).where(*mine).values(values))
         return replace(_of(row), **values)
 

@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.capacity.scaling.action import Outcome
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord
@@ -541,6 +542,7 @@ optimizer = _table(
     Column("first_polled_at", Moment),
     Column("held_seconds", Float),
     Column("idle_seconds", Float),
+    Column("driver_gc", Json(DriverGc)),
     # The keeper asks every few seconds for the live ones that are silent.
     Index("compaction_optimizer_state", "state", "touched_at"),
 )

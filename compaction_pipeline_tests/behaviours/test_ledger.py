@@ -10,6 +10,7 @@ from threading import Barrier
 import pytest
 
 from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
+from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.capacity.low_use_share import IdleDay
 from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
@@ -279,3 +280,16 @@ def test_own_work_and_idle_time_are_summed_by_day(stores: Stores) -> None:
     stores.optimizers.note_first_poll("o1", NOW)
     stores.optimizers.touch("o1", NOW + timedelta(seconds=10), SlotTotals(held=5, idle=15))
     assert stores.costs.idle(day, day) == (IdleDay("default", 15.0, pytest.approx(15 / 3600), {}),)
+
+
+def test_totals_of_a_driver_become_observations(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    for minute in range(3):
+        touched = stores.optimizers.touch("o1", NOW, None, DriverGc(12.0 * minute, 60.0 * minute))
+    assert touched is not None
+    assert touched.driver_gc == DriverGc(24.0, 120.0, 0.2, 2)
+    # An optimizer that tells nothing keeps what is known of it.
+    assert stores.optimizers.touch("o1", NOW) is not None
+    found = stores.optimizers.optimizer("o1")
+    assert found is not None
+    assert found.driver_gc == touched.driver_gc

@@ -12,6 +12,7 @@ import pytest
 
 from compaction_pipeline.bootstrap import Services
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.errors import CompactionError, ConfigError, NotFoundError, StorageUnavailable
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState, Registration
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
@@ -94,6 +95,9 @@ class OnSpark(Services):
     def spark_application(self) -> str:
         return "app-7" if self.started else ""
 
+    def spark_gc(self) -> tuple[float, float] | None:
+        return (2.5, 40.0) if self.started else None
+
 
 class EndsAfterItsFirstReport(HttpTaskQueue):
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
@@ -110,6 +114,7 @@ def test_the_server_knows_the_spark_application_before_the_first_task_is_claimed
     [task] = house.services.stores.tasks.tasks()
     [attempt] = house.services.stores.tasks.attempts(task.task_id)
     assert (only(house).application, attempt.application) == ("app-7", "app-7")
+    assert only(house).driver_gc == DriverGc(2.5, 40.0)
 
 
 def test_an_engine_that_does_not_start_ends_the_registration_with_the_reason_and_takes_no_task(house: House) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,6 +20,7 @@ from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.spark.engine import SparkMergeEngine
 from compaction_pipeline.spark.session import SparkSessions, SparkSettings
+from compaction_pipeline.spark.session_kind import gc_of, note_gc
 from compaction_pipeline_tests.keyed.base_merges import Choices, figures, layout_of_table, run, task_of
 from compaction_pipeline_tests.keyed.change_logs import ChangeLog, row
 from compaction_pipeline_tests.merging.files import Table
@@ -129,6 +131,16 @@ def test_spark_merges_as_this_process_does(tmp_path: Path, sessions: SparkSessio
         result = results[task.task_id]
         assert result.error is None
         assert (result.rows_written, result.digest_written) == (local.rows_written, local.digest_written)
+    collected = gc_of(sessions.session())
+    assert collected is not None
+    gc_seconds, up_seconds = collected
+    assert 0 <= gc_seconds < up_seconds
+    assert up_seconds > 1
+    # A moment later the JVM is not asked again.
+    note_gc(sessions.session(), time.monotonic())
+    assert gc_of(sessions.session()) == collected
+    note_gc(sessions.session(), time.monotonic() + 60)
+    assert (gc_of(sessions.session()) or (0.0, 0.0))[1] > up_seconds
 
 
 @pytest.mark.spark

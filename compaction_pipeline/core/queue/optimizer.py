@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.leases.timeouts import LEASE, RENEWAL_INTERVAL
 from compaction_pipeline.core.queue.group import EXTERNAL
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
@@ -60,6 +61,7 @@ class Optimizer:
     poll got. `merge_version` is the `MERGE_VERSION` of its program. `application` is the id of its Spark application,
     "" while none is known. `cores` are those that its merges may use, None when unknown. `first_polled_at` is the time of its first poll:
     it registers before its engine runs. `held_seconds` and `idle_seconds` are what it told of its slots (`core.capacity.slot_time`).
+    `driver_gc` is what its Spark driver told of garbage collections, None when unknown.
 
     By its heartbeats a person asks it for another `log_level` and for the stacks of its threads. Each new `stack_request` asks once. Both
     are "" while nobody has asked.
@@ -90,6 +92,7 @@ class Optimizer:
     first_polled_at: datetime | None = None
     held_seconds: float | None = None
     idle_seconds: float | None = None
+    driver_gc: DriverGc | None = None
 
     @property
     def is_managed(self) -> bool:

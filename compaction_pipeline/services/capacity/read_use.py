@@ -11,8 +11,10 @@ from shlex import quote
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.low_use import LowUseLimits, Size, SlotUse, Use, use_of
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.queue.container import DRIVER_MEMORY, more_driver_memory, spark_properties
 from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, MIN_INSTANCES, PARALLELISM
 from compaction_pipeline.core.queue.optimizer import Optimizer
+from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 
@@ -21,26 +23,39 @@ NOTED_EVERY = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class OptimizerUse:
-    """How well an optimizer is used. `use` is None while it has not lived for the whole window. `command` is "" when none would help."""
+    """How well an optimizer is used. `use` is None while it has not lived for the whole window. `command` is "" when none would help.
+
+    `driver_gc_share` is the part of the time of its Spark driver that was garbage collection lately, from 0 to 1; None when unknown.
+    `driver_memory` is what `spark.driver.memory` should be, as Spark writes it, because that is too much; "" when nothing is known better.
+    """
 
     optimizer_id: str
     group: str
     slots: int
     use: Use | None
     command: str = ""
+    driver_gc_share: float | None = None
+    driver_memory: str = ""
 
 
 class ReadUse:
     """Two verbs: uses, note. The keeper notes from time to time which optimizers are of low use, for the share of a day."""
 
     def __init__(
-        self, optimizers: OptimizerStore, ledger: CostStore, groups: GroupStore, clock: Clock, limits: LowUseLimits = LowUseLimits()
+        self,
+        optimizers: OptimizerStore,
+        ledger: CostStore,
+        groups: GroupStore,
+        clock: Clock,
+        limits: LowUseLimits = LowUseLimits(),
+        containers: Containers | None = None,
     ) -> None:
         self._optimizers = optimizers
         self._ledger = ledger
         self._groups = groups
         self._clock = clock
         self._limits = limits
+        self._containers = containers
         self._noted_at: datetime | None = None
 
     def uses(self) -> Sequence[OptimizerUse]:
@@ -74,10 +89,22 @@ class ReadUse:
         """`on_cores` is what all optimizers did on its cores; None when it is too young to be judged."""
         size = Size(optimizer.parallelism, optimizer.memory_bytes, optimizer.cores)
         use = None if on_cores is None else use_of(size, used, self._limits, on_cores)
-        command = "" if use is None else self._command(optimizer, use)
-        return OptimizerUse(optimizer.optimizer_id, optimizer.group, optimizer.parallelism, use, command)
+        driver_memory = self._driver_memory(optimizer)
+        command = "" if use is None else self._command(optimizer, use, driver_memory)
+        share = None if optimizer.driver_gc is None else optimizer.driver_gc.share
+        return OptimizerUse(optimizer.optimizer_id, optimizer.group, optimizer.parallelism, use, command, share, driver_memory)
 
-    def _command(self, optimizer: Optimizer, use: Use) -> str:
+    def _driver_memory(self, optimizer: Optimizer) -> str:
+        """Twice the memory that the driver has, when that is too little; "" where no property of a group sets it."""
+        group = self._groups.group(optimizer.group)
+        if optimizer.driver_gc is None or not optimizer.driver_gc.needs_memory or group is None or self._containers is None:
+            return ""
+        container = self._containers.containers().get(optimizer.container)
+        if container is None or not container.is_submitted:
+            return ""
+        return more_driver_memory(spark_properties(container, group))
+
+    def _command(self, optimizer: Optimizer, use: Use, driver_memory: str) -> str:
         """The command that a person runs. A container starts the optimizers of its group again when the group changes."""
         group = f"compaction-pipeline group change {quote(optimizer.group)}"
         if use.ends:
@@ -87,11 +114,12 @@ class ReadUse:
                 return f"compaction-pipeline optimizer drain {optimizer.optimizer_id}"
             least = known.number(MIN_INSTANCES) or 0
             return f"{group} -p {INSTANCES}={wanted - 1}" + f" -p {MIN_INSTANCES}={wanted - 1}" * (least >= wanted)
+        for_driver = f" -p {DRIVER_MEMORY}={driver_memory}" if driver_memory else ""
         if use.better is None:
-            return ""
+            return f"{group}{for_driver}" if for_driver else ""
         better = [(PARALLELISM, use.better.slots, optimizer.parallelism), (MEMORY, use.better.memory_bytes, optimizer.memory_bytes)]
         if optimizer.is_managed:
-            return " ".join([group, *(f"-p {name}={value}" for name, value, before in better if value != before)])
+            return " ".join([group, *(f"-p {name}={value}" for name, value, before in better if value != before)]) + for_driver
         # Nobody here knows how it was started, so only what matters is said.
         options = " ".join(f"--{name} {value}" for name, value, _ in better if value)
         return f"compaction-pipeline optimizer --server … --group {quote(optimizer.group)} {options}"

@@ -38,7 +38,7 @@ class CapacityServices(Wiring):
         from compaction_pipeline.services.capacity.read_use import ReadUse
 
         stores = self._stores
-        return ReadUse(stores.optimizers, stores.costs, stores.groups, self.clock, self._settings.low_use)
+        return ReadUse(stores.optimizers, stores.costs, stores.groups, self.clock, self._settings.low_use, self._containers)
 
     @cached_property
     def send_notices(self) -> SendNotices:

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import NoReturn
 
 from compaction_pipeline.core.access.ports import TokenStore
+from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.errors import ConfigError, MergeRefused, NotFoundError, StaleAttempt
 from compaction_pipeline.core.ids import AttemptId
@@ -152,17 +153,25 @@ class ServeOptimizers:
         live = {each.optimizer_id for each in self._optimizers.optimizers(live=True)}
         return len(live) < MOST_OF_ONE_TOKEN or len(live.intersection(self._tokens.optimizers_of(token_id))) < MOST_OF_ONE_TOKEN
 
-    def touch(self, optimizer_id: str, running: Sequence[AttemptId], application: str = "", slots: SlotTotals | None = None) -> Touched:
+    def touch(
+        self,
+        optimizer_id: str,
+        running: Sequence[AttemptId],
+        application: str = "",
+        slots: SlotTotals | None = None,
+        driver_gc: DriverGc | None = None,
+    ) -> Touched:
         """Note that an optimizer is there, and renew the leases of the attempts that it names.
 
         `application` is the id of its Spark application, as it says; "" when it has started none. `slots` is how long its slots have been
         in use, as it says; None for an optimizer of an earlier release.
+        `driver_gc` has the totals of its Spark driver; None when it tells none.
 
         An attempt that the optimizer holds, but does not name although it was claimed a while ago, is ended here. Either the answer to the
         poll was lost, or the optimizer no longer knows of the attempt. Raises NotFoundError, StorageUnavailable, and ConfigError when a
         person canceled it.
         """
-        optimizer = self._optimizers.touch(optimizer_id, self._clock(), slots)
+        optimizer = self._optimizers.touch(optimizer_id, self._clock(), slots, driver_gc)
         if optimizer is None:
             raise self._absent(optimizer_id)
         application = application_id(application)

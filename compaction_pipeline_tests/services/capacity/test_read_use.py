@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from compaction_pipeline.cli.cost_tables import idle_table
+from compaction_pipeline.cli.cost_tables import idle_table, uses_table
 from compaction_pipeline.core.capacity.costs import CostKey
+from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.queue.container import Container, ContainerKind
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.stores import Stores
@@ -127,3 +130,32 @@ def test_idle_time_is_shown_by_team_beside_its_work(stores: Stores) -> None:
     shown = idle_table(found)
     assert [str(column.header) for column in shown.columns] == ["team", "slots without a task", "their GB-hours", "optimizers of low use"]
     assert list(shown.columns[1].cells) == ["5 min", "5 min"]
+
+
+class Known:
+    """A container whose optimizers are submitted to YARN, and one of this host."""
+
+    def containers(self) -> dict[str, Container]:
+        submitted = Container("cluster", ContainerKind.YARN, {"spark.driver.memory": "3g"})
+        return {"cluster": submitted, "local": Container("local", ContainerKind.LOCAL, {})}
+
+
+def test_a_driver_that_collects_garbage_for_minutes_gets_more_memory(stores: Stores) -> None:
+    for name in ("cluster", "local"):
+        stores.groups.add(ResourceGroup(name, container=name))
+        stores.optimizers.add(replace(BY_HAND, optimizer_id=name, group=name, container=name, cores=None))
+        for minute in range(4):
+            stores.optimizers.touch(name, NOW, None, DriverGc(9.0 * minute, 60.0 * minute))
+        work(stores, name, 4, 1800, 1800)
+    containers: Any = Known()
+    read = ReadUse(stores.optimizers, stores.costs, stores.groups, lambda: NOW + HALF_HOUR, containers=containers)
+    found = {each.optimizer_id: each for each in read.uses()}
+    assert {name: each.driver_gc_share for name, each in found.items()} == {"cluster": 0.15, "local": 0.15}
+    assert found["cluster"].driver_memory == "6144m"
+    assert found["cluster"].command == "compaction-pipeline group change cluster -p spark.driver.memory=6144m"
+    # No property of its group sets the memory of a driver on this host.
+    assert (found["local"].driver_memory, found["local"].command) == ("", "")
+    shown = uses_table(found.values())
+    assert list(shown.columns[4].cells) == ["15%", "15%"]
+    assert list(shown.columns[6].cells) == ["6144m of memory for the driver", ""]
+    assert uses(stores, HALF_HOUR)["cluster"].driver_memory == ""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.watchers import Watcher, WatcherKind
@@ -38,10 +39,13 @@ class OptimizerStore(Protocol):
     def optimizers(self, *, live: bool = False) -> Sequence[Optimizer]:
         """Return all optimizers, or those that are live, the oldest first."""
 
-    def touch(self, optimizer_id: str, now: datetime, told: SlotTotals | None = None) -> Optimizer | None:
+    def touch(
+        self, optimizer_id: str, now: datetime, told: SlotTotals | None = None, driver_gc: DriverGc | None = None
+    ) -> Optimizer | None:
         """Note that a registered optimizer is there, and return it. Return None when it is neither RUNNING nor DRAINING, or not known.
 
         `told` is what it says of its slots. What they did since the last touch is added to the ledger. None adds nothing.
+        `driver_gc` has the totals of its Spark driver (`core.capacity.driver_gc.observed`).
         """
 
     def note_first_poll(self, optimizer_id: str, now: datetime) -> None:
