@@ -38,7 +38,9 @@ MAY_CHANGE: Mapping[Role | None, frozenset[str]] = {
     Role.READER: _FOUND_OUT,
     Role.WRITER: _FOUND_OUT
     | {"compaction_commit_report", "compaction_table", "compaction_consumer", "compaction_ready_report"}
-    | {"compaction_center_fact", "compaction_center_instance"},
+    | {"compaction_center_fact", "compaction_center_instance"}
+    # What a consumer holds is noted under the lease of the table's commits, and what is done under that is measured.
+    | {"compaction_own_work"},
     Role.OPTIMIZER: frozenset({"compaction_optimizer", "compaction_token", "compaction_task", "compaction_attempt"}),
     Role.EVENTS: frozenset({"compaction_commit_report", "compaction_table"}),
     Role.ADMIN: frozenset(metadata.tables),

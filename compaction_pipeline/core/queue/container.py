@@ -224,11 +224,6 @@ def spark_properties(container: Container, group: ResourceGroup) -> Mapping[str,
     return {**defaults, **{key: value for key, value in given.items() if key.startswith(SPARK_PROPERTY)}}
 
 
-def more_driver_memory(properties: Mapping[str, str]) -> str:
-    """Return twice the memory of a driver with these Spark properties, as Spark writes it. Without the property it has 1 GiB."""
-    return f"{2 * max(spark_bytes(properties.get(DRIVER_MEMORY, '')) or 2**30, 2**20) // 2**20}m"
-
-
 def check_group_keys(container: Container, group: ResourceGroup) -> None:
     """Raise ConfigError when the group has a property that means nothing to its container, for example a misspelled one."""
     rules = _RULES[container.kind]

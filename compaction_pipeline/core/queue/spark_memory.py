@@ -13,6 +13,7 @@ from typing import Literal
 
 Role = Literal["driver", "executor"]
 MIB = 2**20
+DRIVER_MEMORY = "spark.driver.memory"
 _SIZES = {"": MIB, "k": 2**10, "m": MIB, "g": 2**30, "t": 2**40}
 _FACTOR, _FACTOR_ON_KUBERNETES = 0.1, 0.4
 _MOST_DIGITS = 18
@@ -27,6 +28,11 @@ def spark_bytes(text: str) -> int:
 def heap_of(properties: Mapping[str, str], role: Role) -> int:
     """The bytes of the heap of the driver, or of an executor."""
     return spark_bytes(properties.get(f"spark.{role}.memory", "1g"))
+
+
+def more_driver_memory(properties: Mapping[str, str]) -> str:
+    """Twice the heap of a driver with these properties, as Spark writes it. A size that Spark refuses counts as its default."""
+    return f"{2 * max(heap_of(properties, 'driver') or heap_of({}, 'driver'), MIB) // MIB}m"
 
 
 def overhead_of(properties: Mapping[str, str], role: Role, master: str) -> int:

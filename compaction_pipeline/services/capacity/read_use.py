@@ -11,12 +11,13 @@ from shlex import quote
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.low_use import LowUseLimits, Size, SlotUse, Use, use_of
 from compaction_pipeline.core.leases.ports import Clock
-from compaction_pipeline.core.queue.container import DRIVER_MEMORY, more_driver_memory, spark_properties
+from compaction_pipeline.core.queue.container import spark_properties
 from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, MIN_INSTANCES, PARALLELISM
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.queue.ports.containers import Containers
 from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
+from compaction_pipeline.core.queue.spark_memory import DRIVER_MEMORY, more_driver_memory
 
 NOTED_EVERY = timedelta(minutes=1)
 

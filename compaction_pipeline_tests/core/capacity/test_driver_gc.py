@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_pipeline.core.capacity.driver_gc import MOST_SHARE, OBSERVATIONS, DriverGc, observed
-from compaction_pipeline.core.queue.container import more_driver_memory
+from compaction_pipeline.core.queue.spark_memory import more_driver_memory
 
 
 def told(*totals: tuple[float, float]) -> DriverGc | None:
