@@ -68,6 +68,10 @@ class SqlQueueReader(SqlStore):
                 works[row.queue] = replace(works.get(row.queue, QueueWork(row.queue)), refused_reports=row.reports)
         return works
 
+    def running_by(self) -> Mapping[str, int]:
+        query = select(_task.owner, func.count().label("tasks")).where(_task.status == TaskStatus.EXECUTING).group_by(_task.owner)
+        return {row.owner: row.tasks for row in self._rows(query)}
+
     def merged_by(self, since: datetime) -> Mapping[str, MergedTotals]:
         # A task forgets its owner when it is merged, and its attempts do not.
         query = (

@@ -82,11 +82,12 @@ def round_of(
     dead: Mapping[str, str],
     now: datetime,
     unseen: Collection[str] = (),
+    attempts: Mapping[str, int] = {},
 ) -> Round:
     """Return what is to be done so that a group has what it wants.
 
     `dead` maps ids of STARTING optimizers whose process has ended to the reason. `unseen` are containers that did not answer: none of their
-    optimizers is given up, however late it is.
+    optimizers is given up, however late it is. `attempts` counts what each optimizer runs, by its id; those that run nothing are left out.
 
     An optimizer that drains counts no more. An outdated one works on until another one has polled, so that a group that gets bad settings
     keeps what it has.
@@ -97,10 +98,9 @@ def round_of(
     lost = {each.optimizer_id: why for each in starting if (why := _why_lost(each, group, wants, dead, now, unseen))}
     coming = [each for each in starting if each.optimizer_id not in lost]
     running = [each for each in mine if each.state is OptimizerState.RUNNING]
-    outdated = _oldest_first(each for each in running if wants.outdates(each))
-    current = _oldest_first(each for each in running if not wants.outdates(each))
+    outdated = _kept_first((each for each in running if wants.outdates(each)), attempts)
+    current = _kept_first((each for each in running if not wants.outdates(each)), attempts)
     polled = sum(each.first_polled_at is not None for each in current)
-    # The oldest stay. The newest ones had the least time to be useful.
     kept = max(0, len(outdated) - max(0, polled + len(outdated) - wanted))
     drain = dict.fromkeys((each.optimizer_id for each in outdated[kept:]), changed_text(group))
     drain |= dict.fromkeys((each.optimizer_id for each in current[wanted:]), _surplus(group, wanted))
@@ -133,8 +133,9 @@ def _why_lost(each: Optimizer, group: ResourceGroup, wants: Wants, dead: Mapping
     return f"the settings of group {group.name} or of its container changed before it registered" if changed else ""
 
 
-def _oldest_first(optimizers: Iterable[Optimizer]) -> list[Optimizer]:
-    return sorted(optimizers, key=lambda each: (each.started_at, each.optimizer_id))
+def _kept_first(optimizers: Iterable[Optimizer], attempts: Mapping[str, int]) -> list[Optimizer]:
+    """Those that run the most stay, and the oldest among equals: one that drains keeps its memory until its last attempt has ended."""
+    return sorted(optimizers, key=lambda each: (-attempts.get(each.optimizer_id, 0), each.started_at, each.optimizer_id))
 
 
 def _allowed(missing: int, one_comes: bool, failed: Sequence[Optimizer], now: datetime) -> int:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from shlex import quote
 
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.low_use import LowUseLimits, Size, SlotUse, Use, use_of
+from compaction_pipeline.core.capacity.scaling.policy import (
+    MAX_MEMORY,
+    MIN_MEMORY,
+    MIN_SLOTS,
+    MOST_SLOTS_OF_ONE,
+    SLOTS_OF_ONE,
+    ScalingPolicy,
+    policy_of,
+)
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.container import spark_properties
 from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, MIN_INSTANCES, PARALLELISM
@@ -108,6 +118,10 @@ class ReadUse:
     def _command(self, optimizer: Optimizer, use: Use, driver_memory: str) -> str:
         """The command that a person runs. A container starts the optimizers of its group again when the group changes."""
         group = f"compaction-pipeline group change {quote(optimizer.group)}"
+        policy = self._policy(optimizer)
+        if policy is not None:
+            changes = _policy_changes(policy, optimizer, use)
+            return " ".join([group, *(f"-p {name}={value}" for name, value in changes.items())]) if changes else ""
         if use.ends:
             known = self._groups.group(optimizer.group) if optimizer.is_managed else None
             wanted = known.number(INSTANCES) if known is not None else None
@@ -124,3 +138,35 @@ class ReadUse:
         # Nobody here knows how it was started, so only what matters is said.
         options = " ".join(f"--{name} {value}" for name, value, _ in better if value)
         return f"compaction-pipeline optimizer --server … --group {quote(optimizer.group)} {options}"
+
+    def _policy(self, optimizer: Optimizer) -> ScalingPolicy | None:
+        """The policy of scaling of the optimizer's group; None when none counts."""
+        group = self._groups.group(optimizer.group) if optimizer.is_managed else None
+        try:
+            return None if group is None else policy_of(group.name, group.properties)
+        except ConfigError:
+            # People are told of it where they look at the group.
+            return None
+
+
+def _policy_changes(policy: ScalingPolicy, optimizer: Optimizer, use: Use) -> Mapping[str, int]:
+    """The properties of a policy that lead to a better use. What the policy decides by itself needs no change, and none would last."""
+    if use.ends:
+        least = policy.bounds.least
+        return {MIN_SLOTS: max(0, least - optimizer.parallelism)} if least else {}
+    if use.better is None:
+        return {}
+    changes: dict[str, int] = {}
+    slots, memory = use.better.slots, use.better.memory_bytes
+    if slots > max(optimizer.parallelism, policy.most_slots_of_one or 0):
+        changes[MOST_SLOTS_OF_ONE] = slots
+    elif slots < min(optimizer.parallelism, policy.slots_of_one):
+        changes[SLOTS_OF_ONE] = slots
+    if slots == optimizer.parallelism and memory != optimizer.memory_bytes:
+        if policy.memory is None:
+            changes[MEMORY] = memory
+        elif memory < policy.memory.least:
+            changes[MIN_MEMORY] = memory
+        elif memory > policy.memory.most:
+            changes[MAX_MEMORY] = memory
+    return changes

@@ -34,7 +34,7 @@ from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.scaling.look import USED_FOR, Used, look, was_killed_lately
-from compaction_pipeline.core.queue.scaling.sizes import group_policy, person_digest, sized, wanted_now
+from compaction_pipeline.core.queue.scaling.sizes import count_there, group_policy, person_digest, sized, wanted_now
 from compaction_pipeline.core.queue.scaling.steps import Ended, Seen, killed_after, left_of, next_step
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,8 @@ class ScaleGroups:
 
     def _begin_anew(self, known: _Group, current: ScalingRecord | None, now: datetime) -> Scale | None:
         """What a person says of the group counts from now on. None when another process was first."""
-        scale = wanted_now(known.group, known.container, known.policy, known.scale)
+        there = count_there(known.group.name, known.optimizers)
+        scale = wanted_now(known.group, known.container, known.policy, known.scale, there)
         why = "a person changed the group meanwhile"
         stored = self._store(scale, None if current is None else current.closed(Outcome.CANCELED, why, now, scale.target))
         return scale if stored else None

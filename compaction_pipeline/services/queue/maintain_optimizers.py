@@ -40,7 +40,7 @@ from compaction_pipeline.core.queue.ports.groups import GroupStore
 from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
-from compaction_pipeline.core.queue.scaling.sizes import group_policy, sized, wanted_now
+from compaction_pipeline.core.queue.scaling.sizes import count_there, group_policy, sized, wanted_now
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 
 log = logging.getLogger(__name__)
@@ -138,8 +138,8 @@ class MaintainOptimizers:
             raise
 
     def _rounds(self, now: datetime) -> None:
-        targets = self._targets(now)
         optimizers = self._optimizers.optimizers()
+        targets = self._targets(now, optimizers)
         asked = self._ask(targets, optimizers)
         asked = replace(asked, answers={**asked.answers, **self._end_orphans(optimizers, asked, now)})
         self._note_last_words(optimizers, asked)
@@ -209,15 +209,16 @@ class MaintainOptimizers:
             self.maintain()
         return frozenset(each.group.name for each in targets if each.waits)
 
-    def _targets(self, now: datetime) -> Sequence[_Target]:
+    def _targets(self, now: datetime, optimizers: Sequence[Optimizer] = ()) -> Sequence[_Target]:
         works, scales = self._queues.works(now - RESTS_AFTER), self._scaling.scales()
         found = []
         for group in self._groups.groups():
             work = works.get(group.name, QueueWork(group.name))
-            found.append(replace(self._target(group, work, scales.get(group.name)), waits=work.pending > 0))
+            target = self._target(group, work, scales.get(group.name), count_there(group.name, optimizers))
+            found.append(replace(target, waits=work.pending > 0))
         return found
 
-    def _target(self, group: ResourceGroup, work: QueueWork, scale: Scale | None) -> _Target:
+    def _target(self, group: ResourceGroup, work: QueueWork, scale: Scale | None, there: int) -> _Target:
         wanted = wanted_instances(group, work)
         try:
             container = self._containers.container(group.container)
@@ -231,7 +232,7 @@ class MaintainOptimizers:
         if policy is None:
             return _Target(group, container, Wants(wanted, settings_digest(container, group)))
         # What a person has just changed counts before the next decision.
-        scale = wanted_now(group, container, policy, scale)
+        scale = wanted_now(group, container, policy, scale, there)
         group = sized(group, container, scale.target)
         return _Target(group, container, Wants(scale.target.instances, settings_digest(container, group), scale.replaces))
 
@@ -241,7 +242,10 @@ class MaintainOptimizers:
         unseen = {name: answer for name, answer in asked.answers.items() if isinstance(answer, Unknown)}
         ended = dead_of(mine.values(), asked.telling, self._containers.host)
         dead = {each.optimizer_id: self._why_dead(asked.known[each.container], each) for each in ended}
-        decided = round_of(group, mine.values(), target.wants, dead, now, unseen)
+        running = sum(each.is_managed and each.state is OptimizerState.RUNNING for each in mine.values())
+        # Only one that drains is chosen by what it runs.
+        attempts = self._queues.running_by() if running > target.wanted else {}
+        decided = round_of(group, mine.values(), target.wants, dead, now, unseen, attempts)
         for optimizer_id, why in decided.lost.items():
             lost = mine[optimizer_id]
             if optimizer_id not in dead:

@@ -267,3 +267,16 @@ def test_one_that_is_on_its_way_with_old_settings_is_given_up_where_it_can_be_st
     assert round_of(HEAVY, [old], Wants(1, "now"), {}, NOW).lost == {"a": why}
     for kept in (round_of(HEAVY, [old], Wants(1, "now"), {}, NOW, {"workers"}), round_of(others, [old], Wants(1, "now"), {}, NOW)):
         assert (kept.lost, kept.start) == ({}, 0)
+
+
+def test_the_one_with_the_fewest_attempts_drains_first_and_the_newest_among_equals() -> None:
+    there = [one("old", RUNNING, 3 * MINUTE), one("middle", RUNNING, 2 * MINUTE), one("new", RUNNING)]
+
+    def drained(attempts: dict[str, int], wanted: int, settings: str = "now") -> list[str]:
+        return sorted(round_of(HEAVY, there, Wants(wanted, settings), {}, NOW, (), attempts).drain)
+
+    assert drained({}, 2) == ["new"]
+    assert drained({"new": 1, "middle": 1, "old": 2}, 2) == ["new"]
+    assert drained({"new": 2, "middle": 1, "old": 2}, 2) == ["middle"]
+    assert drained({"new": 2, "middle": 1}, 1) == ["middle", "old"]
+    assert drained({"new": 2, "middle": 1}, 2, "others") == ["old"]

@@ -80,6 +80,33 @@ def test_half_idle_slots_go_and_the_lowest_score_comes_first(stores: Stores) -> 
     assert found["by-hand"].command == "compaction-pipeline optimizer --server … --group default --parallelism 2 --memory 4600000000"
 
 
+SCALED = {"dynamic-allocation.enabled": "true", "dynamic-allocation.max-parallelism": "16", "parallelism": "4"}
+
+
+@pytest.mark.parametrize(
+    ("more", "attempts", "cpu", "changes"),
+    [
+        ({}, 0, 0, ""),
+        ({"min-parallelism": "8"}, 0, 0, " -p dynamic-allocation.min-parallelism=4"),
+        ({}, 1, 1800, " -p dynamic-allocation.executor-parallelism=1"),
+        ({"dynamic-allocation.executor-parallelism": "1", "dynamic-allocation.max-executor-parallelism": "4"}, 1, 1800, ""),
+        ({}, 4, 20, " -p dynamic-allocation.max-executor-parallelism=8"),
+        ({"dynamic-allocation.max-executor-parallelism": "8"}, 4, 20, ""),
+    ],
+)
+def test_the_remedy_in_a_group_with_a_policy_changes_the_policy(
+    stores: Stores, more: dict[str, str], attempts: int, cpu: float, changes: str
+) -> None:
+    """What the policy decides by itself needs no command: `instances` and `parallelism` are only what it begins with."""
+    stores.groups.add(ResourceGroup("g", container="local", properties={**SCALED, **more}))
+    stores.optimizers.add(replace(BY_HAND, optimizer_id="managed", group="g", container="local"))
+    work(stores, "managed", attempts, 1800, cpu)
+    found = uses(stores, HALF_HOUR)["managed"]
+    assert found.use is not None
+    assert found.use.is_low
+    assert found.command == (f"compaction-pipeline group change g{changes}" if changes else "")
+
+
 def test_a_better_size_has_a_better_score(stores: Stores) -> None:
     stores.optimizers.add(BY_HAND)
     work(stores, "by-hand", 2, 1800, 1800)

@@ -177,6 +177,39 @@ def test_a_group_without_a_policy_is_left_alone_and_one_whose_policy_is_taken_aw
     assert hall.scale_now == before
 
 
+@pytest.mark.parametrize("looks_first", [False, True])
+def test_a_group_that_gets_a_policy_keeps_what_it_has_until_the_policy_decides(stores: Stores, looks_first: bool) -> None:
+    """Whoever enables a policy takes `instances` away in the same change."""
+    hall = Scaled(stores, replace(HEAVY, properties={"instances": "3", "min-instances": "3", "parallelism": "2"}))
+    hall.minute()
+    there = {each.optimizer_id for each in hall.rows(RUNNING)}
+    assert len(there) == 3
+    stores.groups.change(HEAVY)
+    if looks_first:
+        hall.now += MINUTE
+        hall.scaler.scale()
+    hall.maintainer.watch()
+    hall.minute()
+    assert {each.optimizer_id for each in hall.rows(RUNNING)} == there
+    assert (hall.scale_now.target, hall.records) == (Target(3, 2), [])
+    hall.minutes(30)
+    # Nothing came, so the policy takes them away by a decision that people see.
+    assert (hall.rows(RUNNING), hall.scale_now.target.instances) == ([], 0)
+    assert {each.action.direction for each in hall.records} == {Direction.IN}
+
+
+def test_the_one_that_runs_a_task_stays_when_others_go(stores: Stores) -> None:
+    hall = at_work(stores, 3)
+    hall.minutes(2)
+    newest = hall.rows(RUNNING)[-1]
+    hall.wait_for(1)
+    [_] = stores.tasks.poll_many("heavy", newest.optimizer_id, hall.now, LEASE, 1)
+    assert stores.queues.running_by() == {newest.optimizer_id: 1}
+    hall.ask(ActionKind.OPTIMIZERS, Target(1, 2))
+    hall.maintainer.maintain()
+    assert [each.optimizer_id for each in hall.rows(RUNNING)] == [newest.optimizer_id]
+
+
 def test_a_persons_change_ends_an_action_and_counts_at_once(stores: Stores) -> None:
     hall = at_work(stores)
     hall.ask(ActionKind.PARALLELISM, Target(2, 4))

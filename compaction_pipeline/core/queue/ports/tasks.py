@@ -195,6 +195,9 @@ class QueueReader(Protocol):
     def works(self, since: datetime) -> Mapping[str, QueueWork]:
         """Return the work of each queue that has any. Its figures of merges count those that ended at `since` or later."""
 
+    def running_by(self) -> Mapping[str, int]:
+        """Return how many attempts each owner runs. Owners that run none are left out."""
+
     def merged_by(self, since: datetime) -> Mapping[str, MergedTotals]:
         """Return what each owner merged, of the merges that ended at `since` or later. Owners that merged nothing are left out."""
 

@@ -7,7 +7,7 @@ are after a person's change. Merges run in Python workers: more memory for a Spa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from math import ceil
@@ -35,6 +35,7 @@ from compaction_pipeline.core.queue.container import (
     spark_properties,
 )
 from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, PARALLELISM, ResourceGroup
+from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.spark_memory import MIB, heap_of, overhead_of
 
 OVERHEAD = "spark.executor.memoryOverhead"
@@ -116,13 +117,25 @@ def size_digest(group: ResourceGroup) -> str:
     return _digest([group.container, *(group.properties.get(key, "") for key in keys)])
 
 
-def wanted_now(group: ResourceGroup, container: Container, policy: ScalingPolicy, scale: Scale | None) -> Scale:
-    """Return what the group is to have now: what is stored, unless a person has changed the group since."""
+def count_there(group: str, optimizers: Iterable[Optimizer]) -> int:
+    """Return how many optimizers of a group a container has started that are to stay."""
+    stays = (OptimizerState.STARTING, OptimizerState.RUNNING)
+    return sum(each.group == group and each.is_managed and each.state in stays for each in optimizers)
+
+
+def wanted_now(group: ResourceGroup, container: Container, policy: ScalingPolicy, scale: Scale | None, there: int) -> Scale:
+    """Return what the group is to have now: what is stored, unless a person has changed the group since.
+
+    `there` is how many optimizers the group has. One that gets a policy keeps them, as far as the policy allows, until it is decided
+    otherwise: whoever enables a policy may take away `instances` in the same change.
+    """
     if scale is not None and scale.person == person_digest(group):
         return scale
     person, size = person_digest(group), size_digest(group)
     if scale is None or not scale.is_on or scale.size != size:
         target = own_target(group, container, policy)
+        if scale is None or not scale.is_on:
+            target = replace(target, instances=max(target.instances, min(there, policy.bounds.most // target.parallelism)))
         return Scale(group.name, 1 if scale is None else scale.revision + 1, target, target, person, size)
     # An action that is open ends, and so a size that nobody has seen work goes with it.
     return replace(scale.to(replace(scale.good, instances=scale.target.instances)), person=person)
