@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import logging
 import random
 import resource
 import socket
@@ -29,9 +30,11 @@ from compaction_pipeline.api.patient_protocol import HeaderDeadline
 from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
 from compaction_pipeline.api.ticking import Telling, center_works, ticking
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 from compaction_pipeline.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _BACKLOG = 512
 _SWITCH_SECONDS = 0.001
@@ -125,6 +128,17 @@ class _Server(uvicorn.Server):
             self._listens()
 
 
+def warn_of_unheard(services: Services) -> None:
+    """Say that nobody is told of what is scaled."""
+    # A server may start before its state database.
+    with suppress(StorageUnavailable):
+        if scaled := services.read_scaling.scaled():
+            log.warning(
+                "nobody will be told of what is scaled in %s: set COMPACTION_NOTICES_FILE to a file with the addresses of administrators",
+                ", ".join(scaled),
+            )
+
+
 def serve(services: Services, listening: Listening, *, ticks: bool, listens: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or Ctrl-C. With `ticks`, tables are also refreshed, planned and committed here, and cleaned up. `listens` is
     called when the first request is answered.
@@ -138,7 +152,8 @@ def serve(services: Services, listening: Listening, *, ticks: bool, listens: Cal
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
     # A file of addresses that cannot be read ends the start. Later it only delays notices.
-    services.send_notices.book()
+    if not services.send_notices.book().urls:
+        warn_of_unheard(services)
     app = http_app(services, _works(services, receiver, tables=ticks))
     server = _Server(server_config(app, listening), listens)
     # After it has ended well, uvicorn sends itself once more the signal that told it to end.

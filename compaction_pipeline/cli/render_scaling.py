@@ -10,7 +10,7 @@ from rich.table import Table
 
 from compaction_pipeline.cli.render import titled_table
 from compaction_pipeline.core.capacity.scaling.action import PastAction
-from compaction_pipeline.core.words import duration_text, time_text
+from compaction_pipeline.core.words import count_text, duration_text, time_text
 
 if TYPE_CHECKING:
     from compaction_pipeline.services.capacity.read_scaling import GroupScaling, Hour
@@ -22,6 +22,21 @@ def scaling_lines(found: GroupScaling) -> list[str]:
     if found.target is not None and found.good is not None:
         last = "" if found.good == found.target else f"; the last configuration that worked is {found.good.in_words}"
         lines.append(f"it is to have {found.target.in_words}{last}")
+    return [*lines, *_notice_lines(found)]
+
+
+def _notice_lines(found: GroupScaling) -> list[str]:
+    """What people were to be told and were not; nothing when all of it arrived."""
+    notices = found.notices
+    lines = []
+    if notices.waiting or notices.given_up:
+        why = f"; the last try: {notices.why}" if notices.why else ""
+        lines.append(f"notices: {notices.waiting:,} still to arrive, {notices.given_up:,} given up{why}")
+    if notices.unheard:
+        lines.append(
+            f"nobody was told of {count_text(notices.unheard, 'action')} of it, because no address was known: COMPACTION_NOTICES_FILE must "
+            "have one of an owner of its team, or of administrators"
+        )
     return lines
 
 

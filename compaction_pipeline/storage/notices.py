@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection, Update, delete, select, update
 
 from compaction_pipeline.core.capacity.notices.addresses import Address
 from compaction_pipeline.core.capacity.notices.event import CLAIMED_FOR, Event
-from compaction_pipeline.core.capacity.notices.ports import Notice
+from compaction_pipeline.core.capacity.notices.ports import Notice, NoticeCounts
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import reading, upsert, writing
@@ -92,6 +93,23 @@ class SqlNoticeStore(SqlStore):
 
     def failed(self, notice: Notice, why: str, again: datetime | None, now: datetime) -> None:
         self._write(_of(notice).where(_NOTICE.sent_at.is_(None)).values(why=why, due_at=again))
+
+    def counts(self) -> Mapping[str, NoticeCounts]:
+        sent, due = _NOTICE.sent_at.is_not(None), _NOTICE.due_at.is_not(None)
+        query = (
+            select(_EVENT.queue, _EVENT.is_spread, _NOTICE.address, sent.label("sent"), due.label("due"), _NOTICE.why)
+            .outerjoin_from(schema.notice_event, schema.notice, _EVENT.event_id == _NOTICE.event_id)
+            .order_by(_EVENT.at, _EVENT.event_id, _NOTICE.address)
+        )
+        found: dict[str, NoticeCounts] = {}
+        for row in self._rows(query):
+            one = found.get(row.queue, NoticeCounts())
+            if row.address is None:
+                one = replace(one, unheard=one.unheard + 1) if row.is_spread else replace(one, waiting=one.waiting + 1)
+            elif not row.sent:
+                one = replace(one, waiting=one.waiting + row.due, given_up=one.given_up + (not row.due), why=row.why or one.why)
+            found[row.queue] = one
+        return found
 
     def expire(self, before: datetime) -> int:
         with writing(self._engine) as connection:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 from compaction_pipeline.core.capacity.notices.addresses import Address
 from compaction_pipeline.core.capacity.notices.event import CLAIMED_FOR, Event
+from compaction_pipeline.core.capacity.notices.ports import NoticeCounts
 from compaction_pipeline.core.capacity.team import Team
 from compaction_pipeline.core.stores import Stores
 
@@ -84,3 +85,25 @@ def test_old_events_go_with_their_notices(stores: Stores) -> None:
     notices.spread(lambda owners: (ANN,), NOON)
     assert notices.expire(NOON + timedelta(minutes=1)) == 1
     assert [each.event.event_id for each in notices.claim(10, NOON)] == ["e2"]
+
+
+def test_people_see_by_group_what_is_still_to_arrive_what_never_did_and_what_nobody_was_told(stores: Stores) -> None:
+    notices = stores.notices
+    assert notices.counts() == {}
+    notices.tell(EVENT)
+    notices.tell(replace(EVENT, event_id="e2", group="light"))
+    # Nobody knows yet at which addresses.
+    assert notices.counts() == {"heavy": NoticeCounts(waiting=1), "light": NoticeCounts(waiting=1)}
+    notices.spread(_both, NOON)
+    assert notices.counts()["heavy"] == NoticeCounts(waiting=2)
+    of_heavy = [each for each in notices.claim(10, NOON) if each.event.group == "heavy"]
+    notices.sent(of_heavy[0], NOON)
+    assert notices.counts()["heavy"] == NoticeCounts(waiting=1)
+    notices.failed(of_heavy[1], "no answer", NOON + timedelta(minutes=1), NOON)
+    assert notices.counts()["heavy"] == NoticeCounts(waiting=1, why="no answer")
+    notices.failed(of_heavy[1], "still no answer", None, NOON)
+    assert notices.counts()["heavy"] == NoticeCounts(given_up=1, why="still no answer")
+    notices.tell(replace(EVENT, event_id="e3", at=NOON + timedelta(minutes=2)))
+    notices.spread(lambda owners: (), NOON)
+    assert notices.counts()["heavy"] == NoticeCounts(given_up=1, unheard=1, why="still no answer")
+    assert notices.counts()["light"] == NoticeCounts(waiting=2)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import ceil
 
+from compaction_pipeline.core.capacity.notices.ports import NoticeCounts, NoticeStore
 from compaction_pipeline.core.capacity.scaling.action import Hold, PastAction
 from compaction_pipeline.core.capacity.scaling.decide import decide
 from compaction_pipeline.core.capacity.scaling.demand import apart
@@ -51,7 +52,8 @@ class ScalingAction:
 
 @dataclass(frozen=True, slots=True)
 class GroupScaling:
-    """What a group is to have. `now` says what is decided now, in words. `problem` says why its policy does nothing; "" when it works."""
+    """What a group is to have. `now` says what is decided now, in words. `problem` says why its policy does nothing; "" when it works.
+    `notices` says what became of what people were to be told of it."""
 
     group: str
     target: Target | None
@@ -59,16 +61,22 @@ class GroupScaling:
     now: str
     problem: str = ""
     actions: tuple[ScalingAction, ...] = ()
+    notices: NoticeCounts = NoticeCounts()
 
 
 class ReadScaling:
-    """Verbs: groups, group, dry_run."""
+    """Verbs: groups, group, dry_run, scaled."""
 
-    def __init__(self, groups: GroupStore, scaling: ScalingStore, containers: Containers, clock: Clock) -> None:
+    def __init__(self, groups: GroupStore, scaling: ScalingStore, notices: NoticeStore, containers: Containers, clock: Clock) -> None:
         self._groups = groups
         self._scaling = scaling
+        self._notices = notices
         self._containers = containers
         self._clock = clock
+
+    def scaled(self) -> Sequence[str]:
+        """Return the names of the groups that have a policy."""
+        return [group.name for group in self._groups.groups() if _is_on(group)]
 
     def groups(self) -> Sequence[GroupScaling]:
         """Return the groups that have a policy, by name, with their newest actions."""
@@ -112,9 +120,9 @@ class ReadScaling:
         actions = tuple(_beside(each, seen) for each in records)
         now, problem = self._now(group, [each.past for each in records])
         is_on = scale is not None and scale.is_on
-        return GroupScaling(
-            group.name, scale.target if scale and is_on else None, scale.good if scale and is_on else None, now, problem, actions
-        )
+        target, good = (scale.target, scale.good) if scale and is_on else (None, None)
+        notices = self._notices.counts().get(group.name, NoticeCounts())
+        return GroupScaling(group.name, target, good, now, problem, actions, notices)
 
     def _now(self, group: ResourceGroup, past: Sequence[PastAction]) -> tuple[str, str]:
         """What is decided now, and why nothing is."""

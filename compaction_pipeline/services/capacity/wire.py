@@ -59,7 +59,8 @@ class CapacityServices(Wiring):
     def read_scaling(self) -> ReadScaling:
         from compaction_pipeline.services.capacity.read_scaling import ReadScaling
 
-        return ReadScaling(self._stores.groups, self._stores.scaling, self._containers, self.clock)
+        stores = self._stores
+        return ReadScaling(stores.groups, stores.scaling, stores.notices, self._containers, self.clock)
 
     @cached_property
     def scale_groups(self) -> ScaleGroups:

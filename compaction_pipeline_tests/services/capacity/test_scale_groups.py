@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from compaction_pipeline.cli.render_scaling import scaling_lines
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
 from compaction_pipeline.core.capacity.scaling.target import Target
@@ -561,7 +562,7 @@ def test_what_was_seen_is_kept_for_some_days_and_no_longer_than_its_group(stores
 def test_the_dry_run_over_what_was_seen_shows_what_was_done(stores: Stores) -> None:
     """With the same policy it is what the records say. A policy can be tried before it is enabled, too."""
     hall = Scaled(stores)
-    read = ReadScaling(stores.groups, stores.scaling, hall.containers, lambda: hall.now)
+    read = ReadScaling(stores.groups, stores.scaling, stores.notices, hall.containers, lambda: hall.now)
     with pytest.raises(ConfigError, match="nothing was seen of group heavy in the last 1 h"):
         read.dry_run("heavy", 1)
     for busy in (True, False, True):
@@ -583,7 +584,7 @@ def test_the_dry_run_over_what_was_seen_shows_what_was_done(stores: Stores) -> N
 
 def test_people_see_what_a_group_is_to_have_and_the_hours_beside_each_action(stores: Stores) -> None:
     hall = Scaled(stores, replace(HEAVY, properties={**POLICY, "memory": "4000000000"}))
-    read = ReadScaling(stores.groups, stores.scaling, hall.containers, lambda: hall.now)
+    read = ReadScaling(stores.groups, stores.scaling, stores.notices, hall.containers, lambda: hall.now)
     assert read.groups()[0].now == "a server that starts optimizers has not looked at it yet"
     hall.minutes(3)
     hall.wait_for(1)
@@ -597,6 +598,11 @@ def test_people_see_what_a_group_is_to_have_and_the_hours_beside_each_action(sto
     later = [each for each in stores.scaling.observations("heavy", NOW) if each.at > ended]
     assert action.after.wait_seconds_p95 == max(each.oldest_wait.total_seconds() for each in later)
     assert action.after.gb_hours == pytest.approx(4 * sum(each.up for each in later) / 60)
+    assert read.scaled() == ["heavy"]
+    assert found.notices.waiting == 1
+    assert "notices: 1 still to arrive, 0 given up" in scaling_lines(found)
+    stores.notices.spread(lambda owners: (), hall.now)
+    assert scaling_lines(read.group("heavy"))[-1].startswith("nobody was told of 1 action of it, because no address was known")
     hall.containers.known["workers"] = BY_HAND
     assert "two scalers must never meet" in read.group("heavy").problem
     with pytest.raises(NotFoundError, match="group 'light' does not exist"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -22,6 +22,18 @@ class Notice:
     first_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class NoticeCounts:
+    """What became of the events of a group in the last days. `waiting` counts notices that are still to arrive, and events that have none
+    yet. `given_up` counts notices that did not arrive in a day; `why` says why the last of all these did not. `unheard` counts events
+    for which nobody had an address."""
+
+    waiting: int = 0
+    given_up: int = 0
+    unheard: int = 0
+    why: str = ""
+
+
 class NoticeStore(Protocol):
     """The outbox. Inside of the state database, events come into it by `storage.notices.tell` in the transaction that makes them true."""
 
@@ -39,6 +51,9 @@ class NoticeStore(Protocol):
 
     def failed(self, notice: Notice, why: str, again: datetime | None, now: datetime) -> None:
         """Remember why a notice was not sent, and when it is tried again; None gives it up."""
+
+    def counts(self) -> Mapping[str, NoticeCounts]:
+        """Return by group what became of its events. Groups without events are left out."""
 
     def expire(self, before: datetime) -> int:
         """Remove the events of before this time, with their notices. Return how many."""

@@ -1,0 +1,29 @@
+"""A server says at its start what nobody would be told of."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from compaction_pipeline.api.serve import warn_of_unheard
+from compaction_pipeline.core.queue.group import ResourceGroup
+from compaction_pipeline.settings import Settings
+from compaction_pipeline_tests.opened import OpenedServices
+
+
+def test_a_policy_without_an_address_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    services = OpenedServices(Settings(home=tmp_path))
+    try:
+        with caplog.at_level(logging.WARNING):
+            warn_of_unheard(services)
+            assert caplog.messages == []
+            policy = {"dynamic-allocation.enabled": "true", "dynamic-allocation.max-parallelism": "2"}
+            services.stores.groups.add(ResourceGroup("heavy", "workers", policy))
+            warn_of_unheard(services)
+        assert caplog.messages == [
+            "nobody will be told of what is scaled in heavy: set COMPACTION_NOTICES_FILE to a file with the addresses of administrators"
+        ]
+    finally:
+        services.close()
