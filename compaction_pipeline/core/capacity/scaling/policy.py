@@ -241,20 +241,20 @@ def _windows(group: str, properties: Mapping[str, str]) -> tuple[ScalingWindow, 
     try:
         return tuple(map(_window, parts))
     except ValueError as error:
-        raise _error(group, WINDOWS, text, WINDOWS_RULE) from error
+        raise _error(group, WINDOWS, text, f"{WINDOWS_RULE} ({error})") from error
 
 
 def _window(text: str) -> ScalingWindow:
-    """The window of one part of the list. Raises ValueError."""
+    """The window of one part of the list. Raises ValueError, which says what is wrong with it."""
     words, bounds = text.split(), dict[str, int]()
     while words and "=" in words[-1]:
         name, _, number = words.pop().partition("=")
         if name not in ("min", "max") or name in bounds or not number.isascii() or not number.isdigit() or len(number) > 4:
-            raise ValueError(text)
+            raise ValueError(f"{name[:20]}={number[:20]} is no bound: min and max have a number each, once")
         bounds[name] = int(number)
     least, most = bounds.get("min"), bounds.get("max")
     if any(bound is not None and bound > MOST_SLOTS for bound in (least, most)) or (least or 0) > (MOST_SLOTS if most is None else most):
-        raise ValueError(text)
+        raise ValueError(f"min must not be more than max, and neither more than {MOST_SLOTS}")
     return ScalingWindow(Window.parse(" ".join(words)), least, most)
 
 

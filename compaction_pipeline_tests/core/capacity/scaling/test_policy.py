@@ -98,10 +98,10 @@ def test_the_older_key_is_the_floor_unless_the_newer_one_is_there() -> None:
         ("drain-timeout", "1h", "COMPACTION_TASK_TIMEOUT_SECONDS bounds how long each may take"),
         ("windows", "22:00", "windows with `;` between them"),
         ("windows", " ; ", "1 to 20 windows"),
-        ("windows", "22:00-06:00 UTC min=4 max=2", "windows with `;` between them"),
-        ("windows", "22:00-06:00 UTC min=4 min=4", "windows with `;` between them"),
-        ("windows", "22:00-06:00 Nowhere/City", "windows with `;` between them"),
-        ("windows", "22:00-06:00 UTC max=9999", "windows with `;` between them"),
+        ("windows", "22:00-06:00 UTC min=4 max=2", "min must not be more than max"),
+        ("windows", "22:00-06:00 UTC min=4 min=4", "min=4 is no bound"),
+        ("windows", "22:00-06:00 Nowhere/City", "'Nowhere/City' is no time zone"),
+        ("windows", "22:00-06:00 UTC max=9999", "neither more than 1024"),
     ],
 )
 def test_a_bad_value_is_named_with_its_rule(key: str, value: str, said: str) -> None:
