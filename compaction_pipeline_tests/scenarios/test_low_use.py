@@ -27,7 +27,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from compaction_pipeline.containers.processes import OptimizerProcesses
 from compaction_pipeline.core.capacity.team import Limits, Team
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.tables.data_file import FileContent, OutputFile
 from compaction_pipeline.core.tables.table import CatalogEntry
@@ -106,6 +106,7 @@ class Working:
 
     processes: Processes
     services: OpenedServices
+    server: subprocess.Popen[bytes]
 
     def judged(self, parallelism: int, memory: int) -> OptimizerUse:
         """The use of the one optimizer, once it has this size and was busy for a minute."""
@@ -137,16 +138,19 @@ def working(folder: Path, group: Mapping[str, str], write: Callable[[LakeTable],
     """Let one optimizer of this group, which a container starts, merge what `write` writes all the time."""
     containers = folder / "containers.yaml"
     slow = settings.pop(SECONDS, "0")
-    containers.write_text(f"workers:\n  kind: local\n  env.{SECONDS}: '{slow}'\n  env.PYTHONPATH: {ROOT}\n")
+    path = settings.setdefault("PYTHONPATH", ROOT)
+    containers.write_text(f"workers:\n  kind: local\n  env.{SECONDS}: '{slow}'\n  env.PYTHONPATH: {path}\n")
     whole = {
         "COMPACTION_LOW_USE_MINUTES": "1",
         "COMPACTION_MAINTAINER_INTERVAL_SECONDS": "1",
         "COMPACTION_MERGE_ENGINE": "spark",
         **settings,
     }
-    processes = Processes(folder / "home", COMPACTION_CONTAINERS_FILE=str(containers), PYTHONPATH=ROOT, **whole)
+    processes = Processes(folder / "home", COMPACTION_CONTAINERS_FILE=str(containers), **whole)
     low_use_cpu = float(settings.get("COMPACTION_LOW_USE_CPU", "0.2"))
-    opened = OpenedServices(Settings(home=processes.home, merge_engine="in-process", low_use_minutes=1, low_use_cpu=low_use_cpu))
+    state = settings.get("COMPACTION_STATE_URL")
+    own = Settings(home=processes.home, merge_engine="in-process", low_use_minutes=1, low_use_cpu=low_use_cpu, state_url=state)
+    opened = OpenedServices(own)
     lake = Lake(folder)
     opened.stores.catalogs.add(CatalogEntry("lake", {**lake.properties, **(SLOW if slow != "0" else {})}))
     always = {"self-optimizing.min-plan-interval": "0", "self-optimizing.commit.interval": "0"}
@@ -157,19 +161,23 @@ def working(folder: Path, group: Mapping[str, str], write: Callable[[LakeTable],
         """Keep the queue full. Each table has one task at a time, so several tables are written."""
         turn = cycle(tables)
         while not ends.is_set():
-            if opened.read_tasks.queue_counts().open < len(tables):
-                write(next(turn))
-            else:
-                ends.wait(0.2)
+            try:
+                if opened.read_tasks.queue_counts().open < len(tables):
+                    write(next(turn))
+                else:
+                    ends.wait(0.2)
+            except StorageUnavailable:
+                # A test stops the state database for a while.
+                ends.wait(1)
 
     filler = threading.Thread(target=fill, daemon=True)
     try:
-        processes.serve()
+        server = processes.serve()
         filler.start()
         wait_until(lambda: opened.read_tasks.queue_counts().open > 2, "tasks that wait")
         properties = {"instances": "1", "min-instances": "1", **group}
         opened.manage_groups.change(ResourceGroup("default", container="workers", properties=properties))
-        yield Working(processes, opened)
+        yield Working(processes, opened, server)
     finally:
         ends.set()
         filler.join(60)

@@ -24,6 +24,8 @@ RESTS_AFTER = timedelta(minutes=5)
 again, and a start of Spark costs more than a few idle minutes."""
 ORPHANED_AFTER = timedelta(minutes=5)
 """A process whose optimizer was LOST or ENDED is killed this long after it was last heard of. Before, it may only be cut off, or ending."""
+HANGS_AFTER = 2 * REGISTERS_WITHIN
+"""An optimizer that drains and has not asked for a task this long after its start has an engine that does not start."""
 SURGE = 1
 """A group that replaces optimizers may have this many more than it wants."""
 SHOWN_FAILURES = 3
@@ -148,10 +150,22 @@ def _allowed(missing: int, one_comes: bool, failed: Sequence[Optimizer], now: da
 
 
 def orphans(optimizers: Iterable[Optimizer], now: datetime) -> frozenset[str]:
-    """Return the resource ids that containers gave out, and that no live optimizer has had for a while."""
+    """Return the resource ids that containers gave out, and that no live optimizer has had for a while. One that hangs is not live."""
     managed = [each for each in optimizers if each.is_managed]
-    needed = {each.resource_id for each in managed if each.state.is_live or now - each.touched_at < ORPHANED_AFTER}
+    hanging = {each.optimizer_id for each in managed if _hangs(each, now)}
+    needed = {
+        each.resource_id
+        for each in managed
+        if each.optimizer_id not in hanging and (each.state.is_live or now - each.touched_at < ORPHANED_AFTER)
+    }
     return frozenset(each.resource_id for each in managed) - needed
+
+
+def _hangs(each: Optimizer, now: datetime) -> bool:
+    """Whether an optimizer is to drain, and has not asked for a task in all of its time. It would say for ever that it is there: it learns
+    that it is to end when its engine has started. It has no task, so nothing is lost with it."""
+    asked = each.first_polled_at is not None or each.poll_id
+    return each.state is OptimizerState.DRAINING and not asked and now - each.started_at >= HANGS_AFTER
 
 
 def failed_starts(group: ResourceGroup, optimizers: Iterable[Optimizer], settings: str | None = None) -> Sequence[Optimizer]:

@@ -35,7 +35,7 @@ from compaction_pipeline.core.queue.ports.tasks import QueueReader
 from compaction_pipeline.core.queue.queue_work import QueueWork
 from compaction_pipeline.core.queue.scaling.look import USED_FOR, Used, look, was_killed_lately
 from compaction_pipeline.core.queue.scaling.sizes import count_there, group_policy, person_digest, sized, wanted_now
-from compaction_pipeline.core.queue.scaling.steps import Ended, Seen, killed_after, left_of, next_step
+from compaction_pipeline.core.queue.scaling.steps import Ended, Seen, failed_after, left_of, next_step
 
 log = logging.getLogger(__name__)
 
@@ -172,14 +172,22 @@ class ScaleGroups:
             if ended is not None:
                 self._end(scale, current, ended, now)
                 return
-        elif records and (why := killed_after(records[0], known.optimizers, now)):
-            # It was called good too early. What was good before it is so again.
-            before = records[0].action.before
-            again = replace(records[0], outcome=None, closed_at=None, in_force=None, step=Step.ENDING, why=why)
-            self._store(scale.to(before, good=before), again)
+        elif self._called_good_too_early(known, scale, records, now):
             return
         if current is None or current.step is Step.ASKED:
             self._decide(known, scale, records, now)
+
+    def _called_good_too_early(self, known: _Group, scale: Scale, records: Sequence[ScalingRecord], now: datetime) -> bool:
+        """Take back the last action that changed something, when it has failed since it was over. What was good before it is so again."""
+        last = next((each for each in records if each.outcome is not Outcome.FAILED), None)
+        why = "" if last is None else failed_after(scale, last, known.optimizers, now)
+        if last is None or not why:
+            return False
+        log.warning("group=%s %s is taken back: %s", last.group, last.action.after.in_words, why)
+        before, replaces = last.action.before, scale.replaces or last.action.kind is not ActionKind.OPTIMIZERS
+        again = replace(last, outcome=None, closed_at=None, in_force=None, step=Step.ENDING, why=why)
+        self._store(scale.to(before, good=before, replaces=replaces), again)
+        return True
 
     def _begin_anew(self, known: _Group, current: ScalingRecord | None, now: datetime) -> Scale | None:
         """What a person says of the group counts from now on. None when another process was first."""

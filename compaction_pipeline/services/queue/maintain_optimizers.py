@@ -183,7 +183,7 @@ class MaintainOptimizers:
             name = container_of[resource_id]
             answer = asked.answers[name]
             if isinstance(answer, Running) and resource_id in answer.alive:
-                log.warning("resource=%s its optimizer is no longer registered: its process is ended", resource_id)
+                log.warning("resource=%s is ended: its optimizer is gone, or drains and never asked for a task", resource_id)
                 stopped = self._containers.stop(asked.known[name], resource_id)
                 silent |= {} if stopped is None else {name: stopped}
         return silent

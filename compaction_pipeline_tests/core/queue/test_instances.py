@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from compaction_pipeline.core.queue.group import EXTERNAL, ResourceGroup
 from compaction_pipeline.core.queue.instances import (
     FIRST_PAUSE,
+    HANGS_AFTER,
     LONGEST_PAUSE,
     ORPHANED_AFTER,
     REGISTERS_WITHIN,
@@ -187,6 +188,21 @@ def test_a_process_is_an_orphan_when_no_live_optimizer_has_its_resource_id_for_a
         replace(one("before", LOST, timedelta(days=1)), resource_id="r-runs"),
     ]
     assert orphans(rows, NOW) == {"r-lost"}
+
+
+def test_one_that_drains_and_never_asked_for_a_task_is_an_orphan_after_a_while() -> None:
+    """The start of its engine hangs, and its heartbeats go on."""
+    hangs = replace(fresh("hangs"), state=DRAINING, started_at=NOW - HANGS_AFTER, touched_at=NOW)
+    others = [
+        replace(hangs, resource_id="r-starts", started_at=NOW - HANGS_AFTER + timedelta(seconds=1)),
+        replace(hangs, resource_id="r-works", state=RUNNING),
+        replace(hangs, resource_id="r-merges", first_polled_at=NOW - MINUTE),
+        # A release that noted no first poll gave it tasks.
+        replace(hangs, resource_id="r-upgraded", poll_id="p1"),
+        replace(hangs, resource_id="r-of-a-person", container=EXTERNAL),
+    ]
+    named = [replace(each, optimizer_id=each.resource_id) for each in others]
+    assert orphans([hangs, *named], NOW) == {"r-hangs"}
 
 
 states = st.sampled_from([*OptimizerState])

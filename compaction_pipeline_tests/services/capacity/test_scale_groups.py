@@ -432,6 +432,54 @@ def test_kills_for_memory_take_a_configuration_back_that_was_called_good(stores:
     assert {each.parallelism for each in hall.rows(RUNNING)} == {2}
 
 
+@pytest.mark.parametrize("instances", [2, 5])
+def test_a_larger_number_is_taken_back_when_all_that_is_more_dies_at_its_first_task(stores: Stores, instances: int) -> None:
+    """They ask for a task before they die of it, so the number was reached. What stays of a larger number is no failure."""
+    hall = at_work(stores, **{"dynamic-allocation.max-parallelism": "12"})
+    good = {each.optimizer_id for each in hall.rows(RUNNING)}
+    hall.ask(ActionKind.OPTIMIZERS, Target(6, 2))
+    while hall.records[0].is_open:
+        hall.minute()
+    assert (hall.records[0].outcome, hall.scale_now.good) == (Outcome.DONE, Target(6, 2))
+    more = [each.optimizer_id for each in hall.rows(RUNNING) if each.optimizer_id not in good]
+    works = good | set(more[: instances - len(good)])
+    for _ in range(3):
+        for each in hall.rows(RUNNING):
+            if each.optimizer_id not in works:
+                hall.stores.optimizers.move(each.optimizer_id, (RUNNING,), LOST, "it was silent")
+                hall.containers.alive.discard(each.resource_id)
+        hall.minute()
+    if instances > len(good):
+        assert (hall.records[0].outcome, hall.scale_now.target) == (Outcome.DONE, Target(6, 2))
+        return
+    record = hall.records[0]
+    assert (record.outcome, record.in_force, hall.scale_now.good) == (Outcome.FAILED, Target(2, 2), Target(2, 2))
+    assert record.why == "4 optimizers of it failed one after the other; the last time: it was silent"
+    hall.minutes(2)
+    assert good == {each.optimizer_id for each in hall.rows(RUNNING, STARTING, DRAINING)}
+
+
+def test_a_number_that_was_reached_is_taken_back_after_a_larger_one_that_failed(stores: Stores) -> None:
+    hall = at_work(stores, **{"dynamic-allocation.max-parallelism": "12"})
+    good = {each.optimizer_id for each in hall.rows(RUNNING)}
+    hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
+    while hall.records[0].is_open:
+        hall.minute()
+    assert hall.records[0].outcome is Outcome.DONE
+    hall.ask(ActionKind.OPTIMIZERS, Target(6, 2))
+    for _ in range(4):
+        hall.minute()
+        for each in hall.rows(RUNNING):
+            if each.optimizer_id not in good:
+                hall.stores.optimizers.move(each.optimizer_id, (RUNNING,), LOST, "it was silent")
+                hall.containers.alive.discard(each.resource_id)
+    hall.minute()
+    assert [(each.outcome, each.in_force) for each in hall.records] == [(Outcome.FAILED, Target(2, 2)), (Outcome.FAILED, Target(3, 2))]
+    assert hall.scale_now.target == hall.scale_now.good == Target(2, 2)
+    hall.minute()
+    assert good == {each.optimizer_id for each in hall.rows(RUNNING, STARTING, DRAINING)}
+
+
 def test_more_optimizers_end_a_replacement_and_what_was_replaced_stays(stores: Stores) -> None:
     hall = at_work(stores, **{"dynamic-allocation.max-parallelism": "16"})
     hall.ask(ActionKind.PARALLELISM, Target(2, 3))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from compaction_pipeline.core.capacity.scaling.action import ActionKind, Direction, Outcome
 from compaction_pipeline.core.capacity.scaling.demand import apart
@@ -23,8 +24,10 @@ from compaction_pipeline.core.words import count_text, duration_text
 COMES_WITHIN = int(REGISTERS_WITHIN / EVERY) + 1
 """In so many minutes that were observed, another optimizer must have polled."""
 KILLS = 2
-"""So many kills for memory roll an action back, also when they come within `KILLED_WITHIN` of its end."""
+"""So many kills for memory roll an action back, also when they come within `TOO_EARLY` of its end."""
 KILLED_WITHIN = timedelta(minutes=30)
+TOO_EARLY = timedelta(minutes=30)
+"""A configuration that fails so soon after its action was over was called good too early."""
 _MEMORY_WORDS = ("OOMKilled", "beyond physical memory", "exit code 137", "exit code: 137", "Container killed on request. Exit code is 137")
 
 
@@ -66,7 +69,7 @@ def next_step(scale: Scale, record: ScalingRecord, seen: Seen, policy: ScalingPo
     mine = [each for each in seen.optimizers if each.settings == record.settings]
     # A number is reached by optimizers of any size: while a replacement was given up, there are several.
     asked = seen.optimizers if record.action.kind is ActionKind.OPTIMIZERS else mine
-    up = [each for each in asked if each.is_managed and each.state is OptimizerState.RUNNING and each.first_polled_at is not None]
+    up = _taking(asked)
     killed = _kills([each for each in mine if each.started_at >= record.at])
     if killed:
         return Ended(None, killed, _back(scale, record))
@@ -84,11 +87,33 @@ def next_step(scale: Scale, record: ScalingRecord, seen: Seen, policy: ScalingPo
     return _too_late(scale, record, seen, up)
 
 
-def killed_after(record: ScalingRecord, optimizers: Sequence[Optimizer], now: datetime) -> str:
-    """Say that the configuration of an action that is over was killed for memory too often; "" when it was not."""
-    if record.outcome is not Outcome.DONE or record.closed_at is None or now - record.closed_at > KILLED_WITHIN:
+def failed_after(scale: Scale, record: ScalingRecord, optimizers: Sequence[Optimizer], now: datetime) -> str:
+    """Say why the configuration of an action that is over was called good too early; "" when it was not.
+
+    It was killed for memory too often, or a larger number was reached, and then those that were to be more have died one after the other.
+    """
+    if record.outcome is not Outcome.DONE or record.closed_at is None or now - record.closed_at > TOO_EARLY:
         return ""
-    return _kills([each for each in optimizers if each.settings == record.settings and each.started_at >= record.at])
+    mine = [each for each in optimizers if each.settings == record.settings and each.started_at >= record.at]
+    return _kills(mine) or _dies_again_and_again(scale, record, optimizers, mine)
+
+
+def _dies_again_and_again(scale: Scale, record: ScalingRecord, optimizers: Sequence[Optimizer], mine: Sequence[Optimizer]) -> str:
+    """One that asks for a task and dies of it has asked, so its action was called done. Nothing more came when as few work as before."""
+    action = record.action
+    is_more = action.kind is ActionKind.OPTIMIZERS and action.direction is Direction.OUT
+    if not is_more or action.after != scale.target or len(_taking(optimizers)) > action.before.instances:
+        return ""
+    tried = sorted((each for each in mine if each.state is not OptimizerState.STARTING), key=lambda each: each.started_at, reverse=True)
+    failed = list(takewhile(lambda each: each.never_came or each.ended_at_once, tried))
+    if len(failed) < SHOWN_FAILURES:
+        return ""
+    return f"{count_text(len(failed), 'optimizer')} of it failed one after the other; the last time: {failed[0].why}"
+
+
+def _taking(optimizers: Sequence[Optimizer]) -> Sequence[Optimizer]:
+    """Those of a container that take tasks."""
+    return [each for each in optimizers if each.is_managed and each.state is OptimizerState.RUNNING and each.first_polled_at is not None]
 
 
 def left_of(record: ScalingRecord, seen: Seen) -> tuple[Optimizer, ...]:
