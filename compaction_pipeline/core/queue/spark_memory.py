@@ -14,15 +14,16 @@ from typing import Literal
 Role = Literal["driver", "executor"]
 MIB = 2**20
 DRIVER_MEMORY = "spark.driver.memory"
-_SIZES = {"": MIB, "k": 2**10, "m": MIB, "g": 2**30, "t": 2**40}
+_SIZES = {"k": 2**10, "m": MIB, "g": 2**30, "t": 2**40}
 _FACTOR, _FACTOR_ON_KUBERNETES = 0.1, 0.4
 _MOST_DIGITS = 18
 
 
-def spark_bytes(text: str) -> int:
-    """The bytes of a size as Spark writes it, e.g. 512m; 0 for a text that is none, which Spark itself refuses."""
+def spark_bytes(text: str, bare: int = MIB) -> int:
+    """The bytes of a size as Spark writes it, e.g. 512m; 0 for a text that is none, which Spark itself refuses. `bare` is the unit of a
+    number without one."""
     found = re.fullmatch(r"([0-9]+)\s*([kmgt]?)b?", text.strip().lower())
-    return int(found[1]) * _SIZES[found[2]] if found and len(found[1]) <= _MOST_DIGITS else 0
+    return int(found[1]) * _SIZES.get(found[2], bare) if found and len(found[1]) <= _MOST_DIGITS else 0
 
 
 def heap_of(properties: Mapping[str, str], role: Role) -> int:
@@ -40,9 +41,10 @@ def overhead_of(properties: Mapping[str, str], role: Role, master: str) -> int:
     given = properties.get(f"spark.{role}.memoryOverhead")
     if given is not None:
         return spark_bytes(given)
-    factor = _number(
-        properties.get(f"spark.{role}.memoryOverheadFactor"), _FACTOR_ON_KUBERNETES if master.startswith("k8s://") else _FACTOR
-    )
+    usual = _FACTOR
+    if master.startswith("k8s://"):
+        usual = _number(properties.get("spark.kubernetes.memoryOverheadFactor"), _FACTOR_ON_KUBERNETES)
+    factor = _number(properties.get(f"spark.{role}.memoryOverheadFactor"), usual)
     return max(least_overhead(properties, role), int(heap_of(properties, role) * factor))
 
 
@@ -56,15 +58,22 @@ def application_memory(properties: Mapping[str, str], executors: int, master: st
     driver = heap_of(properties, "driver") + overhead_of(properties, "driver", master)
     executor = heap_of(properties, "executor") + overhead_of(properties, "executor", master)
     executor += spark_bytes(properties.get("spark.executor.pyspark.memory", "0"))
-    return driver + executor * _most_executors(properties, executors)
+    if _is_true(properties, "spark.memory.offHeap.enabled"):
+        executor += spark_bytes(properties.get("spark.memory.offHeap.size", "0"), bare=1)
+    return driver + executor * most_executors(properties, executors)
 
 
-def _most_executors(properties: Mapping[str, str], executors: int) -> int:
-    comes_and_goes = properties.get("spark.dynamicAllocation.enabled", "").strip().lower() == "true"
+def most_executors(properties: Mapping[str, str], executors: int) -> int:
+    """How many executors there may be at most; `executors` where nobody says it."""
+    comes_and_goes = _is_true(properties, "spark.dynamicAllocation.enabled")
     key = "spark.dynamicAllocation.maxExecutors" if comes_and_goes else "spark.executor.instances"
     text = properties.get(key, "").strip()
     # Without a bound Spark starts no more executors than it has tasks to run.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 and int(text) else executors
+
+
+def _is_true(properties: Mapping[str, str], key: str) -> bool:
+    return properties.get(key, "").strip().lower() == "true"
 
 
 def _number(text: str | None, usual: float) -> float:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
 
 import pytest
 
 from compaction_pipeline.cli.render_scaling import scaling_lines
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome
+from compaction_pipeline.core.capacity.scaling.policy import Bounds, ScalingPolicy
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord, Step
+from compaction_pipeline.core.capacity.scaling.rules import looks_back
 from compaction_pipeline.core.capacity.scaling.target import Target
 from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.queue.container import BY_HAND, Container, ContainerKind, memory_of, settings_digest
 from compaction_pipeline.core.queue.container_answers import Room, Unknown
 from compaction_pipeline.core.queue.group import ResourceGroup
-from compaction_pipeline.core.queue.scaling.sizes import group_policy, size_digest, sized
+from compaction_pipeline.core.queue.scaling.sizes import group_policy, person_digest, size_digest, sized, wanted_now
 from compaction_pipeline.core.queue.scaling.steps import COMES_WITHIN
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.services.capacity.read_scaling import ReadScaling
@@ -178,8 +182,8 @@ def test_a_group_without_a_policy_is_left_alone_and_one_whose_policy_is_taken_aw
     assert hall.scale_now == before
 
 
-@pytest.mark.parametrize("looks_first", [False, True])
-def test_a_group_that_gets_a_policy_keeps_what_it_has_until_the_policy_decides(stores: Stores, looks_first: bool) -> None:
+@pytest.mark.parametrize(("looks_first", "is_broken"), [(False, False), (True, False), (False, True)])
+def test_a_group_that_gets_a_policy_keeps_what_it_has_until_the_policy_decides(stores: Stores, looks_first: bool, is_broken: bool) -> None:
     """Whoever enables a policy takes `instances` away in the same change."""
     hall = Scaled(stores, replace(HEAVY, properties={"instances": "3", "min-instances": "3", "parallelism": "2"}))
     hall.minute()
@@ -189,7 +193,11 @@ def test_a_group_that_gets_a_policy_keeps_what_it_has_until_the_policy_decides(s
     if looks_first:
         hall.now += MINUTE
         hall.scaler.scale()
+    # The file of containers may be away in the first round.
+    hall.containers.unread = ConfigError("a broken file") if is_broken else None
     hall.maintainer.watch()
+    assert {each.optimizer_id for each in hall.rows(RUNNING)} == there
+    hall.containers.unread = None
     hall.minute()
     assert {each.optimizer_id for each in hall.rows(RUNNING)} == there
     assert (hall.scale_now.target, hall.records) == (Target(3, 2), [])
@@ -686,6 +694,42 @@ def test_a_target_is_told_to_a_container_by_the_properties_that_people_use() -> 
     # A policy is no setting of an optimizer.
     tuned = replace(HEAVY, properties={**POLICY, "dynamic-allocation.max-parallelism": "9"})
     assert settings_digest(LOCAL, HEAVY) == settings_digest(LOCAL, tuned)
+
+
+def test_a_kill_for_memory_is_remembered_for_a_day_where_memory_is_scaled() -> None:
+    bounds = Bounds(0, 8)
+    assert looks_back(ScalingPolicy(bounds)) < timedelta(hours=2)
+    assert (
+        looks_back(ScalingPolicy(bounds, memory=Bounds(1, 2))) == looks_back(ScalingPolicy(bounds, most_slot_cores=2)) > timedelta(days=1)
+    )
+
+
+@pytest.mark.parametrize("more", [{"spark.executor.instances": "8"}, {"spark.executor.instances": "1"}, {}])
+def test_memory_that_is_added_is_shared_by_the_executors_that_there_are(more: dict[str, str]) -> None:
+    yarn = Container("workers", ContainerKind.YARN, {"master": "yarn", "spark.executor.memory": "4g"})
+    scaled = replace(HEAVY, properties={**POLICY, **more, "dynamic-allocation.min-memory": "1", "dynamic-allocation.max-memory": "9" * 12})
+    before = memory_of(yarn, replace(HEAVY, properties={**more, "parallelism": "4"}))
+    given = sized(scaled, yarn, Target(1, 4, 2 * before))
+    asked = replace(given, properties={key: value for key, value in given.properties.items() if key != "memory"})
+    assert int(given.properties["memory"]) == pytest.approx(memory_of(yarn, asked), rel=0.001) == pytest.approx(2 * before, rel=0.001)
+
+
+@pytest.mark.parametrize("raised", [0, 2 * 2**30])
+def test_a_size_that_was_stored_as_heaps_alone_keeps_what_it_had_beside_them(raised: int) -> None:
+    yarn = Container("workers", ContainerKind.YARN, {"master": "yarn", "spark.executor.memory": "20g"})
+    bounds = {"dynamic-allocation.min-memory": str(60 * 2**30), "dynamic-allocation.max-memory": str(200 * 2**30)}
+    group = replace(HEAVY, properties={**POLICY, **bounds, "parallelism": "2"})
+    policy = group_policy(group, yarn)
+    assert policy is not None
+    heaps = Target(3, 2, 2**30 + 2 * 20 * 2**30 + raised)
+    person = sha256(json.dumps([group.container, dict(group.properties)], sort_keys=True).encode()).hexdigest()[:16]
+    stored = Scale("heavy", 7, heaps, replace(heaps, instances=1), person, size_digest(group))
+    found = wanted_now(group, yarn, policy, stored, 3)
+    assert (found.revision, found.target.instances, found.person) == (8, 3, person_digest(group))
+    assert found.person != person
+    overhead = sized(group, yarn, found.target).properties.get("spark.executor.memoryOverhead", f"{2 * 1024}m")
+    assert overhead == f"{2 * 1024 + raised // 2**21}m"
+    assert wanted_now(group, yarn, policy, found, 3) is found
 
 
 def test_more_slots_on_spark_are_more_executors_and_change_no_memory_beside_their_heaps() -> None:

@@ -32,7 +32,7 @@ MOST_WINDOWS = 20
 _DURATIONS: Mapping[str, tuple[timedelta, timedelta]] = {
     LAG: (timedelta(minutes=1), timedelta(seconds=1)),
     OUT_COOLDOWN: (timedelta(minutes=2), timedelta(seconds=1)),
-    IDLE: (timedelta(minutes=3), LEAST_IDLE),
+    IDLE: (timedelta(minutes=5), LEAST_IDLE),
     IN_COOLDOWN: (timedelta(minutes=10), timedelta(0)),
 }
 """The keys whose value is a duration, each with what holds when it is not set, and with its least value."""

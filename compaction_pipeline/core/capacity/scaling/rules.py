@@ -107,9 +107,10 @@ Rule = Callable[[Seen], "Action | str"]
 
 
 def looks_back(policy: ScalingPolicy) -> timedelta:
-    """The time whose observations decide under a policy. Those of a day only count where cores are scaled."""
-    spans = (MEMORY_LOW_FOR, policy.idle, timedelta(0) if policy.most_slot_cores is None else CORES_LOW_FOR)
-    return max(spans) + MEASURED_OVER
+    """The time whose observations decide under a policy. Those of a day only count where cores are scaled, or memory, which is not taken
+    away while a kill for it is seen."""
+    has_sizes = policy.most_slot_cores is not None or policy.memory is not None
+    return max(policy.idle, CORES_LOW_FOR if has_sizes else MEMORY_LOW_FOR) + MEASURED_OVER
 
 
 def least_instances(bounds: Bounds, parallelism: int) -> int:

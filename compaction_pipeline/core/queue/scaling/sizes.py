@@ -36,10 +36,12 @@ from compaction_pipeline.core.queue.container import (
 )
 from compaction_pipeline.core.queue.group import INSTANCES, MEMORY, PARALLELISM, ResourceGroup
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
-from compaction_pipeline.core.queue.spark_memory import MIB, heap_of, overhead_of
+from compaction_pipeline.core.queue.spark_memory import MIB, heap_of, most_executors, overhead_of
 
 OVERHEAD = "spark.executor.memoryOverhead"
 TASK_CORES, EXECUTOR_CORES = "spark.task.cpus", "spark.executor.cores"
+_RECKONING = "memory with overhead"
+"""It stands in the digest of groups whose memory is scaled, because targets that were stored before counted heaps alone."""
 _LEAST_OVERHEAD = 384 * MIB
 """The least that an executor has beside its heap after its memory was scaled."""
 
@@ -108,7 +110,7 @@ def sized(group: ResourceGroup, container: Container, target: Target) -> Resourc
 
 def person_digest(group: ResourceGroup) -> str:
     """Return 16 hexadecimal digits that change when a person changes the container or a property of the group."""
-    return _digest([group.container, dict(group.properties)])
+    return _digest([group.container, dict(group.properties), *([_RECKONING] if MAX_MEMORY in group.properties else [])])
 
 
 def size_digest(group: ResourceGroup) -> str:
@@ -132,6 +134,9 @@ def wanted_now(group: ResourceGroup, container: Container, policy: ScalingPolicy
     if scale is not None and scale.person == person_digest(group):
         return scale
     person, size = person_digest(group), size_digest(group)
+    if scale is not None and scale.person == _digest([group.container, dict(group.properties)]):
+        good = _with_overhead(group, container, scale.good)
+        return replace(scale.to(replace(good, instances=scale.target.instances), good=good), person=person)
     if scale is None or not scale.is_on or scale.size != size:
         target = own_target(group, container, policy)
         if scale is None or not scale.is_on:
@@ -139,6 +144,16 @@ def wanted_now(group: ResourceGroup, container: Container, policy: ScalingPolicy
         return Scale(group.name, 1 if scale is None else scale.revision + 1, target, target, person, size)
     # An action that is open ends, and so a size that nobody has seen work goes with it.
     return replace(scale.to(replace(scale.good, instances=scale.target.instances)), person=person)
+
+
+def _with_overhead(group: ResourceGroup, container: Container, target: Target) -> Target:
+    """A target of the release before 2026-11-28, whose memory was that of the heaps alone, as it is counted now."""
+    if not container.is_submitted or MEMORY in group.properties or not target.memory_bytes:
+        return target
+    shaped = replace(group, properties={**group.properties, PARALLELISM: str(target.parallelism)})
+    given = spark_properties(container, shaped)
+    heaps = heap_of(given, "driver") + heap_of(given, "executor") * target.parallelism
+    return replace(target, memory_bytes=target.memory_bytes + memory_of(container, shaped) - heaps)
 
 
 def _digest(parts: object) -> str:
@@ -158,8 +173,9 @@ def _memory(container: Container, group: ResourceGroup, target: Target) -> Mappi
         # An optimizer with more slots has more executors. Only what a person declared in all must follow.
         return {MEMORY: str(target.memory_bytes)} if MEMORY in group.properties else {}
     undeclared = replace(group, properties={key: value for key, value in group.properties.items() if key != MEMORY})
-    before = overhead_of(spark_properties(container, undeclared), "executor", container.properties.get(MASTER, ""))
-    more = (target.memory_bytes - memory_of(container, group)) // target.parallelism
+    given = spark_properties(container, undeclared)
+    before = overhead_of(given, "executor", container.properties.get(MASTER, ""))
+    more = (target.memory_bytes - memory_of(container, group)) // most_executors(given, target.parallelism)
     least = memory_of(container, replace(undeclared, properties={**undeclared.properties, OVERHEAD: f"{_LEAST_OVERHEAD // MIB}m"}))
     # What is charged to a team is what the cluster gives.
     return {MEMORY: str(max(target.memory_bytes, least)), OVERHEAD: f"{max(_LEAST_OVERHEAD, before + more) // MIB}m"}

@@ -35,7 +35,7 @@ def test_durations_and_bounds_have_usual_values() -> None:
     policy = _policy()
     assert policy.bounds == Bounds(0, 16)
     assert (policy.lag, policy.out_cooldown) == (timedelta(minutes=1), timedelta(minutes=2))
-    assert (policy.idle, policy.in_cooldown) == (timedelta(minutes=3), timedelta(minutes=10))
+    assert (policy.idle, policy.in_cooldown) == (timedelta(minutes=5), timedelta(minutes=10))
     assert [kind for kind in ActionKind if policy.may_change(kind)] == [ActionKind.OPTIMIZERS]
 
 
