@@ -30,7 +30,7 @@ from compaction_pipeline.api.patient_protocol import HeaderDeadline
 from compaction_pipeline.api.slow_refusals import Refusals, SlowRefusals
 from compaction_pipeline.api.ticking import Telling, center_works, ticking
 from compaction_pipeline.bootstrap import Services
-from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
+from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.services.dependencies.tell_readiness import TellReadiness
 from compaction_pipeline.settings import Settings
 
@@ -130,8 +130,8 @@ class _Server(uvicorn.Server):
 
 def warn_of_unheard(services: Services) -> None:
     """Say that nobody is told of what is scaled."""
-    # A server may start before its state database.
-    with suppress(StorageUnavailable):
+    # A server may start before its state database, or without the key of a secret, and this is a warning.
+    with suppress(CompactionError):
         if scaled := services.read_scaling.scaled():
             log.warning(
                 "nobody will be told of what is scaled in %s: set COMPACTION_NOTICES_FILE to a file with the addresses of administrators",

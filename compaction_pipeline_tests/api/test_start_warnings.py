@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from compaction_pipeline.api.serve import warn_of_unheard
+from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.settings import Settings
 from compaction_pipeline_tests.opened import OpenedServices
@@ -25,5 +27,8 @@ def test_a_policy_without_an_address_is_warned_of(tmp_path: Path, caplog: pytest
         assert caplog.messages == [
             "nobody will be told of what is scaled in heavy: set COMPACTION_NOTICES_FILE to a file with the addresses of administrators"
         ]
+        with mock.patch.object(services.read_scaling, "scaled", side_effect=ConfigError("no key")):
+            warn_of_unheard(services)
+        assert len(caplog.messages) == 1, "a server starts without the key, and asks nothing of it"
     finally:
         services.close()

@@ -11,6 +11,9 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.prediction import Prediction
 from compaction_pipeline.core.work.work import Work
 
+_MOST = 2
+"""A merge writes at most so many times the bytes that it reads."""
+
 
 def calibrated(plan: CompactionPlan, own: Mapping[CompactionType, Fit], costs: Mapping[CompactionType, Fit]) -> CompactionPlan:
     """Return the plan with a prediction for each of its tasks.
@@ -24,5 +27,6 @@ def calibrated(plan: CompactionPlan, own: Mapping[CompactionType, Fit], costs: M
 
 
 def _predicted(work: Work, own: Fit | None, cost: Fit | None) -> Prediction:
-    size = work.predicted_bytes if own is None else own.size(work.predicted_bytes)
+    # A merge copies rows. Where deletes were wrongly expected to leave next to nothing, a share of that would predict anything.
+    size = work.predicted_bytes if own is None else min(own.size(work.predicted_bytes), max(work.predicted_bytes, _MOST * work.bytes_read))
     return Prediction(size, None if cost is None else cost.gb_hours(work.bytes_read))

@@ -12,7 +12,7 @@ from datetime import date, datetime, timedelta, timezone
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.own_work import OwnKind, OwnWork, own_work_of
 from compaction_pipeline.core.capacity.ports import TeamStore
-from compaction_pipeline.core.errors import NotFoundError
+from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
@@ -132,7 +132,8 @@ class MeterOwnWork:
 
     def _team(self, table: str, mapping: Mapping[str, str], names: Collection[str]) -> str:
         identifier, own, of_catalog = TableIdentifier.parse(table), dict[str, str](), dict[str, str]()
-        with suppress(NotFoundError):
+        # A catalog that is gone, or whose secrets cannot be read, must not keep the sums of all others.
+        with suppress(CompactionError):
             of_catalog = dict(self._catalogs.entry(identifier.catalog).properties)
             loaded = self._tables.state(identifier).index.loaded
             own = dict(loaded.layout.properties) if loaded is not None else {}

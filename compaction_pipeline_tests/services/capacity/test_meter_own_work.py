@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from compaction_pipeline.core.capacity.costs import CostKey
 from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork, own_work_of
 from compaction_pipeline.core.capacity.team import Team
-from compaction_pipeline.core.errors import StorageUnavailable
+from compaction_pipeline.core.errors import ConfigError, StorageUnavailable
 from compaction_pipeline.core.leases.names import commit_lease, plan_lease, refresh_lease
 from compaction_pipeline.core.leases.ports import Renew
 from compaction_pipeline.core.stores import Stores
@@ -150,7 +151,15 @@ def test_a_tables_team_pays_and_the_ledger_sums_days(stores: Stores) -> None:
 
     for lease in (plan_lease(TABLE), commit_lease("sea.db.gone"), TICK, TICK):
         work(lease, 2)
-    meter.write()
+    known = stores.catalogs.entry
+
+    def entry(name: str) -> CatalogEntry:
+        if name == "sea":
+            raise ConfigError("the secrets of catalog sea cannot be read")
+        return known(name)
+
+    with mock.patch.object(stores.catalogs, "entry", entry):
+        meter.write()
     work(plan_lease(TABLE), 4)
     meter.write()
 
