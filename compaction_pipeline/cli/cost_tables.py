@@ -31,7 +31,7 @@ def costs_table(found: Costs) -> Table:
             time_cell(each.slot_seconds),
             time_cell(each.slot_seconds - each.merged_slot_seconds),
             "–" if each.cpu_seconds is None else time_cell(each.cpu_seconds),
-            "–" if each.gb_hours is None else f"{each.gb_hours:,.2f}",
+            hours_cell(each.gb_hours),
             "–" if each.bytes_read is None else bytes_text(each.bytes_read),
             "–" if each.bytes_written is None else bytes_text(each.bytes_written),
             ", ".join(notes),
@@ -43,9 +43,15 @@ def idle_table(found: Costs) -> Table:
     """What the optimizers of each team did beside its tasks."""
     table = titled_table("beside tasks", "team", "slots without a task", "their GB-hours", "optimizers of low use")
     for each in found.idle:
-        memory = "–" if each.idle_gb_hours is None else f"{each.idle_gb_hours:,.2f}"
-        table.add_row(escape(each.team), time_cell(each.idle_seconds), memory, time_cell(3600 * each.low_use_hours))
+        table.add_row(escape(each.team), time_cell(each.idle_seconds), hours_cell(each.idle_gb_hours), time_cell(3600 * each.low_use_hours))
     return table
+
+
+def hours_cell(gb_hours: float | None) -> str:
+    """GB-hours. Those of a small merge have more zeros than a sum shows."""
+    if gb_hours is None:
+        return "–"
+    return f"{gb_hours:,.2f}" if gb_hours >= 1 or not gb_hours else f"{gb_hours:.2g}"
 
 
 def own_table(found: Costs) -> Table:

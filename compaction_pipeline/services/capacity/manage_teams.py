@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from compaction_pipeline.core.capacity.limits import Standing
-from compaction_pipeline.core.capacity.loan import Loan, asked, check_possible
+from compaction_pipeline.core.capacity.loan import LONGEST_LOAN, Loan, asked, check_possible
 from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_excuses, check_low_use
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, unknown_team
@@ -108,7 +108,7 @@ class ManageTeams:
         """
         now = self._clock()
         said = {name: _short("the reason of an optimizer", why.strip()) for name, why in (excuses or {}).items()}
-        of = (lender, borrower, _in_days(now, days), _named(who), now, amount.slots or 0, amount.gb_hours or 0.0)
+        of = (lender, borrower, _in_days(now, days, LONGEST_LOAN.days), _named(who), now, amount.slots or 0, amount.gb_hours or 0.0)
         loan = asked(replace(Loan(self._new_id(), *of), excuses=said))
         check_possible(loan, self.standing(lender).team, self.standing(borrower).team)
         own = self._own(borrower)
@@ -157,6 +157,11 @@ class ManageTeams:
         """
         if not target.strip():
             raise ConfigError("the name of the table or catalog is empty")
+        if team is not None and target.count(".") == 1:
+            raise ConfigError(
+                f"'{target[:200]}' has two parts, but a table is CATALOG.NAMESPACE.TABLE and a catalog has one part: "
+                "name each table of a namespace, or set 'compaction.team' on its tables"
+            )
         return self._teams.map(target.strip(), team, _named(who), self._clock())
 
     def unknown_targets(self, targets: Iterable[str]) -> str | None:
@@ -169,9 +174,9 @@ class ManageTeams:
         return f"no table or catalog {shown} is known: the mapping counts once there is one, so look for a misspelled name"
 
 
-def _in_days(now: datetime, days: float) -> datetime:
-    if not 0 < days <= MOST_DAYS:
-        raise ConfigError(f"'days' is {days:g} but must be more than 0 and at most {MOST_DAYS}")
+def _in_days(now: datetime, days: float, most: int = MOST_DAYS) -> datetime:
+    if not 0 < days <= most:
+        raise ConfigError(f"'days' is {days:g} but must be more than 0 and at most {most}")
     return now + timedelta(days=days)
 
 

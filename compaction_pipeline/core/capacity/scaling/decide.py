@@ -83,7 +83,8 @@ def _to_bounds(seen: Seen) -> Action | None:
     target, bounds = seen.target, seen.bounds
     least, most = least_instances(bounds, target.parallelism), bounds.most // target.parallelism
     step = seen.policy.step or max(target.instances, STEP)
-    words = f"{count_text(target.slots, 'slot')} are wanted, but from {bounds.least} to {bounds.most} are allowed now"
+    verb = "is" if target.slots == 1 else "are"
+    words = f"{count_text(target.slots, 'slot')} {verb} wanted, but from {bounds.least} to {bounds.most} are allowed now"
     if target.instances > most:
         if not most and bounds.most and seen.policy.most_slots_of_one is not None:
             return Action(
