@@ -18,7 +18,6 @@ _SETTINGS = {
     # Hadoop's own file of these is not in the jar.
     "yarn.scheduler.capacity.root.queues": "default",
     "yarn.scheduler.capacity.root.default.capacity": "100",
-    "yarn.scheduler.capacity.maximum-am-resource-percent": "0.9",
     "yarn.scheduler.minimum-allocation-mb": "128",
     # A JVM reserves more addresses than it uses.
     "yarn.nodemanager.vmem-check-enabled": "false",
@@ -42,14 +41,17 @@ class YarnCluster:
 
 
 @contextmanager
-def yarn_cluster(folder: Path) -> Iterator[YarnCluster]:
-    """A YARN with its files in `folder`, until the block ends. Containers that it has started are ended with it."""
+def yarn_cluster(folder: Path, for_drivers: float = 0.9) -> Iterator[YarnCluster]:
+    """A YARN with its files in `folder`, until the block ends. Containers that it has started are ended with it.
+
+    `for_drivers` is the part of the memory that drivers may have together. One driver is always allowed.
+    """
     classpath = [f"{yarn_jars()}{os.sep}*", f"{SPARK_JARS}{os.sep}*"]
     options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
     # A start that fails leaves threads behind. The end of the block kills them.
     with java_program(java(), classpath, options, os.environ, _LIVES_FOR_SECONDS, folder) as jvm:
         configuration = jvm.org.apache.hadoop.yarn.conf.YarnConfiguration()
-        for key, value in _SETTINGS.items():
+        for key, value in {**_SETTINGS, "yarn.scheduler.capacity.maximum-am-resource-percent": str(for_drivers)}.items():
             configuration.set(key, value)
         cluster = jvm.org.apache.hadoop.yarn.server.MiniYARNCluster("yarn", 2, 1, 1)
         cluster.init(configuration)

@@ -17,6 +17,7 @@ import yaml
 from compaction_pipeline.containers.java_program import JavaFailed, java_program
 from compaction_pipeline.containers.processes import OptimizerProcesses
 from compaction_pipeline.containers.yarn import Yarn
+from compaction_pipeline.core.capacity.scaling.action import Outcome
 from compaction_pipeline.core.queue.container import Container, ContainerKind
 from compaction_pipeline.core.queue.container_answers import Room, Running, Unknown
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
@@ -130,6 +131,65 @@ def test_an_optimizer_runs_on_yarn_and_is_found_and_ended_by_its_tag(tmp_path: P
         assert isinstance(ended, Running)
         assert optimizer.resource_id in ended.ended
         assert not ended.alive
+    finally:
+        processes.kill_all()
+        for each in services.stores.optimizers.optimizers():
+            own.stop(each.resource_id)
+            elsewhere.stop(container, each.resource_id)
+        services.close()
+
+
+# It waits for five minutes until an optimizer counts as one that will never register.
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_an_application_that_stays_accepted_is_ended_by_its_tag_and_the_group_keeps_what_works(tmp_path: Path) -> None:
+    # There is room for a second driver, and yet YARN lets it wait.
+    (tmp_path / "yarn").mkdir()
+    with yarn_cluster(tmp_path / "yarn", for_drivers=0.3) as cluster:
+        _stays_accepted(tmp_path, cluster)
+
+
+def _stays_accepted(tmp_path: Path, cluster: YarnCluster) -> None:
+    processes = Processes(tmp_path / "home")
+    services = OpenedServices(Settings(home=processes.home, merge_engine="in-process"))
+    own, elsewhere = OptimizerProcesses(processes.home / "optimizers"), yarn_of(tmp_path)
+    large = {**keys(processes.home, cluster, "cluster"), "spark.driver.memory": "2g"}
+    container = Container("hadoop", ContainerKind.YARN, {"master": "yarn", **large})
+    file = tmp_path / "containers.yaml"
+    file.write_text(yaml.safe_dump({"hadoop": {"kind": "yarn", **container.properties}}))
+    policy = {"dynamic-allocation.enabled": "true", "dynamic-allocation.max-parallelism": "2", "parallelism": "1"}
+    try:
+        group = replace(
+            services.manage_groups.group("default"), container="hadoop", properties={**WANTED, **policy, "min-parallelism": "1"}
+        )
+        services.manage_groups.change(group)
+        processes.serve(COMPACTION_CONTAINERS_FILE=str(file), COMPACTION_MAINTAINER_INTERVAL_SECONDS="5")
+        first = only(services)
+        wait_until(lambda: one(services, first).first_polled_at is not None, "the first one asks for tasks", 300)
+        services.manage_groups.change(replace(group, properties={**group.properties, "min-parallelism": "2"}))
+        scaling = services.stores.scaling
+        wait_until(lambda: len(services.stores.optimizers.optimizers()) == 2, "a second one is started", 180)
+        [second] = [each for each in services.stores.optimizers.optimizers() if each.optimizer_id != first.optimizer_id]
+        state = {}
+
+        def accepted() -> bool:
+            for each in cluster.applications():
+                if second.resource_id in set(each.getApplicationTags()):
+                    state["of second"] = each.getYarnApplicationState().toString()
+            return state.get("of second") == "ACCEPTED"
+
+        wait_until(accepted, "YARN lets the second one wait", 120)
+        wait_until(lambda: scaling.records("default", 1)[0].outcome is not None, "the action ends", 900)
+        [record] = scaling.records("default", 1)
+        assert record.action.after.instances == 2
+        assert record.outcome in (Outcome.PARTIAL, Outcome.FAILED), record
+        assert scaling.scales()["default"].target.instances == 1
+        wait_until(lambda: not accepted() and state["of second"] == "KILLED", "YARN says that it was killed", 120)
+        assert one(services, second).state is OptimizerState.LOST
+        assert one(services, first).state is OptimizerState.RUNNING
+        running = elsewhere.running(container)
+        assert isinstance(running, Running)
+        assert running.alive == {first.resource_id}
     finally:
         processes.kill_all()
         for each in services.stores.optimizers.optimizers():
