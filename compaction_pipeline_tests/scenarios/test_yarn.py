@@ -175,7 +175,7 @@ def _stays_accepted(tmp_path: Path, cluster: YarnCluster) -> None:
         def accepted() -> bool:
             for each in cluster.applications():
                 if second.resource_id in set(each.getApplicationTags()):
-                    state["of second"] = each.getYarnApplicationState().toString()
+                    state["of second"] = each.getState().toString()
             return state.get("of second") == "ACCEPTED"
 
         wait_until(accepted, "YARN lets the second one wait", 120)
