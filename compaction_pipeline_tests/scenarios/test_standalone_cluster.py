@@ -160,7 +160,9 @@ def test_a_container_submits_an_optimizer_to_the_cluster(tmp_path: Path, cluster
         optimizer = only(services)
         tasks = services.stores.tasks.tasks()
         assert {attempt.owner for task in tasks for attempt in services.stores.tasks.attempts(task.task_id)} == {optimizer.optimizer_id}
-        assert (optimizer.container, optimizer.parallelism, optimizer.memory_bytes) == ("cluster", 2, 2**30 + 2 * 512 * 2**20)
+        # The driver and two executors, each with the 384 MiB that Spark asks for beside a small heap.
+        reserve = (1024 + 384 + 2 * (512 + 384)) * 2**20
+        assert (optimizer.container, optimizer.parallelism, optimizer.memory_bytes) == ("cluster", 2, reserve)
         assert f"Registered app compaction-pipeline {optimizer.resource_id} with ID" in (tmp_path / "master.log").read_text()
         # Each executor has the one core and the memory that the group asks for.
         executors = [path.parent for path in (tmp_path / "work").glob("app-*/*/stderr")]
