@@ -20,6 +20,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from statistics import median
+from unittest import mock
 
 from measure import load_average, positive
 from opened_services import OpenedServices, opened
@@ -121,12 +122,8 @@ def _by_ticks(demo: Demo, budget: float) -> None:
 
 
 def _without_order(demo: Demo, budget: float) -> None:
-    fits = Payers.fits
-    Payers.fits = lambda self, table, now: {}  # type: ignore[method-assign]
-    try:
+    with mock.patch.object(Payers, "fits", return_value={}):
         _by_ticks(demo, budget)
-    finally:
-        Payers.fits = fits  # type: ignore[method-assign]
 
 
 def _ranked(demo: Demo, budget: float) -> None:

@@ -45,9 +45,19 @@ def team_file_of(read: object, source: str) -> TeamFile:
         limits = Limits(_whole(name, keys, SLOTS), None if memory is None else round(memory * 10**9), _number(name, keys, GB_HOURS))
         teams.append(checked(Team(name, _texts(name, keys, OWNERS), limits)))
         for target in _texts(name, keys, TABLES):
+            check_target(target)
             if mapping.setdefault(target, name) != name:
                 raise ConfigError(f"{source} maps {target!r} to the teams {mapping[target]!r} and {name!r}, but it can belong to one only")
     return TeamFile(teams, mapping)
+
+
+def check_target(target: str) -> None:
+    """Raise ConfigError for a name that neither a table nor a catalog can have, so that a mapping of it would never count."""
+    if target.count(".") == 1:
+        raise ConfigError(
+            f"'{printable(target, 200)}' has two parts and cannot belong to a team: a table is CATALOG.NAMESPACE.TABLE, and a catalog has "
+            "one part; name each table of a namespace, or set 'compaction.team' on its tables"
+        )
 
 
 def _number(team: str, keys: Mapping[object, object], key: str) -> float | None:

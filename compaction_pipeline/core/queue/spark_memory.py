@@ -45,10 +45,10 @@ def overhead_of(properties: Mapping[str, str], role: Role, master: str) -> int:
     if master.startswith("k8s://"):
         usual = _number(properties.get("spark.kubernetes.memoryOverheadFactor"), _FACTOR_ON_KUBERNETES)
     factor = _number(properties.get(f"spark.{role}.memoryOverheadFactor"), usual)
-    return max(least_overhead(properties, role), int(heap_of(properties, role) * factor))
+    return max(_least_overhead(properties, role), int(heap_of(properties, role) * factor))
 
 
-def least_overhead(properties: Mapping[str, str], role: Role) -> int:
+def _least_overhead(properties: Mapping[str, str], role: Role) -> int:
     """The least bytes beside the heap that Spark asks for by itself."""
     return spark_bytes(properties.get(f"spark.{role}.minMemoryOverhead", "384m"))
 

@@ -12,7 +12,7 @@ from compaction_pipeline.core.capacity.loan import LONGEST_LOAN, Loan, asked, ch
 from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_excuses, check_low_use
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, unknown_team
-from compaction_pipeline.core.capacity.team_file import team_file_of
+from compaction_pipeline.core.capacity.team_file import check_target, team_file_of
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -153,15 +153,12 @@ class ManageTeams:
     def map(self, target: str, team: str | None, who: str) -> bool:
         """Give a table or a catalog to a team, or with None take the mapping away. It wins over properties.
 
-        Return whether anything changed. Raises NotFoundError when the team does not exist.
+        Return whether anything changed. Raises NotFoundError when the team does not exist, and ConfigError for a name of neither.
         """
         if not target.strip():
             raise ConfigError("the name of the table or catalog is empty")
-        if team is not None and target.count(".") == 1:
-            raise ConfigError(
-                f"'{target[:200]}' has two parts, but a table is CATALOG.NAMESPACE.TABLE and a catalog has one part: "
-                "name each table of a namespace, or set 'compaction.team' on its tables"
-            )
+        if team is not None:
+            check_target(target)
         return self._teams.map(target.strip(), team, _named(who), self._clock())
 
     def unknown_targets(self, targets: Iterable[str]) -> str | None:

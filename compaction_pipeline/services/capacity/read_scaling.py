@@ -12,7 +12,7 @@ from compaction_pipeline.core.capacity.scaling.action import Hold, PastAction
 from compaction_pipeline.core.capacity.scaling.decide import decide
 from compaction_pipeline.core.capacity.scaling.demand import apart
 from compaction_pipeline.core.capacity.scaling.observation import KEPT_FOR, Observation
-from compaction_pipeline.core.capacity.scaling.policy import ENABLED
+from compaction_pipeline.core.capacity.scaling.policy import ENABLED, is_enabled
 from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
 from compaction_pipeline.core.capacity.scaling.record import ScalingRecord
 from compaction_pipeline.core.capacity.scaling.replay import replayed
@@ -76,11 +76,11 @@ class ReadScaling:
 
     def scaled(self) -> Sequence[str]:
         """Return the names of the groups that have a policy."""
-        return [group.name for group in self._groups.groups() if _is_on(group)]
+        return [group.name for group in self._groups.groups() if is_enabled(group.properties)]
 
     def groups(self) -> Sequence[GroupScaling]:
         """Return the groups that have a policy, by name, with their newest actions."""
-        return [self._told(group) for group in self._groups.groups() if _is_on(group)]
+        return [self._told(group) for group in self._groups.groups() if is_enabled(group.properties)]
 
     def group(self, name: str) -> GroupScaling:
         """Return one group, with or without a policy. Raises NotFoundError."""
@@ -139,10 +139,6 @@ class ReadScaling:
         now = self._clock()
         found = decide(group.name, self._scaling.observations(group.name, now - _DAY), policy, scale.target, now, past)
         return found.reason if isinstance(found, Hold) else found.trigger, group.held
-
-
-def _is_on(group: ResourceGroup) -> bool:
-    return group.properties.get(ENABLED, "").strip().lower() == "true"
 
 
 def _beside(record: ScalingRecord, seen: Sequence[Observation]) -> ScalingAction:

@@ -15,7 +15,7 @@ from threading import Lock
 
 from compaction_pipeline.core.capacity.limits import Reserve
 from compaction_pipeline.core.capacity.ports import TeamStore
-from compaction_pipeline.core.capacity.scaling.policy import ENABLED
+from compaction_pipeline.core.capacity.scaling.policy import is_enabled
 from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
 from compaction_pipeline.core.capacity.scaling.record import Scale
 from compaction_pipeline.core.capacity.team_starts import starts_for_team
@@ -228,7 +228,7 @@ class MaintainOptimizers:
             # A file that cannot be read for a while ends none of those that a policy asked for.
             if scale is not None and scale.is_on:
                 wanted = scale.target.instances
-            elif group.properties.get(ENABLED, "").strip().lower() == "true":
+            elif is_enabled(group.properties):
                 wanted = max(wanted, there)
             return _Target(group, None, Wants(0 if group.container == EXTERNAL else wanted, None), str(error))
         if container.kind is ContainerKind.EXTERNAL:

@@ -41,6 +41,7 @@ def test_teams_have_their_limits_owners_and_tables() -> None:
         ("shop: {memory-gb: .inf}", "'memory-gb' of team 'shop' is inf but must be a number from 0"),
         ("shop: {owners: a@b.c}", "'owners' of team 'shop' is a@b.c but must be a list of texts"),
         ("shop: {tables: ['']}", "'tables' of team 'shop' is"),
+        ("shop: {tables: [lake.shop]}", "'lake.shop' has two parts and cannot belong to a team: a table is CATALOG.NAMESPACE.TABLE"),
         ("a shop!: {slots: 1}", "the team name 'a shop!' must have"),
         ("a: {tables: [lake]}\nb: {tables: [lake]}", "maps 'lake' to the teams 'a' and 'b'"),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -101,8 +101,8 @@ _trees: st.SearchStrategy[Any] = st.recursive(
 
 @given(st.lists(_trees, max_size=5))
 def test_all_of_it_together_is_the_time_in_which_something_was_measured(trees: list[Any]) -> None:
-    machine = Machine()
-    meter = MeterOwnWork(*[None] * 4, lambda: NOW, machine.spent)  # type: ignore[arg-type]
+    machine, unused = Machine(), cast(Any, None)
+    meter = MeterOwnWork(unused, unused, unused, unused, lambda: NOW, machine.spent)
     whole = 0.0
 
     def do(tree: Any, inside: bool) -> None:

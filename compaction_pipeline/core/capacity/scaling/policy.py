@@ -125,6 +125,11 @@ class ScalingPolicy:
         return Bounds(least, max(least, most))
 
 
+def is_enabled(properties: Mapping[str, str]) -> bool:
+    """Whether the properties of a group ask for a policy, which may still break a rule."""
+    return properties.get(ENABLED, "").strip().lower() == "true"
+
+
 def policy_of(group: str, properties: Mapping[str, str]) -> ScalingPolicy | None:
     """Return the policy that the properties of a group hold; None when it is not enabled.
 
@@ -139,7 +144,7 @@ def policy_of(group: str, properties: Mapping[str, str]) -> ScalingPolicy | None
         key: told if (told := _duration(group, key, properties, least)) is not None else usual for key, (usual, least) in _DURATIONS.items()
     }
     windows = _windows(group, properties)
-    if enabled == "false":
+    if not is_enabled(properties):
         return None
     policy = ScalingPolicy(
         _bounds(group, numbers),

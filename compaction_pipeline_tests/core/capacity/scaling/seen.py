@@ -13,7 +13,7 @@ from compaction_pipeline.core.capacity.scaling.target import Target
 
 NOON = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
-POLICY = ScalingPolicy(Bounds(1, 64), step=4, idle=timedelta(minutes=5))
+POLICY = ScalingPolicy(Bounds(1, 64), step=4)
 CALM = Observation(NOON, 0, timedelta(0), 0, 4, idle_share=1.0, ended=0, up=4)
 BEHIND = Observation(NOON, 20, timedelta(minutes=3), 4, 4, idle_share=0.0, up=4)
 
