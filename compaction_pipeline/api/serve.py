@@ -151,7 +151,9 @@ def serve(services: Services, listening: Listening, *, ticks: bool, listens: Cal
     sys.setswitchinterval(_SWITCH_SECONDS)
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
-    # A file of addresses that cannot be read ends the start. Later it only delays notices.
+    # A wrong file of addresses ends the start. Later it only delays notices.
+    for warning in services.send_notices.check():
+        log.warning("%s", warning)
     if not services.send_notices.book().urls:
         warn_of_unheard(services)
     app = http_app(services, _works(services, receiver, tables=ticks))

@@ -43,7 +43,8 @@ class Probes:
     `catalogs` returns a probe for each registered catalog, by name. It raises an error if the state database cannot be read. When
     `spark_remote` is set, Spark runs elsewhere and needs no Java here. Without `spark_task`, no task is run on Spark. `unknown_settings`
     has a sentence for each environment variable that looks like a setting but is not a setting. `untried` has sentences about what nobody
-    has shown to work, by the names of catalogs. `catalogs_file` reads the file of COMPACTION_CATALOGS_FILE; None when no file is named.
+    has shown to work, by the names of catalogs. `catalogs_file` reads the file of COMPACTION_CATALOGS_FILE, and `notices_file` that of
+    COMPACTION_NOTICES_FILE; None when no file is named.
     """
 
     python: tuple[int, int, int]
@@ -58,6 +59,7 @@ class Probes:
     spark_task: Probe | None = None
     unknown_settings: tuple[str, ...] = ()
     catalogs_file: Probe | None = None
+    notices_file: Probe | None = None
 
 
 def diagnose(probes: Probes) -> tuple[Finding, ...]:
@@ -73,7 +75,8 @@ def diagnose(probes: Probes) -> tuple[Finding, ...]:
         dagster_home_finding(probes.dagster_home, probes.dagster_home_problem),
         *settings_findings(probes.unknown_settings),
         state,
-        *file_findings(probes.catalogs_file),
+        *file_findings("catalogs file", probes.catalogs_file, "correct the file that COMPACTION_CATALOGS_FILE names"),
+        *file_findings("notices file", probes.notices_file, "correct the file that COMPACTION_NOTICES_FILE names"),
         *catalog_findings(probes.catalogs, state, probes.untried),
     ]
     if probes.spark_task is not None:
@@ -137,11 +140,9 @@ def settings_findings(unknown: Sequence[str]) -> list[Finding]:
     return [Finding("settings", Soundness.WARNING, sentence, mend) for sentence in unknown]
 
 
-def file_findings(catalogs_file: Probe | None) -> list[Finding]:
-    """Whether the file of catalogs can be read, and each definition in it is right. Nothing without a file."""
-    if catalogs_file is None:
-        return []
-    return [_probed("catalogs file", catalogs_file, "correct the file that COMPACTION_CATALOGS_FILE names")]
+def file_findings(subject: str, file: Probe | None, mend: str) -> list[Finding]:
+    """Whether a file that a setting names can be read, and everything in it is right. Nothing without a file."""
+    return [] if file is None else [_probed(subject, file, mend)]
 
 
 def catalog_findings(

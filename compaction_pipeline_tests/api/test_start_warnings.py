@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from compaction_pipeline.api.serve import warn_of_unheard
+from compaction_pipeline.api.serve import Listening, serve, warn_of_unheard
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.settings import Settings
@@ -30,5 +30,18 @@ def test_a_policy_without_an_address_is_warned_of(tmp_path: Path, caplog: pytest
         with mock.patch.object(services.read_scaling, "scaled", side_effect=ConfigError("no key")):
             warn_of_unheard(services)
         assert len(caplog.messages) == 1, "a server starts without the key, and asks nothing of it"
+    finally:
+        services.close()
+
+
+def test_a_wrong_file_of_addresses_ends_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "notices.yaml"
+    file.write_text("administrators: json://host\nadministrator: nothing://secret")
+    services = OpenedServices(Settings(home=tmp_path, notices_file=file))
+    try:
+        with pytest.raises(
+            ConfigError, match=r"address 1 of 'administrator' in .*notices.yaml: apprise knows no address of the form nothing://"
+        ):
+            serve(services, Listening("127.0.0.1", 0), ticks=False)
     finally:
         services.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from xml.etree import ElementTree as XML
 
@@ -168,3 +169,20 @@ def test_a_junit_report_is_written(lake: Desk, tmp_path: Path) -> None:
     lake.json("check", "--junit", str(report))
     cases = [case.get("name") for case in XML.parse(report).getroot().iter("testcase")]
     assert cases == [check.name for check in CHECKS]
+
+
+def test_a_wrong_file_of_addresses_is_an_error_and_an_unknown_owner_a_warning(lake: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "notices.yaml"
+    file.write_text("administrator: json://user:secret@host")
+    refused = lake.type("check", TABLE, COMPACTION_NOTICES_FILE=str(file))
+    assert refused.exit_code == 2
+    assert "did you mean 'administrators'?" in " ".join(refused.stderr.split())
+    assert "secret" not in refused.stderr
+    file.write_text("ann: json://user:secret@host")
+    passed = lake.type("check", TABLE, COMPACTION_NOTICES_FILE=str(file))
+    assert passed.exit_code == 0
+    assert "warning: 'ann' of" in passed.stderr
+    doctor = json.loads(lake.type("doctor", "--json", COMPACTION_NOTICES_FILE=str(file)).stdout)
+    (found,) = [each["found"] for each in doctor["findings"] if each["subject"] == "notices file"]
+    assert "'ann' of" in found
+    assert "secret" not in found

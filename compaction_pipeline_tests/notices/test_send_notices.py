@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import stat
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from email.header import decode_header, make_header
@@ -32,7 +33,13 @@ class House:
         self.now = NOON
         self.file = folder / "notices.yaml"
         self.stores: Stores = sqlite_stores(folder)
-        self.notices = SendNotices(self.stores.notices, ByApprise(), self.file, lambda: self.now)
+        self.notices = SendNotices(self.stores.notices, ByApprise(), self.file, lambda: self.now, self._owners)
+
+    def _owners(self) -> frozenset[str]:
+        return frozenset(owner for team in self.stores.teams.teams() for owner in team.owners)
+
+    def checked(self) -> list[str]:
+        return list(self.notices.check())
 
     def addresses(self, text: str) -> None:
         self.file.write_text(text)
@@ -129,6 +136,65 @@ def test_an_address_that_left_the_file_is_not_used(house: House, receiver: Webho
 def test_without_a_file_nothing_is_sent(house: House) -> None:
     house.stores.notices.tell(EVENT)
     assert SendNotices(house.stores.notices, ByApprise(), None, lambda: NOON).send_due() == 0
+
+
+def test_a_good_file_is_checked_without_sending_and_loses_the_rights_of_others(house: House, receiver: Webhook) -> None:
+    house.stores.teams.put(Team("shop", ("ann",)), "somebody", NOON)
+    house.addresses(
+        f"administrators: json://user:secret@127.0.0.1:{receiver.port}\nann: mailto://127.0.0.1?from=c@example.org&to=ann@example.org"
+    )
+    house.file.chmod(0o644)
+    assert house.checked() == []
+    assert stat.S_IMODE(house.file.stat().st_mode) == 0o600
+    assert receiver.got == []
+
+
+def test_a_file_whose_rights_cannot_be_taken_is_warned_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError
+
+    house.addresses("administrators: json://127.0.0.1")
+    house.file.chmod(0o640)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    (warning,) = house.checked()
+    assert f"others may open {str(house.file)!r} (mode 0640)" in warning
+    assert f"chmod 600 {house.file}" in warning
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("nothing://secret", "apprise knows no address of the form nothing://…"),
+        ("secret of ours://host", "apprise knows no address of the form …://…"),
+        ("slack://secret", "apprise knows the form slack://…, but a part of the address is missing or wrong"),
+        ("json://:secret@", "apprise knows the form json://…, but a part of the address is missing or wrong"),
+    ],
+)
+def test_an_address_that_cannot_be_sent_to_is_found_before_anything_is_sent(house: House, address: str, why: str) -> None:
+    house.addresses(f"administrators: [json://127.0.0.1, '{address}']")
+    with pytest.raises(ConfigError) as refused:
+        house.checked()
+    assert str(refused.value).startswith(f"address 2 of 'administrators' in {house.file}: {why}; ")
+    assert "correct the address" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_misspelled_key_of_administrators_is_refused_unless_a_team_has_this_owner(house: House) -> None:
+    house.addresses("administrator: json://user:secret@127.0.0.1")
+    with pytest.raises(ConfigError) as refused:
+        house.checked()
+    assert f"'administrator' of {house.file} must be 'administrators' or an owner of a team" in str(refused.value)
+    assert "did you mean 'administrators'?" in str(refused.value)
+    assert "secret" not in str(refused.value)
+    house.stores.teams.put(Team("shop", ("administrator",)), "somebody", NOON)
+    assert house.checked() == []
+
+
+def test_an_owner_that_no_team_has_yet_is_warned_of(house: House) -> None:
+    house.addresses("administrators: json://127.0.0.1\nann: json://user:secret@127.0.0.1")
+    (warning,) = house.checked()
+    assert f"'ann' of {house.file} is no owner of a team, so nobody is told at its addresses" in warning
+    assert "secret" not in warning
 
 
 def test_the_errors_of_sending_hold_no_address() -> None:

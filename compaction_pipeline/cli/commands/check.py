@@ -61,6 +61,8 @@ def check(
     evaluated". With --as-of-now the check `due_now` stands in their place. It needs no history, because it looks only at the files that
     the tables have now: their number, size and deletes. It also looks at tables of a catalog that was added with --observe.
 
+    When COMPACTION_NOTICES_FILE names a file of addresses, this is judged first, without sending anything. A wrong one is an error.
+
     Examples:
 
       compaction-pipeline check
@@ -77,6 +79,8 @@ def check(
     least = Severity(fail_on.value.upper())
     report = JUnitFile(junit) if junit is not None else None
     with Session(context) as session:
+        for warning in session.services.send_notices.check():
+            session.output.say(f"warning: {warning}")
         with session.output.progress() as progress:
             progress.add_task("reading and judging tables", total=None)
             names = _unknown_first(session, identifiers)

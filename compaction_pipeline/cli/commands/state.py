@@ -117,6 +117,9 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
     def catalogs_file() -> str:
         return f"{settings.catalogs_file}: {count_text(services.manage_catalogs.check_definitions(), 'catalog')}"
 
+    def notices_file() -> str:
+        return "; ".join([str(settings.notices_file), *services.send_notices.check()])
+
     return Probes(
         python=sys.version_info[:3],
         java=_spoken(java),
@@ -130,6 +133,7 @@ def _probes(session: Session, spark: bool, write_check: bool) -> Probes:
         spark_task=_spoken(services.try_spark) if spark else None,
         unknown_settings=unknown_settings(os.environ),
         catalogs_file=_spoken(catalogs_file) if settings.catalogs_file else None,
+        notices_file=_spoken(notices_file) if settings.notices_file else None,
     )
 
 

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 import logging
+import stat
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from compaction_pipeline.core.capacity.notices.addresses import AddressBook, book_of
+from compaction_pipeline.core.capacity.notices.addresses import AddressBook, book_of, unknown_keys
 from compaction_pipeline.core.capacity.notices.event import KEPT_FOR, next_try
 from compaction_pipeline.core.capacity.notices.ports import Notice, NoticeSender, NoticeStore
 from compaction_pipeline.core.errors import CompactionError, ConfigError
 from compaction_pipeline.core.leases.ports import Clock
+from compaction_pipeline.core.words import printable
 from compaction_pipeline.services.yaml_file import yaml_value
 
 _AT_ONCE = 10
 """So many notices are claimed at once, so that all of them are tried before others may claim them."""
 _MOST_BYTES = 2**20
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LOG = logging.getLogger(__name__)
 
 
 class SendNotices:
-    """One verb: send what is due. A thread of its own calls it, so it delays nothing else."""
+    """Verbs: send what is due, which a thread of its own calls, so it delays nothing else; and check the file of addresses."""
 
-    def __init__(self, store: NoticeStore, sender: NoticeSender, file: Path | None, clock: Clock) -> None:
-        """`file` holds the addresses; without one, events get no notices."""
+    def __init__(
+        self,
+        store: NoticeStore,
+        sender: NoticeSender,
+        file: Path | None,
+        clock: Clock,
+        owners: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """`file` holds the addresses; without one, events get no notices. `owners` are those of all teams."""
         self._store = store
         self._sender = sender
         self._file = file
         self._clock = clock
+        self._owners = owners
 
     def send_due(self) -> int:
         """Send the notices that are due, and return how many arrived. Raises ConfigError when the file of addresses cannot be read."""
@@ -43,7 +56,42 @@ class SendNotices:
         if self._file is None:
             return AddressBook()
         where = f"COMPACTION_NOTICES_FILE is {str(self._file)!r}"
-        return book_of(yaml_value(self._file.expanduser(), where, _MOST_BYTES, "addresses of owners"), str(self._file))
+        path = self._file.expanduser()
+        # As the key of the state database loses them. What this user may not change, such as a mounted secret, stays as it is.
+        with suppress(OSError):
+            if path.stat().st_mode & _OTHERS:
+                path.chmod(stat.S_IMODE(path.stat().st_mode) & ~_OTHERS)
+        return book_of(yaml_value(path, where, _MOST_BYTES, "addresses of owners"), str(self._file))
+
+    def check(self) -> Sequence[str]:
+        """Judge the whole file without sending anything. Return warnings of what may be meant so.
+
+        Raises ConfigError, which names the file, the key and the rule, and never an address.
+        """
+        if self._file is None:
+            return ()
+        book = self.book()
+        for name in book.urls:
+            for number, address in enumerate(book.of_one(name), 1):
+                try:
+                    self._sender.check(address.url)
+                except ConfigError as error:
+                    raise ConfigError(f"address {number} of {printable(name, 100)!r} in {self._file}: {error}") from None
+        return [*self._open_to_others(self._file), *self._unknown(book)]
+
+    def _open_to_others(self, file: Path) -> Sequence[str]:
+        mode = stat.S_IMODE(file.expanduser().stat().st_mode)
+        if not mode & _OTHERS:
+            return ()
+        return [f"others may open {str(file)!r} (mode {mode:04o}), and most addresses are secrets: its owner should run `chmod 600 {file}`"]
+
+    def _unknown(self, book: AddressBook) -> Sequence[str]:
+        try:
+            owners = self._owners()
+        except CompactionError:
+            # A server may start before its state database.
+            return ()
+        return unknown_keys(book, owners, str(self._file))
 
     def _send(self, notice: Notice, book: AddressBook) -> bool:
         address = book.find(notice.address)

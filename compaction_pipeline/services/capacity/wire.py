@@ -44,7 +44,12 @@ class CapacityServices(Wiring):
     def send_notices(self) -> SendNotices:
         from compaction_pipeline.services.capacity.send_notices import SendNotices
 
-        return SendNotices(self._stores.notices, self._notice_sender, self._settings.notices_file, self.clock)
+        stores = self._stores
+
+        def owners() -> frozenset[str]:
+            return frozenset(owner for team in stores.teams.teams() for owner in team.owners)
+
+        return SendNotices(stores.notices, self._notice_sender, self._settings.notices_file, self.clock, owners)
 
     @cached_property
     def manage_teams(self) -> ManageTeams:

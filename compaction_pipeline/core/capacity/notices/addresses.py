@@ -6,7 +6,8 @@ The file is YAML. Each key is an owner of a team, or `administrators`, and has o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -49,6 +50,25 @@ class AddressBook:
     def of_one(self, name: str) -> Sequence[Address]:
         """The addresses of one key of the file."""
         return [Address(name, url) for url in self.urls.get(name, ())]
+
+
+def unknown_keys(book: AddressBook, owners: Collection[str], source: str) -> Sequence[str]:
+    """Return a sentence for each key of the document that is no owner of a team, because nobody is told at its addresses.
+
+    A team may get this owner later, so such a key is no error. Raises ConfigError for a key that looks like a misspelled `administrators`.
+    """
+    unknown = [name for name in book.urls if name != ADMINISTRATORS and name not in owners]
+    for name in unknown:
+        if difflib.get_close_matches(name.strip().casefold(), [ADMINISTRATORS]):
+            raise ConfigError(
+                f"{printable(name, 100)!r} of {source} must be {ADMINISTRATORS!r} or an owner of a team, and no team has this owner: "
+                f"did you mean {ADMINISTRATORS!r}? Correct the key, or give the owner to a team by `compaction-pipeline team set`"
+            )
+    return [
+        f"{printable(name, 100)!r} of {source} is no owner of a team, so nobody is told at its addresses: correct the key, or give the "
+        "owner to a team by `compaction-pipeline team set`"
+        for name in unknown
+    ]
 
 
 def book_of(read: object, source: str) -> AddressBook:

@@ -62,6 +62,9 @@ class NoticeStore(Protocol):
 class NoticeSender(Protocol):
     """What sends a notice."""
 
+    def check(self, url: str) -> None:
+        """Judge an address without sending anything. Raises ConfigError, which says what is wrong, and whose text holds no address."""
+
     def send(self, url: str, title: str, body: str) -> None:
         """Send it. Raises NoticeNotSent, whose text holds no address."""
 
