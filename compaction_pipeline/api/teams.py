@@ -88,7 +88,8 @@ class LimitsAnswer(BaseModel):
 
 
 class TeamAnswer(BaseModel):
-    """A team. `allowed` counts loans in. `held` says why it may begin nothing more, and is there only then."""
+    """A team. `allowed` counts loans in. `held` says why it may begin nothing more, and is there only then. `lifts` are the limits and
+    owners that a PUT took from it, in words, and is there only then."""
 
     team: str
     owners: list[str]
@@ -97,6 +98,7 @@ class TeamAnswer(BaseModel):
     used: LimitsAnswer
     held: str = ""
     whitelisted_until: str = ""
+    lifts: list[str] = []
 
 
 def team_routes(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
@@ -121,8 +123,8 @@ def team_routes(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
     )
     def put(name: _Name, body: TeamBody = Depends(team_from), token: Token = Depends(needs_admin)) -> Any:
         """Make a team, or replace its limits and owners. Sent again, it changes nothing."""
-        teams.set(Team(name, tuple(body.owners), Limits(body.slots, body.memory_bytes, body.gb_hours)), _who(token))
-        return plain(team_value(teams.standing(name)))
+        done = teams.set(Team(name, tuple(body.owners), Limits(body.slots, body.memory_bytes, body.gb_hours)), _who(token))
+        return plain(team_value(teams.standing(name), done.lifts))
 
     @routes.delete("/teams/{name}", status_code=204, dependencies=admin)
     def delete(name: _Name, token: Token = Depends(needs_admin)) -> None:

@@ -21,7 +21,10 @@ def test_a_team_is_put_shown_and_deleted(served: Served) -> None:
     (change,) = served.ask("GET", "/api/v1/team-changes", reader, params={"team": "shop"}).json()
     assert (change["what"], change["who"].split()[0], change["before"]) == ("limits and owners", "token", None)
     assert [team["team"] for team in served.ask("GET", "/api/v1/teams", reader).json()] == ["shop", "unassigned"]
-    assert served.ask("PUT", "/api/v1/teams/shop", token, json={"slots": 0}).json()["held"] == "team shop uses 0 of 0 slots"
+    stopped = served.ask("PUT", "/api/v1/teams/shop", token, json={"slots": 0}).json()
+    assert stopped["held"] == "team shop uses 0 of 0 slots"
+    assert stopped["lifts"] == ["GB-hours a day (was 1.5)", "owners (were ann)"]
+    assert served.ask("GET", "/api/v1/team-changes", reader, params={"team": "ghost"}).status_code == 404
     assert served.ask("POST", "/api/v1/teams/shop/whitelist", token, json={"reason": "a release"}).status_code == 200
     shown = served.ask("GET", "/api/v1/teams/shop", reader).json()
     assert shown["whitelisted_until"]

@@ -21,6 +21,7 @@ def test_teams_are_made_limited_and_deleted_and_each_change_names_who_made_it(de
     assert listed["teams"][0] == made
     assert "was so already" in desk.type("team", "set", "unassigned").stdout
     held = desk.json("team", "set", "shop", "--slots", "0")
+    assert held.pop("lifts") == ["memory (was 1.5 GB)", "GB-hours a day (was 10)", "owners (were ann@example.com)"]
     assert held["limits"] == {"slots": 0, "memory_bytes": None, "gb_hours": None}
     assert held["held"] == "team shop uses 0 of 0 slots"
     assert "0 of 0" in desk.type("team", "list").stdout
@@ -61,6 +62,30 @@ def test_a_loan_counts_once_it_is_approved_and_until_it_is_ended(desk: Desk) -> 
     assert desk.json("team", "end", asked["loan_id"])["ended_at"] is not None
     assert allowed() == {"lake": 8, "shop": 8, "unassigned": None}
     assert desk.json("team", "list")["loans"] == []
+
+
+def test_setting_a_team_says_which_limits_it_lifts(desk: Desk, tmp_path: Path) -> None:
+    desk.json("team", "set", "shop", "--slots", "8", "--memory-gb", "16", "--gb-hours", "200")
+    said = " ".join(desk.type("team", "set", "shop", "--gb-hours", "100").stdout.split())
+    assert "team shop is set; this lifts slots (was 8), memory (was 16 GB)" in said
+    assert "lifts" not in " ".join(desk.type("team", "set", "shop", "--gb-hours", "100", "--slots", "4").stdout.split())
+    file = tmp_path / "teams.yaml"
+    file.write_text("shop: {slots: 5}\nlake: {slots: 1}")
+    assert desk.json("team", "apply", str(file)) == {"changed": ["shop", "lake"], "lifts": {"shop": ["GB-hours a day (was 100)"]}}
+    assert desk.json("team", "apply", str(file)) == {"changed": []}
+    file.write_text("shop: {}")
+    said = " ".join(desk.type("team", "apply", str(file)).stdout.split())
+    assert "changed: shop; for team shop this lifts slots (was 5)" in said
+
+
+def test_changes_of_a_team_that_never_was_are_an_error_and_those_of_a_deleted_one_stay(desk: Desk) -> None:
+    refused = desk.type("team", "changes", "nope")
+    assert refused.exit_code == desk.type("team", "delete", "nope").exit_code != 0
+    assert "team 'nope' does not exist" in " ".join(refused.stderr.split())
+    assert desk.json("team", "changes", "unassigned") == []
+    desk.json("team", "set", "shop", "--slots", "8")
+    desk.json("team", "delete", "shop")
+    assert [change["what"] for change in desk.json("team", "changes", "shop")] == ["deleted", "limits and owners"]
 
 
 def test_a_mapping_of_another_team_is_not_taken_away(desk: Desk) -> None:

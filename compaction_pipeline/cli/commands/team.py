@@ -28,6 +28,7 @@ commands = command_group()
 commands.add_typer(teams, name="team")
 
 _NAME = typer.Argument(help="The name of the team.")
+_LOAN = typer.Argument(help="The id of the loan, as `team list` shows it, or the beginning of it if no other id begins so.")
 _DAYS = typer.Option(1.0, "--days", help="It ends by itself after so many days.")
 _MOST_CHANGES = 20
 
@@ -77,6 +78,8 @@ def set_(
 ) -> None:
     """Make a team, or replace the limits and owners of the one with this name. A limit that is not given is no limit.
 
+    The answer names the limits and owners that the team had before, and no longer has.
+
     Examples:
 
       compaction-pipeline team set shop --slots 8 --gb-hours 200 --owner shop@example.com
@@ -85,9 +88,10 @@ def set_(
         if memory_gb is not None and not 0 <= memory_gb <= MOST_MEMORY / 10**9:
             raise ConfigError(f"'--memory-gb' is {memory_gb} but must be from 0 to {MOST_MEMORY / 10**9:,.0f}; leave it out for no limit")
         limits = Limits(slots, None if memory_gb is None else round(memory_gb * 10**9), gb_hours)
-        changed = session.services.manage_teams.set(Team(name, tuple(owners), limits), _user())
+        done = session.services.manage_teams.set(Team(name, tuple(owners), limits), _user())
         standing = session.services.manage_teams.standing(name)
-        session.output.answer(team_value(standing), f"team {name} {'is set' if changed else 'was so already'}")
+        said = f"team {name} {'is set' if done.changed else 'was so already'}"
+        session.output.answer(team_value(standing, done.lifts), f"{said}; this lifts {', '.join(done.lifts)}" if done.lifts else said)
 
 
 @teams.command(epilog=GLOBAL_HELP)
@@ -105,8 +109,11 @@ def apply(context: typer.Context, file: Path = typer.Argument(help="A YAML file:
         manage = session.services.manage_teams
         changed = manage.apply(file, _user())
         said = f"changed: {', '.join(changed)}" if changed else "all of it was so already"
+        lifts = {name: list(words) for name, words in changed.items() if words}
+        said += "".join(f"; for team {name} this lifts {', '.join(words)}" for name, words in lifts.items())
         warning = manage.unknown_targets(set(changed) - {one.team.name for one in manage.standings()})
-        session.output.answer({"changed": changed}, f"{said}; {warning}" if warning else said)
+        value = {"changed": list(changed), **({"lifts": lifts} if lifts else {})}
+        session.output.answer(value, f"{said}; {warning}" if warning else said)
 
 
 @teams.command(epilog=GLOBAL_HELP)
@@ -153,7 +160,7 @@ def lend(
 @teams.command(epilog=GLOBAL_HELP)
 def approve(
     context: typer.Context,
-    loan: str = typer.Argument(help="The id of the loan, as `team list` shows it."),
+    loan: str = _LOAN,
     consent: str = typer.Option(..., "--consent", help="The name of the person who consents for the team that lends."),
 ) -> None:
     """Let a loan begin now.
@@ -164,11 +171,11 @@ def approve(
     """
     with Session(context) as session:
         begun = session.services.manage_teams.approve(loan, consent, _user())
-        session.output.answer(plain(begun), f"loan {loan} has begun: {begun.in_words} until {time_text(begun.end)}")
+        session.output.answer(plain(begun), f"loan {begun.loan_id} has begun: {begun.in_words} until {time_text(begun.end)}")
 
 
 @teams.command(epilog=GLOBAL_HELP)
-def end(context: typer.Context, loan: str = typer.Argument(help="The id of the loan, as `team list` shows it.")) -> None:
+def end(context: typer.Context, loan: str = _LOAN) -> None:
     """End a loan early: slots at once, GB-hours at the next 00:00 UTC.
 
     Examples:
@@ -177,7 +184,7 @@ def end(context: typer.Context, loan: str = typer.Argument(help="The id of the l
     """
     with Session(context) as session:
         ended = session.services.manage_teams.end(loan, _user())
-        session.output.answer(plain(ended), f"loan {loan} ends at {time_text(ended.end)}")
+        session.output.answer(plain(ended), f"loan {ended.loan_id} ends at {time_text(ended.end)}")
 
 
 @teams.command(epilog=GLOBAL_HELP)

@@ -81,6 +81,22 @@ def checked(team: Team) -> Team:
     return team
 
 
+def lifted(before: Team | None, after: Team) -> tuple[str, ...]:
+    """Return in words the limits and owners that a team had, and no longer has, for example: slots (was 8)."""
+    if before is None:
+        return ()
+    old, new = before.limits, after.limits
+    words = []
+    if old.slots is not None and new.slots is None:
+        words.append(f"slots (was {old.slots:,})")
+    if old.memory_bytes is not None and new.memory_bytes is None:
+        words.append(f"memory (was {old.memory_bytes / 1e9:g} GB)")
+    if old.gb_hours is not None and new.gb_hours is None:
+        words.append(f"GB-hours a day (was {old.gb_hours:g})")
+    gone = [owner for owner in before.owners if owner not in after.owners]
+    return (*words, f"owners (were {', '.join(gone)})") if gone else tuple(words)
+
+
 def whitelisted(entries: Iterable[Whitelisted], now: datetime) -> dict[str, Whitelisted]:
     """Return the entries that hold now, by team. The newest entry of a team wins, also when it ends earlier. An entry ends by itself."""
     newest: dict[str, Whitelisted] = {}

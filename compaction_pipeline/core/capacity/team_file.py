@@ -64,17 +64,21 @@ def _number(team: str, keys: Mapping[object, object], key: str) -> float | None:
     value = keys.get(key)
     # YAML also reads 1e400 and .nan as numbers, which `checked` or `round` would not name.
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 10**12):
-        raise ConfigError(
-            f"'{key}' of team {team!r} is {printable(str(value), 100)} but must be a number from 0 to 10¹²; leave it out for no limit"
-        )
+        raise ConfigError(f"'{key}' of team {team!r} is {_shown(value)} but must be a number from 0 to 10¹²; leave it out for no limit")
     return None if value is None else float(value)
 
 
 def _whole(team: str, keys: Mapping[object, object], key: str) -> int | None:
     value = keys.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ConfigError(f"'{key}' of team {team!r} is {printable(str(value), 100)} but must be a whole number; leave it out for no limit")
+        raise ConfigError(f"'{key}' of team {team!r} is {_shown(value)} but must be a whole number; leave it out for no limit")
     return value
+
+
+def _shown(value: object) -> str:
+    """A value that is no number. A text such as '8' keeps its quotes, because it looks like a number without them."""
+    shown = printable(str(value), 100)
+    return f"the text {shown!r}" if isinstance(value, str) and value.strip()[:1].isdigit() else shown
 
 
 def _texts(team: str, keys: Mapping[object, object], key: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.loan import LONGEST_LOAN, Loan, asked, check_possible
 from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_excuses, check_low_use
 from compaction_pipeline.core.capacity.ports import TeamStore
-from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, unknown_team
+from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, lifted, unknown_team
 from compaction_pipeline.core.capacity.team_file import check_target, team_file_of
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
@@ -33,6 +33,14 @@ class KnownTargets:
     tables: TableReader
     catalogs: CatalogStore
     groups: GroupStore
+
+
+@dataclass(frozen=True, slots=True)
+class SetTeam:
+    """What setting a team did: whether anything changed, and in words the limits and owners that the team had and no longer has."""
+
+    changed: bool
+    lifts: tuple[str, ...] = ()
 
 
 class ManageTeams:
@@ -68,15 +76,26 @@ class ManageTeams:
         return self._teams.loans()
 
     def changes(self, most: int, team: str | None = None) -> Sequence[TeamChange]:
-        """Return who changed what, the newest change first, at most `most`."""
-        return self._teams.changes(most, team)
+        """Return who changed what, the newest change first, at most `most`. A team that was deleted still has its changes.
 
-    def set(self, team: Team, who: str) -> bool:
-        """Make a team, or replace the one of its name. Return whether anything changed. Raises ConfigError."""
-        return self._teams.put(checked(team), _named(who), self._clock())
+        Raises NotFoundError for a team that never was.
+        """
+        found = self._teams.changes(most, team)
+        if team is not None and not found and self._team(team) is None:
+            raise unknown_team(team)
+        return found
 
-    def apply(self, path: Path, who: str) -> Sequence[str]:
-        """Set the teams of a YAML file, and map their tables, as `core.capacity.team_file` says. Return the names of what changed.
+    def set(self, team: Team, who: str) -> SetTeam:
+        """Make a team, or replace the one of its name. Raises ConfigError."""
+        before = self._team(checked(team).name)
+        return SetTeam(self._teams.put(team, _named(who), self._clock()), lifted(before, team))
+
+    def _team(self, name: str) -> Team | None:
+        return next((team for team in self._teams.teams() if team.name == name), None)
+
+    def apply(self, path: Path, who: str) -> Mapping[str, Sequence[str]]:
+        """Set the teams of a YAML file, and map their tables, as `core.capacity.team_file` says. Return by the names of what changed, in
+        words, the limits and owners that a team no longer has.
 
         The file is judged whole before anything is changed. Teams and mappings that it does not name stay. A file that was applied before
         changes nothing. Raises ConfigError, and also when a team has lent more than its new limit: what stands before it in the file is set
@@ -84,8 +103,9 @@ class ManageTeams:
         """
         source = f"the file of teams is {str(path)!r}"
         found = team_file_of(yaml_value(path, source, _MOST_FILE_BYTES, "a file of teams"), f"the file {str(path)!r}")
-        changed = [team.name for team in found.teams if self.set(team, who)]
-        return [*changed, *(target for target, team in found.mapping.items() if self.map(target, team, who))]
+        done = {team.name: self.set(team, who) for team in found.teams}
+        changed: dict[str, Sequence[str]] = {name: one.lifts for name, one in done.items() if one.changed}
+        return changed | {target: () for target, team in found.mapping.items() if self.map(target, team, who)}
 
     def delete(self, name: str, who: str) -> None:
         """Delete a team. Raises NotFoundError, and ConfigError while it has loans or mappings."""
@@ -128,14 +148,29 @@ class ManageTeams:
         return [OwnOptimizer(each.optimizer_id, "; ".join(each.use.reasons) if each.use.is_low else "") for each in uses if each.use]
 
     def approve(self, loan_id: str, consent: str, who: str) -> Loan:
-        """Let a loan begin now. `consent` is the name of who consents for the lender. Raises NotFoundError and ConfigError."""
+        """Let a loan begin now. A unique beginning of its id is enough. `consent` is the name of who consents for the lender.
+
+        Raises NotFoundError and ConfigError.
+        """
         if not consent.strip():
             raise ConfigError("'consent' is empty but must name the person who consents for the team that lends")
-        return self._teams.approve(loan_id, _short("consent", consent.strip()), _named(who), self._clock())
+        return self._teams.approve(self._loan_id(loan_id), _short("consent", consent.strip()), _named(who), self._clock())
 
     def end(self, loan_id: str, who: str) -> Loan:
-        """End a loan early: slots at once, GB-hours at the next 00:00 UTC. Raises NotFoundError."""
-        return self._teams.end(loan_id, _named(who), self._clock())
+        """End a loan early: slots at once, GB-hours at the next 00:00 UTC. A unique beginning of its id is enough.
+
+        Raises NotFoundError, and ConfigError when several ids begin so.
+        """
+        return self._teams.end(self._loan_id(loan_id), _named(who), self._clock())
+
+    def _loan_id(self, given: str) -> str:
+        """The id of the loan whose id begins so; what is given when none does, which the store refuses."""
+        found = [loan.loan_id for loan in self._teams.loans() if given and loan.loan_id.startswith(given)]
+        if given in found or not found:
+            return given
+        if len(found) > 1:
+            raise ConfigError(f"{given[:100]!r} is the beginning of {len(found)} loans ({', '.join(found[:5])}); give more of the id")
+        return found[0]
 
     def allow(self, team: str, days: float, reason: str, who: str, refused_loan: str = "") -> Whitelisted:
         """Let a team work without its limits for so many days, for a reason. Raises NotFoundError and ConfigError.

@@ -37,6 +37,8 @@ def test_teams_have_their_limits_owners_and_tables() -> None:
         ("shop: {slots: 1.5}", "'slots' of team 'shop' is 1.5 but must be a whole number"),
         ("shop: {slots: true}", "'slots' of team 'shop' is True but must be a whole number"),
         ("shop: {slots: -1}", "'slots' of team shop is -1 but must be from 0"),
+        ("shop: {slots: '8'}", "'slots' of team 'shop' is the text '8' but must be a whole number"),
+        ("shop: {memory-gb: '16'}", "'memory-gb' of team 'shop' is the text '16' but must be a number from 0"),
         ("shop: {gb-hours: .nan}", "'gb-hours' of team 'shop' is nan but must be a number from 0"),
         ("shop: {memory-gb: .inf}", "'memory-gb' of team 'shop' is inf but must be a number from 0"),
         ("shop: {owners: a@b.c}", "'owners' of team 'shop' is a@b.c but must be a list of texts"),

@@ -107,3 +107,17 @@ def test_looks_at_optimizers_add_up_to_hours(stores: Stores) -> None:
     assert stores.costs.use_hours(at + timedelta(hours=1)) == (UseHours("heavy", 16 / 60, 5 / 60), UseHours("light", 8 / 60, 0.0))
     stores.costs.expire((at + timedelta(days=1)).date(), at.date())
     assert stores.costs.use_hours(at) == ()
+
+
+def test_a_unique_beginning_of_a_loans_id_is_enough(manage: ManageTeams, stores: Stores) -> None:
+    for borrower in ("cat", "dog"):
+        manage.set(Team(borrower, (), Limits(slots=1)), "root")
+        manage.lend("bee", borrower, 1, "ann", Limits(slots=1))
+    with pytest.raises(ConfigError, match=r"'loan' is the beginning of 2 loans \(loan[01], loan[01]\); give more of the id"):
+        manage.approve("loan", "Bob", "root")
+    with pytest.raises(NotFoundError, match="loan '' does not exist"):
+        manage.end("", "root")
+    with pytest.raises(NotFoundError, match="loan 'lo1' does not exist"):
+        manage.end("lo1", "root")
+    assert manage.end("loan0", "root").loan_id == "loan0"
+    assert manage.approve("lo", "Bob", "root").loan_id == "loan1"
