@@ -159,12 +159,12 @@ class SweepTables:
         self, tables: Iterable[TableIdentifier], deadline: datetime, nodes: Mapping[TableIdentifier, frozenset[TableNode]] | None
     ) -> Sequence[tuple[TableIdentifier, Planned]]:
         planned: list[tuple[TableIdentifier, Planned]] = []
-        for number, table in enumerate(self._tables_in_line.in_line(tables)):
+        requests = {table: PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest() for table in tables}
+        for number, (table, cost) in enumerate(self._tables_in_line.in_turn(requests, deadline)):
             if number and self._clock() >= deadline:
                 break
-            request = PlanRequest(nodes=nodes[table]) if nodes and table in nodes else PlanRequest()
             try:
-                planned.append((table, self._plan_tables.plan(table, request)))
+                planned.append((table, self._plan_tables.plan(table, requests[table], cost=cost)))
             except NotFoundError:
                 continue
             except CompactionError as error:

@@ -131,6 +131,11 @@ class SqlCostStore(SqlStore):
             for row in self._rows(newest)
         )
 
+    def promised(self, team: str) -> float:
+        task = schema.task.c
+        (row,) = self._rows(select(func.sum(task.predicted_gb_hours).label("hours")).where(task.team == team, schema.PROMISED))
+        return row.hours or 0.0
+
     def gb_hours(self, attempts: Collection[AttemptId]) -> Mapping[AttemptId, float]:
         query = select(_cost.attempt_id, func.sum(_cost.gb_hours).label("gb_hours")).group_by(_cost.attempt_id)
         found = [row for batch in batches(sorted(attempts)) for row in self._rows(query.where(_cost.attempt_id.in_(batch)))]

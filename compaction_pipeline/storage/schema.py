@@ -281,6 +281,8 @@ _MERGED = text("prepared_at IS NOT NULL")
 _REPLACED = text("end_reason = 'REPLACED'")
 _HAS_TURN = text("(status = 'PENDING' AND paused = false) IS TRUE")
 """Written like this it fits no column of another index, so a database that looks for it takes an index that is made for it."""
+PROMISED = text("(predicted_gb_hours IS NOT NULL AND (status = 'EXECUTING' OR (status = 'PENDING' AND paused = false))) IS TRUE")
+"""The tasks to which GB-hours of their team are promised: they run, or may begin."""
 
 task = _table(
     "compaction_task",
@@ -343,6 +345,9 @@ task = _table(
         sqlite_where=_HAS_TURN,
         postgresql_where=_HAS_TURN,
     ),
+    # The plans of a team with a limit of GB-hours ask how many of them its tasks will take.
+    Column("predicted_gb_hours", Float),
+    Index("compaction_task_promised", "team", "predicted_gb_hours", sqlite_where=PROMISED, postgresql_where=PROMISED),
     # Plans and commits ask for the open tasks of one table.
     Index("compaction_task_identifier", "identifier", "status"),
     # The settling of a commit finds its tasks by record.

@@ -14,13 +14,14 @@ from compaction_pipeline.core.capacity.driver_gc import DriverGc
 from compaction_pipeline.core.capacity.low_use_share import IdleDay
 from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
-from compaction_pipeline.core.ids import AttemptId
+from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.optimizer import Optimizer, OptimizerState
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.stores import Stores
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.prediction import Prediction
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 
@@ -247,6 +248,26 @@ def test_an_attempt_keeps_what_its_plan_expected_it_to_write_also_over_midnight(
     assert (found.bytes_written, found.expected_bytes) == (100, 777)
     known = stores.costs.gb_hours([running.current_attempt_id, AttemptId("nobody's")])
     assert known == {running.current_attempt_id: pytest.approx(24 * 2)}
+
+
+def test_tasks_of_a_team_that_run_or_may_begin_are_promised_their_hours(stores: Stores) -> None:
+    """Those that failed, wait on a paused table, have an unknown cost, or belong to another team, are not."""
+    stores.optimizers.add(ONE)
+    stores.index.add(TABLE)
+    costs = {"waits": 0.5, "runs": 2.0, "unknown": None, "fails": 4.0}
+    tasks = [replace(example(name), prediction=Prediction(10, hours), max_attempts=1) for name, hours in costs.items()]
+    stores.tasks.insert(tasks, [], NOW)
+    assert stores.costs.promised(UNASSIGNED) == 6.5
+    assert stores.costs.promised("ant") == 0.0
+    runs, fails = (stores.tasks.poll(None, "o1", NOW, LEASE, [TaskId(name)]) for name in ("runs", "fails"))
+    assert runs is not None
+    assert fails is not None
+    stores.tasks.complete(failed(fails), NOW + SECONDS)
+    assert stores.costs.promised(UNASSIGNED) == 2.5
+    stores.switches.pause(TABLE, True)
+    assert stores.costs.promised(UNASSIGNED) == 2.0
+    stores.tasks.complete(prepared(runs), NOW + SECONDS)
+    assert stores.costs.promised(UNASSIGNED) == 0.0
 
 
 def test_the_last_attempts_are_those_that_merged_newest_first(stores: Stores) -> None:

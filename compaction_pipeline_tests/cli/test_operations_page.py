@@ -82,7 +82,7 @@ PLAN_REASONS: Mapping[PlanReasonCode, tuple[str, str]] = {
         "limit with `team set`, and another team can lend a part of its own with `team lend` ([What may compaction cost?](budgets.md)).",
     ),
     PlanReasonCode.BELOW_BUDGET_CUT: (
-        "The GB-hours that the team has left today do not reach the node: other nodes of the table gain more for what they cost. It gains "
+        "The GB-hours that the team has left today do not reach the node: other nodes of its tables gain more for what they cost. It gains "
         "one rank for each day that it waits.",
         "Wait, or let an administrator raise the team's GB-hours with `team set`. `plan --budget 4GBh` shows all nodes in their order, and "
         "`compact` does the node now.",

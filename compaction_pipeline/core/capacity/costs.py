@@ -94,6 +94,9 @@ class CostStore(Protocol):
     def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
         """Return the last `RUNS` attempts that merged a task, the newest first: of this table and of this type; None is any."""
 
+    def promised(self, team: str) -> float:
+        """Return the GB-hours that the tasks of a team which run or may begin are predicted to take; unknown ones count as none."""
+
     def gb_hours(self, attempts: Collection[AttemptId]) -> Mapping[AttemptId, float]:
         """Return the GB-hours of these attempts. Those of which they are not known are left out."""
 

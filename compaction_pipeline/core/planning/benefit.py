@@ -1,7 +1,8 @@
 """Orders nodes by what readers gain for what the work costs, and draws the line under which a budget does not reach.
 
 The benefit of a node is the number of files and deletes that readers no longer open after its tasks, times `compaction.read-weight` of its
-table. Its cost is the GB-hours that its tasks are predicted to take. The node with the most benefit for its cost comes first.
+table. Its cost is the GB-hours that its tasks are predicted to take. The node with the most benefit for its cost comes first. A node gains
+one place for each day that it has been due, so that none waits for ever.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import accumulate
 
 from compaction_pipeline.core.errors import ConfigError
@@ -23,7 +25,8 @@ _LEAST_GB_HOURS = 1e-12
 class DueNode:
     """The tasks that are due on a node: how many files and deletes readers open less after them, and what they are predicted to cost.
 
-    `error` is the factor by which such predictions are wrong in the median (`core.capacity.calibration`); None when it is not known.
+    `error` is the factor by which such predictions are wrong in the median (`core.capacity.calibration`), and `since` is since when the
+    node has been due; None when it is not known.
     """
 
     table: TableIdentifier
@@ -33,6 +36,7 @@ class DueNode:
     benefit: float
     gb_hours: float
     error: float | None = None
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,21 @@ class RankedNode:
     is_within: bool
 
 
-def ranked(due: Iterable[DueNode], budget_gb_hours: float) -> Sequence[RankedNode]:
-    """Order nodes by benefit for cost. The budget reaches the first ones whose costs fit into it together, and none below the first that
-    does not fit: a smaller node below would be worth less for its cost."""
-    ordered = sorted(due, key=lambda one: (-one.benefit / max(one.gb_hours, _LEAST_GB_HOURS), str(one.table), str(one.node), one.type))
+def in_order(due: Iterable[DueNode], now: datetime) -> Sequence[DueNode]:
+    """Order nodes by benefit for cost, and by the days that they have been due. Of two in one place the older one goes first."""
+    best = sorted(due, key=lambda one: (-one.benefit / max(one.gb_hours, _LEAST_GB_HOURS), *_name(one)))
+    places = {id(one): place - max(0, (now - (one.since or now)).days) for place, one in enumerate(best)}
+    return sorted(best, key=lambda one: (places[id(one)], one.since or now, *_name(one)))
+
+
+def _name(one: DueNode) -> tuple[str, str, CompactionType]:
+    return str(one.table), str(one.node), one.type
+
+
+def ranked(due: Iterable[DueNode], budget_gb_hours: float, now: datetime) -> Sequence[RankedNode]:
+    """Put nodes in their order. The budget reaches the first ones whose costs fit into it together, and none below the first that does
+    not fit: a smaller node below would be worth less for its cost."""
+    ordered = in_order(due, now)
     costs = list(accumulate(one.gb_hours for one in ordered))
     return [RankedNode(one, cost, cost <= budget_gb_hours) for one, cost in zip(ordered, costs, strict=True)]
 

@@ -39,15 +39,17 @@ def failing_nodes(tasks: Iterable[KnownTask], now: datetime) -> Mapping[TableNod
 
 def without_failing(decided: CompactionPlan, failing: Mapping[TableNode, PlanReason]) -> CompactionPlan:
     """Return the plan without the nodes that keep failing. A group with such a node is left out whole: it needs all of its tasks."""
-    groups = {task.group for task in decided.tasks if task.group and task.node in failing}
-    kept = tuple(task for task in decided.tasks if task.node not in failing and task.group not in groups)
+    groups = {task.group for task in (*decided.tasks, *decided.due) if task.group and task.node in failing}
+    kept, due = (
+        tuple(task for task in tasks if task.node not in failing and task.group not in groups) for tasks in (decided.tasks, decided.due)
+    )
     verdicts = tuple(
         replace(verdict, type=None, reason=failing[verdict.node]) if verdict.node in failing else verdict for verdict in decided.verdicts
     )
     reason = decided.reason
     if decided.tasks and not kept:
         reason = next(iter(failing.values()))
-    return replace(decided, tasks=kept, verdicts=verdicts, reason=reason)
+    return replace(decided, tasks=kept, verdicts=verdicts, reason=reason, due=due)
 
 
 def _text(task: KnownTask, again: datetime) -> str:

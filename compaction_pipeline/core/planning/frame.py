@@ -71,7 +71,8 @@ def plan_of(judged: Judged[W], kind: Kind[W], of: Circumstances, budget: Budget)
     """Return the plan of what was judged. Pure: the same arguments give the same plan."""
     judged = replace(judged, verdicts=_not_ready(judged, of))
     pause = _pause(of)
-    judged, below = _cut_by_cost(judged, budget, of)
+    due = () if pause is not None else tuple(judged.works)
+    judged, below = _cut_by_cost(judged, budget)
     planned = [] if pause is not None else within_budget(judged.works, budget, judged.gains)
     held = dict.fromkeys(_planned(judged.verdicts), pause) if pause is not None else {**_cut_off(judged, planned, budget), **below}
     verdicts = {node: _waiting(verdict, held.get(node), judged.kept.get(node)) for node, verdict in judged.verdicts.items()}
@@ -85,14 +86,15 @@ def plan_of(judged: Judged[W], kind: Kind[W], of: Circumstances, budget: Budget)
         predicted_delete_files=after.delete_files,
         predicted_bytes=after.size_bytes,
         cut=_cut_in_part(judged, planned, budget),
+        due=due,
     )
 
 
-def _cut_by_cost(judged: Judged[W], budget: Budget, of: Circumstances) -> tuple[Judged[W], Mapping[TableNode, PlanReason]]:
+def _cut_by_cost(judged: Judged[W], budget: Budget) -> tuple[Judged[W], Mapping[TableNode, PlanReason]]:
     """Return what is judged without the work that the GB-hours of today do not reach, and why its nodes wait."""
     if budget.cost is None:
         return judged, {}
-    works, below = cut_by_cost(judged.works, judged.gains, budget.cost, of.now)
+    works, below = cut_by_cost(judged.works, budget.cost)
     kept = {id(work) for work in works}
     # A node that parts of a table were planned for may have no work left, and waits for the quota.
     due = {node: [work for work in of_node if id(work) in kept] for node, of_node in judged.due.items() if node not in below}

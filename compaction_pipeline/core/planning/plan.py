@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from compaction_pipeline.core.capacity.calibration import Fit
 from compaction_pipeline.core.fragmentation.triggers import Trigger, full_trigger
 from compaction_pipeline.core.fragmentation.verdict import NodeHistory, NodeVerdict, PlanReason, PlanReasonCode
 from compaction_pipeline.core.ids import TaskId
@@ -80,21 +79,14 @@ class FilesAfter:
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """The GB-hours that the team of a table has left today, and those of a whole day.
+    """The GB-hours that the team of a table has left today for new tasks, and the nodes that these do not reach.
 
-    `fits` predicts what tasks of a type cost; a type that is not in it is free. `due_since` is since when nodes have been due.
+    `below` has the predicted GB-hours of each of these nodes (`core.planning.cost_cut.below_the_line`).
     """
 
     team: str
     left: float
-    whole: float
-    fits: Mapping[CompactionType, Fit]
-    due_since: Mapping[TableNode, datetime] = field(default_factory=dict)
-
-    def gb_hours(self, work: Work) -> float:
-        """The predicted GB-hours of a task."""
-        known = self.fits.get(work.type)
-        return 0.0 if known is None else known.gb_hours(work.bytes_read) or 0.0
+    below: Mapping[TableNode, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +118,7 @@ class CompactionPlan:
     `replaces` are Pending tasks that must be canceled in the transaction that inserts the new tasks. The fields `predicted_*` are the
     data files, the delete files and the bytes of both in the whole table after the plan. `cut` are the nodes of which a part is planned,
     while the queue has no room for the rest. `predictions` has what each task is predicted to write and to cost, in the order of `tasks`;
-    it is empty where nobody looked at past attempts.
+    it is empty where nobody looked at past attempts. `due` is all work that could begin now if no budget bounded the plan.
     """
 
     tasks: tuple[Work, ...]
@@ -138,6 +130,7 @@ class CompactionPlan:
     predicted_bytes: int = 0
     cut: frozenset[TableNode] = frozenset()
     predictions: tuple[Prediction, ...] = ()
+    due: tuple[Work, ...] = field(default=(), repr=False)
 
     @property
     def predicted_tasks(self) -> Sequence[tuple[Work, Prediction]]:

@@ -156,8 +156,11 @@ class DecidePlan:
         self._rooms = rooms
         self._cut_at: dict[TableIdentifier, object] = {}
 
-    def decide(self, known: KnownTable, request: PlanRequest, asker: Asker, now: datetime) -> Decision:
-        """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile."""
+    def decide(self, known: KnownTable, request: PlanRequest, asker: Asker, now: datetime, cost: CostLimit | None = None) -> Decision:
+        """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile.
+
+        `cost` says which nodes the GB-hours of the table's team do not reach. It bounds a tick alone.
+        """
         entry = self._catalogs.entry(known.table.catalog)
         reads = asker is Asker.READER
         of_catalog = OfCatalog(
@@ -179,6 +182,8 @@ class DecidePlan:
         seen = replace(self._look(known, admitted, group, request, asker, now), payer=payer)
         if payer.held is not None and asker in (Asker.TICK, Asker.PERSON):
             seen = replace(seen, budget=replace(seen.budget, team_held=payer.held))
+        if cost is not None and asker is Asker.TICK and not request.force:
+            seen = replace(seen, budget=replace(seen.budget, cost=cost))
         decision = replace(self._decide(known, admitted, seen, request, asker), team=payer.team)
         if decision.plan.tasks and asker in (Asker.TICK, Asker.PERSON, Asker.READER):
             decision = replace(decision, plan=self._rooms.payers.predicted(decision.plan, known.table, now))
@@ -208,28 +213,12 @@ class DecidePlan:
             if waits is not None:
                 return Decision(CompactionPlan((), waits), admitted)
             seen = replace(seen, nodes=tuple(nodes))
-        if asker is Asker.TICK and not request.force:
-            seen = replace(seen, budget=replace(seen.budget, cost=self._cost_limit(known.table, seen)))
+        if seen.budget.cost is not None:
+            self._cut_at[known.table] = _cut_key(seen)
         if not (seen.by_person or request.force):
             nodes_seen = [node.node for node in seen.nodes]
             seen = replace(seen, waits=self._waits_of.find(known.table, admitted.properties, nodes_seen, seen.history, seen.now))
         return self._decide_by(known, admitted, seen, request)
-
-    def _cost_limit(self, table: TableIdentifier, seen: _Seen) -> CostLimit | None:
-        """Return how many GB-hours a plan of a table may take; None when its team has no such limit, or nobody can predict what work costs.
-
-        Tasks of the table that are still to be merged take their part first.
-        """
-        payer = seen.payer
-        if payer.gb_hours is None or payer.left is None:
-            return None
-        known = self._rooms.payers.fits(table, seen.now)
-        if not known:
-            return None
-        self._cut_at[table] = _cut_key(seen)
-        open_tasks = [task for task in seen.tasks if task.status in (TaskStatus.PENDING, TaskStatus.EXECUTING)]
-        limit = CostLimit(payer.team, payer.left, payer.gb_hours, known, _due_since(seen.nodes))
-        return replace(limit, left=payer.left - sum(limit.gb_hours(task.work) for task in open_tasks))
 
     def _decide_by(self, known: KnownTable, admitted: Admitted, seen: _Seen, request: PlanRequest) -> Decision:
         """Decide by what was seen, and by the files."""
@@ -365,10 +354,6 @@ class DecidePlan:
 def _cut_key(seen: _Seen) -> object:
     """What changes when nodes that were cut may be reached: the limit, and each hour, because ranks and predictions change too."""
     return seen.payer.gb_hours, seen.now.replace(minute=0, second=0, microsecond=0)
-
-
-def _due_since(nodes: Sequence[NodeState]) -> Mapping[TableNode, datetime]:
-    return {node.node: node.verdict.since for node in nodes if node.verdict is not None and node.verdict.since is not None}
 
 
 def _held_by_team(decision: Decision, held: str, before: PlanReason | None) -> Decision:

@@ -19,13 +19,15 @@ from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.services.planning.fits import Fits
 
 _FITTED_EVERY = timedelta(minutes=10)
+_MISSED_EVERY = timedelta(minutes=1)
+"""How long types stay unknown that nobody could predict: the first attempt of a type makes it known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payer:
     """The team that pays for a table. `held` says why it may begin nothing more now; None while it may.
 
-    `gb_hours` are those that it may use in a day, and `left` what is left of them today; None without a limit.
+    `gb_hours` are those that it may use in a day, and `left` what its tasks leave of them today; None without a limit.
     """
 
     team: str
@@ -35,12 +37,16 @@ class Payer:
 
 
 class Payers:
-    """Three questions: of, fits, predicted."""
+    """Four questions: are_limited, of, fits, predicted."""
 
     def __init__(self, teams: TeamStore, costs: CostStore) -> None:
         self._teams = teams
         self._costs = costs
         self._fits: tuple[datetime, Fits] | None = None
+
+    def are_limited(self) -> bool:
+        """Return whether any team has a limit of GB-hours."""
+        return any(standing.allowed.gb_hours is not None for standing in self._teams.standings().values())
 
     def of(self, known: KnownTable, of_catalog: Mapping[str, str]) -> Payer:
         """Return who pays for a table."""
@@ -50,14 +56,24 @@ class Payers:
         if standing is None:
             return Payer(UNASSIGNED)
         whole = standing.allowed.gb_hours
-        return Payer(standing.team.name, standing.why_held, whole, None if whole is None else whole - standing.use.gb_hours)
+        if whole is None:
+            return Payer(standing.team.name, standing.why_held)
+        left = whole - standing.use.gb_hours - self._costs.promised(standing.team.name)
+        return Payer(standing.team.name, standing.why_held, whole, left)
 
     def fits(self, table: TableIdentifier, now: datetime) -> Mapping[CompactionType, Fit]:
         """Return what work of each type is predicted to cost; types that nobody can predict are left out."""
         # Of a table without attempts of its own, all attempts are read.
         if self._fits is None or not timedelta(0) <= now - self._fits[0] < _FITTED_EVERY:
             self._fits = now, Fits(self._costs)
-        fits = self._fits[1]
+        found = self._known(self._fits[1], table)
+        if not found and now - self._fits[0] >= _MISSED_EVERY:
+            self._fits = now, Fits(self._costs)
+            found = self._known(self._fits[1], table)
+        return found
+
+    @staticmethod
+    def _known(fits: Fits, table: TableIdentifier) -> Mapping[CompactionType, Fit]:
         return {kind: found for kind in CompactionType if (found := fits.of(table, kind)) is not None}
 
     def predicted(self, plan: CompactionPlan, table: TableIdentifier, now: datetime) -> CompactionPlan:

@@ -19,7 +19,7 @@ from compaction_pipeline.core.leases.holders import held_in_words
 from compaction_pipeline.core.leases.names import plan_lease
 from compaction_pipeline.core.leases.ports import HeldLeases, Renew
 from compaction_pipeline.core.planning.line import waits_since
-from compaction_pipeline.core.planning.plan import CompactionPlan, PlanRequest
+from compaction_pipeline.core.planning.plan import CompactionPlan, CostLimit, PlanRequest
 from compaction_pipeline.core.planning.ports import PlanningStore
 from compaction_pipeline.core.planning.table_planning import TablePlanning
 from compaction_pipeline.core.planning.tasks_of_plan import tasks_of_plan
@@ -28,6 +28,7 @@ from compaction_pipeline.core.queue.known_task import KnownTask
 from compaction_pipeline.core.queue.order import FOR_PEOPLE
 from compaction_pipeline.core.queue.ports.tasks import TaskStore
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.planning.decide_plan import Asker, DecidePlan, Decision
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class Planned:
 class PlanTables:
     """Three verbs on the same decision: `explain` only returns it, `plan` also queues its tasks, and `judge` keeps its verdicts.
 
-    `due_now` decides by the files alone, and keeps nothing.
+    `due_now` decides by the files alone, and `wanted` as a tick would if its team had enough GB-hours. Both keep nothing.
     """
 
     def __init__(
@@ -85,9 +86,16 @@ class PlanTables:
         """
         return self._decide_plan.decide_by_files(self._reader.state(table), self._clock()).plan
 
-    def plan(self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False) -> Planned:
+    def wanted(self, known: KnownTable, request: PlanRequest) -> Sequence[Work]:
+        """The work that a tick could plan now if nothing bounded it. Raises NotFoundError when the table was forgotten meanwhile."""
+        return self._decide_plan.decide(known, request, Asker.TICK, self._clock()).plan.due
+
+    def plan(
+        self, table: TableIdentifier, request: PlanRequest | None = None, *, unlimited: bool = False, cost: CostLimit | None = None
+    ) -> Planned:
         """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.
 
+        `cost` says which nodes the GB-hours of the table's team do not reach; None when these bound nothing.
         `unlimited` is True when a person asked. Then neither the quota, nor `self-optimizing.min-plan-interval`, nor the pause of failing
         nodes bounds the plan, only the capacity of the queue. A paused table is still not planned.
         """
@@ -97,7 +105,7 @@ class PlanTables:
                 return _busy(held_in_words(holder, "planning this table"))
             known = self._reader.state(table)
             asker = Asker.PERSON if unlimited else Asker.TICK
-            return self._plan(known, request or PlanRequest(), asker, renew)
+            return self._plan(known, request or PlanRequest(), asker, renew, cost)
 
     def judge(self, table: TableIdentifier) -> None:
         """Decide every node anew and keep the verdicts. Nothing is queued.
@@ -142,8 +150,8 @@ class PlanTables:
             self._planning.save(table, change(self._reader.state(table).planning))
             return True
 
-    def _plan(self, known: KnownTable, request: PlanRequest, asker: Asker, is_held: Renew) -> Planned:
-        decision = self._decide_plan.decide(known, request, asker, self._clock())
+    def _plan(self, known: KnownTable, request: PlanRequest, asker: Asker, is_held: Renew, cost: CostLimit | None) -> Planned:
+        decision = self._decide_plan.decide(known, request, asker, self._clock(), cost)
         plan, planning = decision.plan, _after(known.planning, decision)
         if not is_held():
             return _lease_lost()

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from compaction_pipeline.core.capacity.calibration import Fit
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.errors import CompactionError, ConfigError
-from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
+from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.planning.benefit import DueNode, RankedNode, ranked
 from compaction_pipeline.core.planning.plan import CompactionPlan
-from compaction_pipeline.core.tables.node import TableNode
-from compaction_pipeline.core.tables.policies import inherited
-from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
-from compaction_pipeline.core.tables.properties import properties_or_defaults
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
-from compaction_pipeline.core.work.work import Work
+from compaction_pipeline.services.planning.due_nodes import DueNodes
 from compaction_pipeline.services.planning.fits import Fits
 
 
@@ -40,12 +36,14 @@ class RankByBenefit:
         reader: TableReader,
         costs: CostStore,
         explain: Callable[[TableIdentifier], CompactionPlan],
-        catalogs: CatalogStore,
+        due_nodes: DueNodes,
+        clock: Clock,
     ) -> None:
         self._reader = reader
         self._costs = costs
         self._explain = explain
-        self._catalogs = catalogs
+        self._due_nodes = due_nodes
+        self._clock = clock
 
     def rank(self, budget_gb_hours: float, table: TableIdentifier | None = None) -> Ranking:
         """Rank the nodes of all tables that are known, or of one of them, as they were read last.
@@ -59,27 +57,17 @@ class RankByBenefit:
         fits = Fits(self._costs)
         for state in states:
             try:
-                due += self._due(state, fits)
+                works = self._explain(state.table).tasks
+                due += self._due_nodes.of(state, works, partial(_known_fit, fits, state.table))
             except ConfigError:
                 raise
             except CompactionError as error:
                 unknown[str(state.table)] = str(error)
-        return Ranking(budget_gb_hours, ranked(due, budget_gb_hours), unknown)
-
-    def _due(self, state: KnownTable, fits: Fits) -> Iterator[DueNode]:
-        of_table = state.layout.properties if state.layout is not None else {}
-        of_catalog = inherited(self._catalogs.entry(state.table.catalog).properties, state.policies)
-        weight = properties_or_defaults(of_table, of_catalog).read_weight
-        by_node: dict[tuple[TableNode, CompactionType], list[Work]] = defaultdict(list)
-        for work in self._explain(state.table).tasks:
-            by_node[work.node, work.type].append(work)
-        for (node, kind), works in by_node.items():
-            known = _known(fits.of(state.table, kind))
-            cost = sum(known.gb_hours(work.bytes_read) or 0.0 for work in works)
-            yield DueNode(state.table, node, kind, len(works), weight * sum(work.gain for work in works), cost, known.error)
+        return Ranking(budget_gb_hours, ranked(due, budget_gb_hours, self._clock()), unknown)
 
 
-def _known(found: Fit | None) -> Fit:
+def _known_fit(fits: Fits, table: TableIdentifier, kind: CompactionType) -> Fit:
+    found = fits.of(table, kind)
     if found is None:
         raise ConfigError(
             "no attempt has merged a task in memory of a known size, so no GB-hours can be predicted: start optimizers with --memory, "

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from compaction_pipeline.core.tables.node import Place
     from compaction_pipeline.core.tables.table import TableIdentifier
+    from compaction_pipeline.services.planning.due_nodes import DueNodes
     from compaction_pipeline.services.planning.plan_tables import PlanTables
     from compaction_pipeline.services.planning.queue_rooms import QueueRooms
     from compaction_pipeline.services.planning.rank_by_benefit import RankByBenefit
@@ -35,9 +36,12 @@ class PlanningServices(Wiring):
 
     @cached_property
     def tables_in_line(self) -> TablesInLine:
+        from compaction_pipeline.services.planning.draw_lines import DrawLines
         from compaction_pipeline.services.planning.tables_in_line import TablesInLine
 
-        return TablesInLine(self._stores.catalogs, self._stores.tables, self._table_parts.reached_from_elsewhere, self.clock)
+        stores = self._stores
+        lines = DrawLines(stores.tables, stores.catalogs, self._rooms.payers, self.plan_tables, self._due_nodes, self.clock)
+        return TablesInLine(stores.catalogs, stores.tables, self._table_parts.reached_from_elsewhere, lines, self.clock)
 
     @cached_property
     def plan_tables(self) -> PlanTables:
@@ -55,7 +59,13 @@ class PlanningServices(Wiring):
         from compaction_pipeline.services.planning.rank_by_benefit import RankByBenefit
 
         stores = self._stores
-        return RankByBenefit(stores.tables, stores.costs, self.plan_tables.explain, stores.catalogs)
+        return RankByBenefit(stores.tables, stores.costs, self.plan_tables.explain, self._due_nodes, self.clock)
+
+    @cached_property
+    def _due_nodes(self) -> DueNodes:
+        from compaction_pipeline.services.planning.due_nodes import DueNodes
+
+        return DueNodes(self._stores.tables, self._stores.catalogs)
 
     @cached_property
     def _rooms(self) -> QueueRooms:

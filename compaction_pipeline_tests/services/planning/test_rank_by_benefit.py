@@ -13,6 +13,7 @@ from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReaso
 from compaction_pipeline.core.planning.plan import CompactionPlan
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.tables.table import CatalogEntry, TableIdentifier
+from compaction_pipeline.services.planning.due_nodes import DueNodes
 from compaction_pipeline.services.planning.rank_by_benefit import RankByBenefit
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE, node
@@ -39,7 +40,8 @@ class House:
         stores.catalogs.add(CatalogEntry(TABLE.catalog, {"table.compaction.read-weight": "2"}))
         for table in (TABLE, OTHER, BROKEN):
             stores.index.add(table)
-        self.ranks = RankByBenefit(stores.tables, stores.costs, explain, stores.catalogs)
+        due_nodes = DueNodes(stores.tables, stores.catalogs)
+        self.ranks = RankByBenefit(stores.tables, stores.costs, explain, due_nodes, lambda: NOW)
 
     def merge(self, memory_bytes: int, kilobytes: float, seconds: float) -> None:
         """An attempt on the first table that has merged its task."""

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from compaction_pipeline.core.capacity.calibration import Fit
+from compaction_pipeline.core.capacity.calibration import Fit, PastRun
+from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.team import Limits, Team
+from compaction_pipeline.core.errors import StorageUnavailable
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
+from compaction_pipeline.core.insight.known_table import KnownTable
+from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
+from compaction_pipeline.core.work.kinds import CompactionType
+from compaction_pipeline.core.work.work import Work
+from compaction_pipeline.services.planning.decide_plan import DecidePlan, Decision
 from compaction_pipeline.services.planning.fits import Fits
 from compaction_pipeline.services.planning.payers import Payer, Payers
+from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline_tests.services.house import House
 from compaction_pipeline_tests.services.planning.test_queue_room import partitioned, plan
@@ -151,6 +162,7 @@ def test_a_tick_plans_what_the_hours_of_the_team_reach_and_the_rest_when_there_a
 def test_a_table_that_is_cut_whole_is_not_read_at_each_tick(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     table = partitioned(house, 3).identifier
     house.services.one_table.refresh(table)
+    house.services.manage_teams.set(Team("unassigned", (), Limits(gb_hours=3.0)), "root")
     payer = Payer("unassigned", None, 3.0, 0.5)
     monkeypatch.setattr(Payers, "of", lambda payers, known, of_catalog: payer)
     assert plan(house, table) == [("p", PlanReasonCode.BELOW_BUDGET_CUT)]
@@ -167,6 +179,91 @@ def test_a_table_that_is_cut_whole_is_not_read_at_each_tick(house: House, monkey
     assert len(looks) == before
     house.pass_time(3600)
     plan(house, table)
-    assert len(looks) == before + 1
+    # A look at what is due on all tables of the team, and the plan.
+    assert len(looks) == before + 2
     payer = replace(payer, gb_hours=4.0, left=1.5)
     assert plan(house, table) == [("p", PlanReasonCode.PLANNED)]
+
+
+@pytest.fixture
+def small_files_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task of the table `a` is predicted to cost three GB-hours, and those of other tables one."""
+    monkeypatch.setattr(Fits, "of", lambda fits, table, kind: Fit(10800.0 if table.name == "a" else 3600.0, 0.0, 1.0, None, 20))
+
+
+@pytest.mark.usefixtures("small_files_cost_more")
+def test_the_hours_of_a_team_go_to_what_gains_most_on_any_of_its_tables(house: House) -> None:
+    """The first table in line would take all hours. Other teams, and tables that have no limit, are planned as ever."""
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=3.0)), "root")
+    tables = [table_of(house, name, "ant") for name in ("a", "b", "c")]
+    other = house.fragmented("d").identifier
+    house.services.one_table.refresh(other)
+    cut, planned = PlanReasonCode.BELOW_BUDGET_CUT, PlanReasonCode.PLANNED
+    assert plan(house, *tables, other) == [("a", cut), ("b", planned), ("c", planned), ("d", planned)]
+    said = reason_of(house, tables[0]).text
+    assert "team ant has 3 GB-hours left today (UTC), and its 3 are not among the nodes of all its tables" in said
+    # Tasks that wait take their part of what is left, whichever table they belong to.
+    assert house.services.stores.costs.promised("ant") == pytest.approx(2.0)
+    late = table_of(house, "late", "ant")
+    assert plan(house, late) == [("late", planned)]
+    later = table_of(house, "later", "ant")
+    assert plan(house, later) == [("later", cut)]
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_tables_that_a_tick_has_no_time_to_look_at_are_planned_by_the_next_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a look nobody knows what their work is worth, so they may not take the hours of others."""
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=9.0)), "root")
+    tables = [table_of(house, name, "ant") for name in ("a", "b", "c")]
+    looked_at: list[str] = []
+    wanted = PlanTables.wanted
+
+    def noted(plans: PlanTables, known: KnownTable, request: PlanRequest) -> Sequence[Work]:
+        looked_at.append(known.table.name)
+        return wanted(plans, known, request)
+
+    monkeypatch.setattr(PlanTables, "wanted", noted)
+    for turn, name in enumerate("abc"):
+        planned = house.services.sweep_tables.plan_due(tables[turn:], timedelta(0))
+        assert [table.name for table, _ in planned] == [name]
+    assert looked_at == ["a", "b", "c"]
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_a_table_that_cannot_be_looked_at_shows_why_and_the_others_are_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=9.0)), "root")
+    tables = [table_of(house, name, "ant") for name in ("a", "b")]
+    decide = DecidePlan.decide
+
+    def broken(decides: DecidePlan, known: KnownTable, *of: Any, **more: Any) -> Decision:
+        if known.table.name == "a":
+            raise StorageUnavailable("its files are away")
+        return decide(decides, known, *of, **more)
+
+    monkeypatch.setattr(DecidePlan, "decide", broken)
+    assert plan(house, *tables) == [("b", PlanReasonCode.PLANNED)]
+    assert house.services.stores.tables.state(tables[0]).planning.problem == "its files are away"
+
+
+def test_what_the_first_attempt_tells_is_known_a_minute_later(house: House) -> None:
+    """What is known is used for ten minutes. What nobody could predict is asked again after one."""
+    asked: list[CompactionType | None] = []
+    past: list[PastRun] = []
+
+    class Costs:
+        def past(self, table: TableIdentifier | None, kind: CompactionType | None) -> Sequence[PastRun]:
+            asked.append(kind)
+            return past
+
+    table = house.fragmented("a").identifier
+    payers = Payers(house.services.stores.teams, cast("CostStore", Costs()))
+    assert payers.fits(table, house.now) == {}
+    past.append(PastRun(10, 1.0, 0.1))
+    assert payers.fits(table, house.now + timedelta(seconds=59)) == {}
+    now = house.now + timedelta(seconds=60)
+    assert payers.fits(table, now).keys() == set(CompactionType)
+    asked.clear()
+    payers.fits(table, now + timedelta(minutes=9))
+    assert asked == []
+    payers.fits(table, now + timedelta(minutes=10))
+    assert asked
