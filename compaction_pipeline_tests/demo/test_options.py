@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +79,13 @@ def test_the_page_to_look_at_first_is_that_of_the_asset(tmp_path: Path) -> None:
     # No variable of the program reaches Dagster here, so its assets have no prefix.
     assert "COMPACTION_ASSET_PREFIX" not in child_environment(options, {"COMPACTION_ASSET_PREFIX": "ours"})
     assert options.health_page == f"http://127.0.0.1:3001/assets/{'/'.join(TABLE_HEALTH.path)}"
+
+
+@pytest.mark.parametrize(("argument", "code", "says"), [("--help", 0, "PORT=3000"), ("ONCE=1", 2, "unrecognized arguments: ONCE=1")])
+def test_arguments_start_no_demo(tmp_path: Path, argument: str, code: int, says: str) -> None:
+    environment = {**os.environ, "COMPACTION_DEMO_HOME": str(tmp_path / "demo")}
+    command = [sys.executable, "-m", "compaction_pipeline.demo", argument]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert found.returncode == code
+    assert says in found.stdout + found.stderr
+    assert not (tmp_path / "demo").exists()
