@@ -152,7 +152,8 @@ class PlanTables:
 
     def _plan(self, known: KnownTable, request: PlanRequest, asker: Asker, is_held: Renew, cost: CostLimit | None) -> Planned:
         decision = self._decide_plan.decide(known, request, asker, self._clock(), cost)
-        plan, planning = decision.plan, _after(known.planning, decision)
+        # A tick keeps the plans of all its tables for a while. Work that this one leaves out would only fill the memory.
+        plan, planning = replace(decision.plan, due=()), _after(known.planning, decision)
         if not is_held():
             return _lease_lost()
         if not request.force and request.nodes is None:
