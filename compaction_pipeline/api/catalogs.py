@@ -69,7 +69,7 @@ class CatalogAnswer(BaseModel):
 class TriedAnswer(CatalogAnswer):
     """A catalog that was stored after one listing. `tables` are those that its filters leave in, and `left_out` counts the others.
 
-    `warnings` are sentences about properties without an effect, and about what no commit has shown to work.
+    `warnings` are sentences about properties without an effect, what no commit has shown to work, and another team that is charged.
     """
 
     tables: list[str]

@@ -39,6 +39,24 @@ def test_a_dry_run_tries_the_catalog_and_stores_nothing(desk: Desk) -> None:
     assert desk.json("catalog", "list") == []
 
 
+def test_a_change_says_which_team_is_charged_then(desk: Desk) -> None:
+    desk.table(files=1)
+    desk.add_catalog()
+    desk.json("team", "set", "shop")
+
+    def said(*arguments: str) -> str:
+        return " ".join(desk.type("catalog", "change", "lake", *arguments).stderr.split())
+
+    key = "'table.compaction.team' gives the work on its tables to team"
+    tried = said("-p", "table.compaction.team=shop", "--dry-run")
+    assert f"warning: {key} 'shop' instead of 'unassigned'" in tried
+    assert "There is no team" not in tried
+    assert "There is no team 'ghost', so 'unassigned' is charged until" in said("-p", "table.compaction.team=ghost", "--dry-run")
+    assert key in said("-p", "table.compaction.team=shop")
+    assert key not in said("-p", "table.compaction.team=shop", "-p", "table-filter=db[.].*", "--dry-run")
+    assert f"{key} 'unassigned' instead of 'shop'" in said("--unset", "table.compaction.team", "--dry-run")
+
+
 def test_a_filter_is_changed_and_the_table_leaves_and_comes_back_with_its_records(desk: Desk) -> None:
     desk.table(files=12)
     desk.add_catalog()

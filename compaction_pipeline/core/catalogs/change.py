@@ -10,7 +10,10 @@ from compaction_pipeline.core.catalogs.definition import CatalogDefinition, read
 from compaction_pipeline.core.catalogs.keys import FIELDS, OBSERVE
 from compaction_pipeline.core.catalogs.problem import Problem
 from compaction_pipeline.core.catalogs.source import Source
+from compaction_pipeline.core.tables.properties import CATALOG_PREFIX
+from compaction_pipeline.core.tables.property_rules import TEAM_KEY
 from compaction_pipeline.core.tables.table import CatalogEntry
+from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.words import printable
 
 
@@ -68,6 +71,23 @@ def changed(entry: CatalogEntry, change: CatalogChange, source: Source) -> Catal
     if source is not Source.PERSON:
         held |= {key: source.value for key in change.keys if key not in change.unset}
     return replace(entry, properties=properties, observe=observe, held=held)
+
+
+def team_change_text(before: Mapping[str, str], after: Mapping[str, str], teams: Collection[str] | None) -> str:
+    """Say who is charged for the tables of a catalog after a change of its properties. "" when that does not change.
+
+    `teams` are those that exist; None when nobody has looked.
+    """
+    key = CATALOG_PREFIX + TEAM_KEY
+    old, new = (properties.get(key, "").strip() or UNASSIGNED for properties in (before, after))
+    if old == new:
+        return ""
+    text = (
+        f"'{key}' gives the work on its tables to team {new!r} instead of {old!r}; tables with a team of their own or a mapping keep theirs"
+    )
+    if teams is None or new in teams:
+        return text
+    return f"{text}. There is no team {new!r}, so {UNASSIGNED!r} is charged until `compaction-pipeline team set {new}` makes it"
 
 
 def as_defined(entry: CatalogEntry | None, definition: CatalogDefinition, source: Source) -> CatalogEntry:

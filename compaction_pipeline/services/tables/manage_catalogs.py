@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compaction_pipeline.core.catalogs.change import CatalogChange, as_defined, change_problems, changed, holder
+from compaction_pipeline.core.catalogs.change import CatalogChange, as_defined, change_problems, changed, holder, team_change_text
 from compaction_pipeline.core.catalogs.definition import CatalogDefinition
 from compaction_pipeline.core.catalogs.facts import Facts
 from compaction_pipeline.core.catalogs.keys import OBSERVE
@@ -36,17 +36,20 @@ log = logging.getLogger(__name__)
 class Tried:
     """A catalog as it is stored, or would be with a dry run.
 
-    `tables` are those that its filters leave in, as its catalog lists them now, and `left_out` the others.
+    `tables` are those that its filters leave in, as its catalog lists them now, and `left_out` the others. `charged` says which team is
+    charged for its tables now, when that changes.
     """
 
     entry: CatalogEntry
     tables: tuple[TableIdentifier, ...]
     left_out: tuple[TableIdentifier, ...]
+    charged: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about properties without an effect, and about what no commit has shown to work."""
-        return (*without_effect(self.entry.properties), *untried(self.entry.properties))
+        """Sentences about properties without an effect, what no commit has shown to work, and another team that is charged."""
+        charged = (self.charged,) if self.charged else ()
+        return (*without_effect(self.entry.properties), *untried(self.entry.properties), *charged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ class ManageCatalogs:
         if any(known.name == entry.name for known in self._catalogs.entries()):
             raise ConfigError(f"catalog {entry.name!r} is registered already; `catalog change {entry.name}` changes it")
         found = sorted(self._explore.tried(entry).tables) if dry_run else self._explore.register(entry)
-        return _tried(entry, found)
+        return _tried(entry, found, self._charged({}, entry))
 
     def change(
         self,
@@ -161,7 +164,10 @@ class ManageCatalogs:
         if not dry_run:
             self._catalogs.replace(after, before)
             self._explore.store_listing(after, listing)
-        return _tried(after, sorted(listing.tables))
+        return _tried(after, sorted(listing.tables), self._charged(before.properties, after))
+
+    def _charged(self, before: Mapping[str, str], after: CatalogEntry) -> str:
+        return team_change_text(before, after.properties, self._facts().teams)
 
     def going(self, name: str) -> Going:
         """Return what goes with a catalog. It need not be readable: the key of its secrets may be lost. Raises NotFoundError."""
@@ -295,6 +301,6 @@ def _total(tasks: OpenTasks) -> int:
     return tasks.waiting + tasks.merging + tasks.merged + tasks.paused + tasks.failed
 
 
-def _tried(entry: CatalogEntry, found: Sequence[TableIdentifier]) -> Tried:
+def _tried(entry: CatalogEntry, found: Sequence[TableIdentifier], charged: str) -> Tried:
     kept = passing(found, entry.properties)
-    return Tried(entry, kept, tuple(table for table in found if table not in set(kept)))
+    return Tried(entry, kept, tuple(table for table in found if table not in set(kept)), charged)

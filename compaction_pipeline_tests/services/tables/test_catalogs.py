@@ -97,7 +97,8 @@ def managed(stores: Stores, world: World | None = None, file: Path | None = None
 
     def facts() -> Facts:
         groups = [group.name for group in stores.groups.groups()]
-        return Facts(why_no_pattern, explore.why_no_condition, groups, {file.id: file.kind for file in stores.site_files.files()})
+        teams = [team.name for team in stores.teams.teams()]
+        return Facts(why_no_pattern, explore.why_no_condition, groups, teams, {file.id: file.kind for file in stores.site_files.files()})
 
     return ManageCatalogs(stores.catalogs, stores.tables, stores.tasks, stores.records, explore, file, facts)
 
