@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Path, Query
 
 from compaction_pipeline.api.openapi import plain_answer
 from compaction_pipeline.api.problems import ANSWERS
@@ -15,12 +15,15 @@ from compaction_pipeline.api.security import Guard
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.capacity.costs import CostKey
 from compaction_pipeline.core.capacity.ledger import SUMS_KEPT_DAYS
+from compaction_pipeline.core.capacity.scaling.action import PastAction
+from compaction_pipeline.core.capacity.scaling.observation import KEPT_FOR
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.services.capacity.read_costs import Costs, ReadCosts
 from compaction_pipeline.services.capacity.read_scaling import GroupScaling, ReadScaling
 from compaction_pipeline.services.capacity.read_use import OptimizerUse, ReadUse
 
 _Days = Annotated[int, Query(ge=1, le=SUMS_KEPT_DAYS)]
+_Hours = Annotated[int, Query(ge=1, le=24 * KEPT_FOR.days)]
 
 
 def cost_routes(read_costs: ReadCosts, read_use: ReadUse, read_scaling: ReadScaling, guard: Guard) -> APIRouter:
@@ -41,5 +44,10 @@ def cost_routes(read_costs: ReadCosts, read_use: ReadUse, read_scaling: ReadScal
     def scaling() -> Any:
         """What groups are to have by their policies of scaling, what is decided now, and what was done, the newest action first."""
         return plain(read_scaling.groups())
+
+    @routes.get("/scaling/{group}/dry-run", response_model=None, responses=plain_answer(list[PastAction]))
+    def scaling_dry_run(group: Annotated[str, Path(max_length=200)], hours: _Hours = 24) -> Any:
+        """What the policy of one group would have done in so many hours, as if it were enabled, the oldest first. Nothing is changed."""
+        return plain(read_scaling.dry_run(group, hours))
 
     return routes

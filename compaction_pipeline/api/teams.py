@@ -30,6 +30,7 @@ from compaction_pipeline.core.insight.team_value import team_value
 from compaction_pipeline.services.capacity.manage_teams import MOST_DAYS, ManageTeams
 
 _Name = Annotated[str, Path(max_length=100)]
+_Target = Annotated[str, Path(max_length=1_000)]
 _Text = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 _Days = Annotated[float, Field(gt=0, le=MOST_DAYS)]
 
@@ -43,6 +44,14 @@ class TeamBody(BaseModel):
     slots: int | None = Field(default=None, ge=0, le=MOST_SLOTS)
     memory_bytes: int | None = Field(default=None, ge=0, le=MOST_MEMORY)
     gb_hours: float | None = Field(default=None, ge=0, le=MOST_GB_HOURS)
+
+
+class MappingBody(BaseModel):
+    """The team that a table or a catalog belongs to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    team: _Text
 
 
 class LoanBody(BaseModel):
@@ -101,6 +110,14 @@ class TeamAnswer(BaseModel):
     lifts: list[str] = []
 
 
+class MappingAnswer(BaseModel):
+    """What a table or catalog is mapped to. `warning` says that nobody knows such a table or catalog, and is there only then."""
+
+    target: str
+    team: str
+    warning: str = ""
+
+
 def team_routes(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
     """The routes below `/api/v1` about teams. Each change is written down with the id of the token."""
     routes = APIRouter(tags=["teams"], responses=ANSWERS)
@@ -136,7 +153,41 @@ def team_routes(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
         """Who changed what of teams, the newest change first."""
         return [plain(one) for one in teams.changes(limit, team)]
 
+    routes.include_router(_mapping(teams, guard, bodies))
     routes.include_router(_exceptions(teams, guard, bodies))
+    return routes
+
+
+def _mapping(teams: ManageTeams, guard: Guard, bodies: Bodies) -> APIRouter:
+    """Routes of the tables and catalogs that administrators gave to teams."""
+    routes = APIRouter()
+    needs_admin = guard.needs()
+    reader, admin = [Depends(guard.needs(Role.READER))], [Depends(needs_admin)]
+    mapping_from = bodies.of(MappingBody, needs_admin, body_bounds.OTHER)
+
+    @routes.get("/team-mapping", dependencies=reader)
+    def mapping() -> dict[str, str]:
+        """The teams of the tables and catalogs that administrators gave to teams, by the names of these."""
+        return dict(teams.mapping())
+
+    @routes.put(
+        "/team-mapping/{target}",
+        dependencies=admin,
+        openapi_extra=body_of(MappingBody),
+        response_model=MappingAnswer,
+        response_model_exclude_unset=True,
+    )
+    def put(target: _Target, body: MappingBody = Depends(mapping_from), token: Token = Depends(needs_admin)) -> Any:
+        """Give a table, or all tables of a catalog, to a team. This wins over 'compaction.team'. Sent again, it changes nothing."""
+        teams.map(target, body.team, _who(token))
+        warning = teams.unknown_targets([target])
+        return {"target": target, "team": body.team, **({"warning": warning} if warning else {})}
+
+    @routes.delete("/team-mapping/{target}", status_code=204, dependencies=admin)
+    def delete(target: _Target, token: Token = Depends(needs_admin)) -> None:
+        """Take a mapping away. Then properties count again."""
+        teams.map(target, None, _who(token))
+
     return routes
 
 

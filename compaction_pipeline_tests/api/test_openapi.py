@@ -98,6 +98,7 @@ def test_every_route_has_a_schema_for_each_answer_and_for_its_body(served: Serve
         "post /api/v1/tables/{table}/awaited",
         "put /api/v1/tables/{table}/consumers/{name}",
         "put /api/v1/teams/{name}",
+        "put /api/v1/team-mapping/{target}",
         "post /api/v1/teams/{name}/whitelist",
         "post /api/v1/loans",
         "post /api/v1/loans/{loan_id}/approve",

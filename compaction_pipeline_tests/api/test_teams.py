@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from unittest import mock
+
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, PastAction
+from compaction_pipeline.core.capacity.scaling.target import Target
+from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.drain import Drain, Takes
+from compaction_pipeline.core.queue.group import ResourceGroup
 from compaction_pipeline.core.queue.merge_version import MERGE_VERSION
 from compaction_pipeline.core.queue.optimizer import Registration
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline_tests.api.served import Served
 from compaction_pipeline_tests.behaviours.example_tasks import example
+
+TRIED = PastAction(
+    Action(ActionKind.OPTIMIZERS, Direction.OUT, Target(0, 2), Target(1, 2), "5 tasks wait"),
+    datetime(2026, 11, 28, tzinfo=timezone.utc),
+    "p",
+)
 
 
 def test_a_team_is_put_shown_and_deleted(served: Served) -> None:
@@ -53,11 +66,44 @@ def test_a_loan_is_asked_for_approved_and_ended(served: Served) -> None:
     assert served.ask("POST", "/api/v1/loans", token, json={**body, "lender": "ghost"}).status_code == 404
 
 
+def test_a_table_is_given_to_a_team_and_taken_away(served: Served) -> None:
+    token, reader = served.token(Role.ADMIN), served.token(Role.READER)
+    served.ask("PUT", "/api/v1/teams/shop", token, json={})
+    table = str(served.house.fragmented().identifier)
+    path = f"/api/v1/team-mapping/{table}"
+    for _ in range(2):
+        assert served.ask("PUT", path, token, json={"team": "shop"}).json() == {"target": table, "team": "shop"}
+    assert served.ask("GET", "/api/v1/team-mapping", reader).json() == {table: "shop"}
+    changes = served.ask("GET", "/api/v1/team-changes", reader, params={"team": "shop"}).json()
+    assert [change["what"] for change in changes] == [f"mapping of {table}", "limits and owners"]
+    assert served.ask("PUT", "/api/v1/team-mapping/attic", token, json={"team": "shop"}).json()["warning"].startswith("no table or catalog")
+    assert served.ask("PUT", "/api/v1/team-mapping/lake.shop", token, json={"team": "shop"}).status_code == 400
+    assert served.ask("PUT", path, token, json={"team": "ghost"}).status_code == 404
+    for _ in range(2):
+        assert served.ask("DELETE", path, token).status_code == 204
+    assert served.ask("GET", "/api/v1/team-mapping", reader).json() == {"attic": "shop"}
+
+
+def test_the_dry_run_of_a_policy_is_that_of_the_command(served: Served) -> None:
+    reader, services = served.token(Role.READER), served.house.services
+    path = "/api/v1/scaling/heavy/dry-run"
+    assert served.ask("GET", path, reader).status_code == 404
+    services.stores.groups.add(ResourceGroup("heavy", "workers"))
+    refused = served.ask("GET", path, reader)
+    assert (refused.status_code, "lacks 'dynamic-allocation.max-parallelism'" in refused.json()["detail"]) == (400, True)
+    assert served.ask("GET", path, reader, params={"hours": 193}).status_code == 422
+    with mock.patch.object(services.read_scaling, "dry_run", return_value=(TRIED,)) as tried:
+        assert served.ask("GET", path, reader, params={"hours": 12}).json() == [plain(TRIED)]
+    tried.assert_called_once_with("heavy", 12)
+
+
 def test_only_an_admin_changes_teams(served: Served) -> None:
     for role in (Role.READER, Role.WRITER, Role.OPTIMIZER):
         token = served.token(role)
         assert served.ask("PUT", "/api/v1/teams/shop", token, json={"slots": 1}).status_code == 403
         assert served.ask("POST", "/api/v1/loans", token, json={}).status_code == 403
+        assert served.ask("PUT", "/api/v1/team-mapping/lake", token, json={"team": "shop"}).status_code == 403
+        assert served.ask("DELETE", "/api/v1/team-mapping/lake", token).status_code == 403
 
 
 def test_nothing_of_a_team_over_its_limit_begins_by_any_door(served: Served) -> None:
