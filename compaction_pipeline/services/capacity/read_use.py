@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from shlex import quote
 
 from compaction_pipeline.core.capacity.costs import CostStore
 from compaction_pipeline.core.capacity.low_use import LowUseLimits, Size, SlotUse, Use, use_of
 from compaction_pipeline.core.capacity.scaling.policy import (
+    FLOOR,
     MAX_MEMORY,
     MIN_MEMORY,
     MIN_SLOTS,
@@ -30,6 +31,9 @@ from compaction_pipeline.core.queue.ports.optimizers import OptimizerStore
 from compaction_pipeline.core.queue.spark_memory import DRIVER_MEMORY, more_driver_memory
 
 NOTED_EVERY = timedelta(minutes=1)
+_ONE_MORE = (
+    "its slot waits for storage: one more optimizer uses the cores better, because one with COMPACTION_MERGE_ENGINE=in-process has one slot"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,13 @@ class ReadUse:
         size = Size(optimizer.parallelism, optimizer.memory_bytes, optimizer.cores)
         use = None if on_cores is None else use_of(size, used, self._limits, on_cores)
         driver_memory = self._driver_memory(optimizer)
-        command = "" if use is None else self._command(optimizer, use, driver_memory)
+        command = ""
+        if use is not None:
+            if use.better is not None and use.better.slots > 1 and _has_one_slot_only(optimizer):
+                use = replace(use, better=None, remedy=_ONE_MORE)
+            changes = self._changes_of_policy(optimizer, use)
+            command = self._command(optimizer, use, driver_memory, changes)
+            use = use if changes is None else replace(use, remedy=_decided_by_policy(optimizer.group, use.remedy, changes))
         share = None if optimizer.driver_gc is None else optimizer.driver_gc.share
         return OptimizerUse(optimizer.optimizer_id, optimizer.group, optimizer.parallelism, use, command, share, driver_memory)
 
@@ -115,21 +125,23 @@ class ReadUse:
             return ""
         return more_driver_memory(spark_properties(container, group))
 
-    def _command(self, optimizer: Optimizer, use: Use, driver_memory: str) -> str:
+    def _command(self, optimizer: Optimizer, use: Use, driver_memory: str, changes: Mapping[str, int] | None) -> str:
         """The command that a person runs. A container starts the optimizers of its group again when the group changes."""
         group = f"compaction-pipeline group change {quote(optimizer.group)}"
-        policy = self._policy(optimizer)
-        if policy is not None:
-            changes = _policy_changes(policy, optimizer, use)
+        if changes is not None:
             return " ".join([group, *(f"-p {name}={value}" for name, value in changes.items())]) if changes else ""
+        known = self._groups.group(optimizer.group) if optimizer.is_managed else None
+        wanted = known.number(INSTANCES) if known is not None else None
         if use.ends:
-            known = self._groups.group(optimizer.group) if optimizer.is_managed else None
-            wanted = known.number(INSTANCES) if known is not None else None
             if known is None or not wanted:
                 return f"compaction-pipeline optimizer drain {optimizer.optimizer_id}"
             least = known.number(MIN_INSTANCES) or 0
             return f"{group} -p {INSTANCES}={wanted - 1}" + f" -p {MIN_INSTANCES}={wanted - 1}" * (least >= wanted)
         for_driver = f" -p {DRIVER_MEMORY}={driver_memory}" if driver_memory else ""
+        if use.remedy == _ONE_MORE:
+            memory = f" --memory {optimizer.memory_bytes}" if optimizer.memory_bytes else ""
+            by_hand = f"compaction-pipeline optimizer --server … --group {quote(optimizer.group)}{memory}"
+            return f"{group} -p {INSTANCES}={(wanted or 0) + 1}" if optimizer.is_managed else by_hand
         if use.better is None:
             return f"{group}{for_driver}" if for_driver else ""
         better = [(PARALLELISM, use.better.slots, optimizer.parallelism), (MEMORY, use.better.memory_bytes, optimizer.memory_bytes)]
@@ -139,14 +151,35 @@ class ReadUse:
         options = " ".join(f"--{name} {value}" for name, value, _ in better if value)
         return f"compaction-pipeline optimizer --server … --group {quote(optimizer.group)} {options}"
 
-    def _policy(self, optimizer: Optimizer) -> ScalingPolicy | None:
-        """The policy of scaling of the optimizer's group; None when none counts."""
+    def _changes_of_policy(self, optimizer: Optimizer, use: Use) -> Mapping[str, int] | None:
+        """The properties of the policy of scaling of the optimizer's group that lead to a better use; None when no policy counts."""
         group = self._groups.group(optimizer.group) if optimizer.is_managed else None
         try:
-            return None if group is None else policy_of(group.name, group.properties)
+            policy = None if group is None else policy_of(group.name, group.properties)
         except ConfigError:
             # People are told of it where they look at the group.
             return None
+        if group is None or policy is None:
+            return None
+        changes = _policy_changes(policy, optimizer, use)
+        least = changes.get(MIN_SLOTS)
+        if least is None or FLOOR not in group.properties:
+            return changes
+        # Both names of this bound may not differ.
+        return {name: least for name in (MIN_SLOTS, FLOOR) if name in group.properties}
+
+
+def _has_one_slot_only(optimizer: Optimizer) -> bool:
+    """Whether it seems to merge without Spark, one task at a time: each Spark application that merges tells its id."""
+    return optimizer.parallelism == 1 and not optimizer.application
+
+
+def _decided_by_policy(group: str, remedy: str, changes: Mapping[str, int]) -> str:
+    """The remedy with who carries it out. No policy changes the memory that a group names itself."""
+    if not remedy or MEMORY in changes:
+        return remedy
+    within = f", within its {' and '.join(changes)}" if changes else ""
+    return f"{remedy}; the policy of scaling of group {group} decides that{within}"
 
 
 def _policy_changes(policy: ScalingPolicy, optimizer: Optimizer, use: Use) -> Mapping[str, int]:

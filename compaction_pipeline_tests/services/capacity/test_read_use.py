@@ -87,7 +87,8 @@ SCALED = {"dynamic-allocation.enabled": "true", "dynamic-allocation.max-parallel
     ("more", "attempts", "cpu", "changes"),
     [
         ({}, 0, 0, ""),
-        ({"min-parallelism": "8"}, 0, 0, " -p dynamic-allocation.min-parallelism=4"),
+        ({"min-parallelism": "8"}, 0, 0, " -p min-parallelism=4"),
+        ({"dynamic-allocation.min-parallelism": "8"}, 0, 0, " -p dynamic-allocation.min-parallelism=4"),
         ({}, 1, 1800, " -p dynamic-allocation.executor-parallelism=1"),
         ({"dynamic-allocation.executor-parallelism": "1", "dynamic-allocation.max-executor-parallelism": "4"}, 1, 1800, ""),
         ({}, 4, 20, " -p dynamic-allocation.max-executor-parallelism=8"),
@@ -105,6 +106,30 @@ def test_the_remedy_in_a_group_with_a_policy_changes_the_policy(
     assert found.use is not None
     assert found.use.is_low
     assert found.command == (f"compaction-pipeline group change g{changes}" if changes else "")
+    key = changes.removeprefix(" -p ").partition("=")[0]
+    assert found.use.remedy.endswith("; the policy of scaling of group g decides that" + (f", within its {key}" if key else ""))
+
+
+def test_an_optimizer_without_spark_gets_one_beside_it_and_no_second_slot(stores: Stores) -> None:
+    """`--parallelism 2` is refused where COMPACTION_MERGE_ENGINE is in-process."""
+    stores.groups.add(ResourceGroup("g", container="local", properties={"instances": "2"}))
+    stores.groups.add(ResourceGroup("scaled", container="local", properties={**SCALED, "parallelism": "1"}))
+    alone = replace(BY_HAND, parallelism=1, memory_bytes=2 * 10**9)
+    of_spark = replace(alone, optimizer_id="spark", host="b", application="local-1")
+    managed = replace(alone, optimizer_id="managed", group="g", container="local", host="c")
+    scaled = replace(alone, optimizer_id="scaled", group="scaled", container="local", host="d")
+    for each in (alone, of_spark, managed, scaled):
+        stores.optimizers.add(each)
+        work(stores, each.optimizer_id, 1, 1800, 20)
+    found = uses(stores, HALF_HOUR)
+    told = {name: each.use.remedy.partition(", because")[0] for name, each in found.items() if each.use is not None}
+    assert told["by-hand"] == told["managed"] == "its slot waits for storage: one more optimizer uses the cores better"
+    assert told["spark"].startswith("its slots wait for storage: parallelism 2 uses the cores better")
+    assert found["by-hand"].command == "compaction-pipeline optimizer --server … --group default --memory 2000000000"
+    assert found["managed"].command == "compaction-pipeline group change g -p instances=3"
+    assert found["scaled"].command == ""
+    assert found["scaled"].use is not None
+    assert found["scaled"].use.remedy.endswith("has one slot; the policy of scaling of group scaled decides that")
 
 
 def test_a_better_size_has_a_better_score(stores: Stores) -> None:

@@ -18,7 +18,7 @@ from compaction_pipeline.core.windows import WINDOW_RULE, Window
 
 PREFIX = "dynamic-allocation."
 FLOOR, PARALLELISM = "min-parallelism", "parallelism"
-"""Amoro's older key of the least slots of a group, which holds unless `dynamic-allocation.min-parallelism` is set; and the slots of an
+"""Amoro's older key of the least slots of a group, which is another name of `dynamic-allocation.min-parallelism`; and the slots of an
 optimizer, unless `dynamic-allocation.executor-parallelism` is set."""
 ENABLED, MIN_SLOTS, MAX_SLOTS = f"{PREFIX}enabled", f"{PREFIX}min-parallelism", f"{PREFIX}max-parallelism"
 SLOTS_OF_ONE, MOST_SLOTS_OF_ONE = f"{PREFIX}executor-parallelism", f"{PREFIX}max-executor-parallelism"
@@ -203,6 +203,11 @@ def _duration(group: str, key: str, properties: Mapping[str, str], least: timede
 
 def _bounds(group: str, numbers: Mapping[str, int | None]) -> Bounds:
     least = numbers[MIN_SLOTS] if numbers[MIN_SLOTS] is not None else numbers[FLOOR]
+    if numbers[FLOOR] not in (None, least):
+        raise ConfigError(
+            f"'{MIN_SLOTS}' of group {group} is {least} and '{FLOOR}' is {numbers[FLOOR]}, but both are the least slots of the group; "
+            f"remove one by `group change {group} -p {FLOOR}=`"
+        )
     most = numbers[MAX_SLOTS]
     if most is None:
         raise ConfigError(f"group {group} has '{ENABLED}' but lacks '{MAX_SLOTS}': set it to the most slots that the group may have")

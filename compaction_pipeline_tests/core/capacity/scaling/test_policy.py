@@ -73,12 +73,20 @@ def test_every_key_is_read() -> None:
     ]
 
 
-def test_the_older_key_is_the_floor_unless_the_newer_one_is_there() -> None:
+def test_the_older_key_is_another_name_of_the_floor_so_both_may_not_differ() -> None:
     older = policy_of("heavy", {**ON, "min-parallelism": "3"})
-    newer = policy_of("heavy", {**ON, "min-parallelism": "3", f"{PREFIX}min-parallelism": "1"})
+    newer = policy_of("heavy", {**ON, f"{PREFIX}min-parallelism": "1"})
+    both = policy_of("heavy", {**ON, "min-parallelism": "3", f"{PREFIX}min-parallelism": "3"})
     assert older is not None
     assert newer is not None
-    assert (older.bounds.least, newer.bounds.least) == (3, 1)
+    assert both is not None
+    assert (older.bounds.least, newer.bounds.least, both.bounds.least) == (3, 1, 3)
+    with pytest.raises(ConfigError) as refused:
+        policy_of("heavy", {**ON, "min-parallelism": "3", f"{PREFIX}min-parallelism": "1"})
+    assert "'dynamic-allocation.min-parallelism' of group heavy is 1 and 'min-parallelism' is 3, but both are the least" in str(
+        refused.value
+    )
+    assert "`group change heavy -p min-parallelism=`" in str(refused.value)
 
 
 @pytest.mark.parametrize(
