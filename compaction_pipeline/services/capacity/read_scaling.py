@@ -12,7 +12,7 @@ from compaction_pipeline.core.capacity.scaling.action import Hold, PastAction
 from compaction_pipeline.core.capacity.scaling.decide import decide
 from compaction_pipeline.core.capacity.scaling.demand import apart
 from compaction_pipeline.core.capacity.scaling.observation import KEPT_FOR, Observation
-from compaction_pipeline.core.capacity.scaling.policy import ENABLED, is_enabled
+from compaction_pipeline.core.capacity.scaling.policy import ENABLED, MAX_SLOTS, is_enabled
 from compaction_pipeline.core.capacity.scaling.ports import ScalingStore
 from compaction_pipeline.core.capacity.scaling.record import ScalingRecord
 from compaction_pipeline.core.capacity.scaling.replay import replayed
@@ -97,11 +97,15 @@ class ReadScaling:
         group = self._groups.group(name)
         if group is None:
             raise unknown_group(name)
+        if MAX_SLOTS not in group.properties:
+            raise ConfigError(
+                f"group {name} has no policy of scaling to try, because it lacks '{MAX_SLOTS}': set it to the most slots of the group, "
+                f"e.g. `compaction-pipeline group change {name} -p {MAX_SLOTS}=8`, which changes nothing without '{ENABLED}'"
+            )
         container = self._containers.container(group.container)
         enabled = replace(group, properties={**group.properties, ENABLED: "true"})
         policy = group_policy(enabled, container)
-        if policy is None:
-            raise ConfigError(f"group {name} has no policy of scaling; `group change {name} -p {ENABLED}=true` and its other keys make one")
+        assert policy is not None, "it is enabled"
         since = self._clock() - timedelta(hours=hours)
         seen = self._scaling.observations(name, since - _DAY)
         if not any(each.at >= since for each in seen):

@@ -635,6 +635,11 @@ def test_the_dry_run_over_what_was_seen_shows_what_was_done(stores: Stores) -> N
     stores.groups.change(without)
     assert [each.action.kind for each in read.dry_run("heavy", 24)][:1] == [ActionKind.OPTIMIZERS]
     assert read.groups() == []
+    stores.groups.change(replace(HEAVY, properties={}))
+    with pytest.raises(
+        ConfigError, match=r"group heavy has no policy of scaling to try, because it lacks 'dynamic-allocation.max-parallelism'"
+    ):
+        read.dry_run("heavy", 24)
     assert read.group("heavy").now == "group heavy is not scaled: 'dynamic-allocation.enabled' is not true"
 
 
@@ -671,6 +676,12 @@ def test_people_see_what_a_group_is_to_have_and_the_hours_beside_each_action(sto
         (BY_HAND, {}, "two scalers must never meet"),
         (LOCAL, {"dynamic-allocation.min-memory": "1", "dynamic-allocation.max-memory": "2"}, "'dynamic-allocation.max-memory' of group"),
         (LOCAL, {"dynamic-allocation.max-slot-cores": "2"}, "so there is nothing to scale"),
+        (
+            LOCAL,
+            {"dynamic-allocation.max-memory": "2"},
+            "'dynamic-allocation.max-memory' of group heavy is set, .* nothing to scale; remove it",
+        ),
+        (LOCAL, {"dynamic-allocation.max-memory": "many"}, "so there is nothing to scale"),
         (PODS, {"dynamic-allocation.min-memory": "1", "dynamic-allocation.max-memory": "2"}, "lacks 'memory'"),
     ],
 )

@@ -19,6 +19,7 @@ from compaction_pipeline.core.capacity.scaling.policy import (
     MIN_MEMORY,
     SLOTS_OF_ONE,
     ScalingPolicy,
+    is_enabled,
     policy_of,
 )
 from compaction_pipeline.core.capacity.scaling.record import Scale
@@ -52,20 +53,12 @@ def group_policy(group: ResourceGroup, container: Container) -> ScalingPolicy | 
     Raises ConfigError for a value that breaks its rule, and for what the container cannot carry out.
     """
     kind = container.kind
+    if is_enabled(group.properties):
+        # Whoever corrects a value that the container refuses in any case would be refused once more.
+        _check_kind(group, kind)
     policy = policy_of(group.name, group.properties)
     if policy is None:
         return None
-    if kind is ContainerKind.EXTERNAL:
-        raise ConfigError(
-            f"'{ENABLED}' of group {group.name} is true, but people or another system start the optimizers of container {group.container}, "
-            "and two scalers must never meet; name a container of another kind, or remove the property"
-        )
-    for part, key in ((policy.memory, MAX_MEMORY), (policy.most_slot_cores, MAX_SLOT_CORES)):
-        if part is not None and kind is ContainerKind.LOCAL:
-            raise ConfigError(
-                f"'{key}' of group {group.name} is set, but processes of container {group.container} on this host take the memory and the "
-                "cores that they need, so there is nothing to scale; remove it"
-            )
     if policy.memory is not None and not group.number(MEMORY) and kind is ContainerKind.KUBERNETES:
         raise ConfigError(f"'{MAX_MEMORY}' of group {group.name} is set but it lacks '{MEMORY}': set it to the bytes to begin with")
     # A container without properties stands for one that is not known on this host.
@@ -77,6 +70,22 @@ def group_policy(group: ResourceGroup, container: Container) -> ScalingPolicy | 
                 f"of {policy.slots_of_one} executors, each with {_LEAST_OVERHEAD} bytes beside it, are never made smaller"
             )
     return policy
+
+
+def _check_kind(group: ResourceGroup, kind: ContainerKind) -> None:
+    """Raise ConfigError for what containers of this kind cannot carry out."""
+    if kind is ContainerKind.EXTERNAL:
+        raise ConfigError(
+            f"group {group.name} cannot have '{ENABLED}', because people or another system start the optimizers of container "
+            f"{group.container}, and two scalers must never meet; name a container of another kind, or remove the property"
+        )
+    keys = [key for key in (MIN_MEMORY, MAX_MEMORY, MAX_SLOT_CORES) if key in group.properties]
+    if keys and kind is ContainerKind.LOCAL:
+        named, them = " and ".join(f"'{key}'" for key in keys), "them" if len(keys) > 1 else "it"
+        raise ConfigError(
+            f"{named} of group {group.name} {'are' if len(keys) > 1 else 'is'} set, but processes of container {group.container} on this "
+            f"host take the memory and the cores that they need, so there is nothing to scale; remove {them}"
+        )
 
 
 def own_target(group: ResourceGroup, container: Container, policy: ScalingPolicy) -> Target:
