@@ -1,4 +1,6 @@
-"""Writes down the tasks that a benchmark merged, so that a simulation can let them come again, and reads them.
+"""Writes down the tasks that a benchmark or the demo merged, so that a simulation can let them come again, and reads them.
+
+    python benchmarks/loads.py .demo/home benchmarks/loads/demo.csv      # after a demo has ended
 
 A line of a load is a task: `arrival` in seconds after the first one, the seconds that it waited for its store, the CPU seconds that it
 used, and the bytes that it read. What an attempt's slot was held for beside its CPU counts as waiting, so waiting for a busy core is in it.
@@ -6,15 +8,17 @@ used, and the bytes that it read. What an attempt's slot was held for beside its
 
 from __future__ import annotations
 
+import argparse
 import csv
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from opened_services import OpenedServices
+from opened_services import OpenedServices, opened
 
 from compaction_pipeline.core.queue.task import TaskStatus
+from compaction_pipeline.settings import Settings
 
 _COLUMNS = ("arrival", "io_seconds", "cpu_seconds", "bytes")
 
@@ -52,3 +56,17 @@ def load(file: Path) -> Sequence[tuple[float, float, float, int]]:
             (float(row[_COLUMNS[0]]), float(row[_COLUMNS[1]]), float(row[_COLUMNS[2]]), int(row[_COLUMNS[3]]))
             for row in csv.DictReader(lines)
         ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("home", type=Path, help="COMPACTION_HOME of the program that merged the tasks")
+    parser.add_argument("file", type=Path, help="the CSV file to write")
+    arguments = parser.parse_args()
+    services = opened(Settings(home=arguments.home))
+    print(f"{write_load(services, arguments.home, arguments.file)} tasks recorded")
+    services.close()
+
+
+if __name__ == "__main__":
+    main()
