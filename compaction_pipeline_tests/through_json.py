@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -12,7 +12,7 @@ from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.ports.work import TaskQueue
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 
 
 def through_json(kind: Any, value: Any) -> Any:
@@ -34,8 +34,9 @@ class QueueThroughJson:
         polled: Assignment | EndedAttempt | None = through_json(Assignment | EndedAttempt | None, self._queue.poll(owner, queue, task_ids))
         return polled
 
-    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
-        return tuple(through_json(Sequence[str], self._queue.renew(through_json(Sequence[str], attempt_ids))))
+    def renew(self, attempt_ids: Sequence[AttemptId], used: Mapping[AttemptId, UsedSoFar] | None = None) -> Sequence[AttemptId]:
+        told = through_json(Mapping[str, UsedSoFar] | None, used)
+        return tuple(through_json(Sequence[str], self._queue.renew(through_json(Sequence[str], attempt_ids), told)))
 
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
         status = self._queue.complete(through_json(CompactionTask, task), through_json(MergeResult, result))

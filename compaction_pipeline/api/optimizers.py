@@ -21,7 +21,7 @@ from compaction_pipeline.api.wire import strictly
 from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role, Token
 from compaction_pipeline.core.capacity.driver_gc import LONGEST_SECONDS, DriverGc
-from compaction_pipeline.core.capacity.ledger import MOST_CORES
+from compaction_pipeline.core.capacity.ledger import MOST_BYTES, MOST_CORES
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.ids import AttemptId
@@ -32,7 +32,7 @@ from compaction_pipeline.core.queue.optimizer import HEARTBEAT, LONGEST_WHY, MOS
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD, OutputFile
 from compaction_pipeline.core.work.report import REQUIRED
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.services.access.keep_tokens import KeepTokens
 from compaction_pipeline.services.queue.serve_optimizers import ServeOptimizers
 
@@ -78,11 +78,19 @@ class Registered(BaseModel):
     heartbeat_seconds: float
 
 
+class UsedBody(_Strict):
+    """What an attempt that runs has used until now: the processor time of its worker's process, and the peak of its memory."""
+
+    cpu_ms: int = Field(ge=0, le=MOST_BYTES)
+    peak_memory_bytes: int = Field(ge=0, le=MOST_BYTES)
+
+
 class TouchBody(_Strict):
     """A heartbeat, with the attempts that run now, and with the id of the optimizer's Spark application when it has started one.
 
     `held_seconds` and `idle_seconds` are how long its slots together have held an attempt, and have waited for one, since it registered.
     `driver_gc_seconds` is how long the JVM of its Spark driver has collected garbage in the `driver_up_seconds` since it started.
+    `used` has the attempts of which the optimizer sees what they have used.
     """
 
     running: list[_Name] = Field(max_length=MOST_SLOTS)
@@ -91,6 +99,7 @@ class TouchBody(_Strict):
     idle_seconds: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     driver_gc_seconds: float | None = Field(default=None, ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)
     driver_up_seconds: float | None = Field(default=None, ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)
+    used: dict[_Name, UsedBody] = Field(default={}, max_length=MOST_SLOTS)
 
     @property
     def driver_gc(self) -> DriverGc | None:
@@ -170,8 +179,9 @@ def optimizer_routes(optimizers: ServeOptimizers, tokens: KeepTokens, guard: Gua
     async def touch(optimizer_id: str, body: TouchBody = Depends(touch_body)) -> TouchAnswer:
         """Say that the optimizer is there, and renew the leases of its attempts."""
         running = [AttemptId(attempt) for attempt in body.running]
+        used = {AttemptId(name): UsedSoFar(each.cpu_ms, each.peak_memory_bytes) for name, each in body.used.items()}
         touched = await to_thread.run_sync(
-            optimizers.touch, optimizer_id, running, body.application, body.slots, body.driver_gc, limiter=others
+            optimizers.touch, optimizer_id, running, body.application, body.slots, body.driver_gc, used, limiter=others
         )
         return TouchAnswer(**{**asdict(touched), "lost": list(touched.lost)})
 

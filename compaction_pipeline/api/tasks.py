@@ -65,6 +65,9 @@ class AttemptAnswer(BaseModel):
     `claimed` is the end that its optimizer reported, when nobody else had seen it and the attempt therefore counts as FAILED.
     `application` is the id of its Spark application, as its worker says; it is "" when none is known. `application_url` is the page of it,
     where COMPACTION_SPARK_APPLICATION_URL is set.
+
+    What it has used is what its worker tells; while it runs, what it told last. Null is unknown. `is_cut` says that it told more than is
+    possible.
     """
 
     attempt_id: str
@@ -77,6 +80,12 @@ class AttemptAnswer(BaseModel):
     reason: str | None
     claimed: EndReason | None
     application: str
+    cpu_seconds: float | None
+    overhead_cpu_seconds: float | None
+    peak_memory_bytes: int | None
+    bytes_read: int | None
+    bytes_written: int | None
+    is_cut: bool
     application_url: str | None
 
 

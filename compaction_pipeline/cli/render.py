@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -349,12 +349,6 @@ def task_times(task: CompactionTask) -> Table:
         if moment is not None:
             table.add_row(name.replace("_", " "), time_text(moment))
     return table
-
-
-def applications_lines(attempts: Iterable[TaskAttempt], page: Callable[[str], str | None]) -> list[Text]:
-    """The Spark application of each attempt that has one, as its worker says, with its page where one is known."""
-    ran = {each.number: (each.application, page(each.application)) for each in attempts if each.application}
-    return [Text(f"attempt {number} ran in Spark application {name}{f': {url}' if url else ''}") for number, (name, url) in ran.items()]
 
 
 def queue_line(queue: QueueCounts) -> Text:

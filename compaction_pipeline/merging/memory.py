@@ -56,10 +56,10 @@ class PeakMemory:
         with suppress(OSError):
             # 5 resets the peak resident set size (proc(5)). Without permission the mark of the whole process is used.
             _CLEAR.write_text("5")
-        self._before = _linux("VmRSS") or _peak()
+        self.before_bytes = _linux("VmRSS") or _peak()
 
     def peak_bytes(self) -> int:
-        return max(0, (_linux("VmHWM") or _peak()) - self._before)
+        return max(0, (_linux("VmHWM") or _peak()) - self.before_bytes)
 
 
 def _linux(key: str) -> int | None:

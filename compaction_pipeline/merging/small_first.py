@@ -10,7 +10,7 @@ from threading import Lock
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.work.merge_engine import MergeEngine
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.core.work.small_tasks import is_small, starts_spark
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
@@ -86,6 +86,10 @@ class SmallFirstEngine:
         self._here.cancel(attempt_id)
         if self._spark is not None:
             self._spark.cancel(attempt_id)
+
+    def used_so_far(self, attempt_id: AttemptId) -> UsedSoFar | None:
+        here, spark = self._here.used_so_far(attempt_id), self._spark
+        return here if here is not None or spark is None else spark.used_so_far(attempt_id)
 
     def close(self) -> None:
         if self._spark is not None:

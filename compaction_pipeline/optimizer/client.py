@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -29,7 +29,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.data_file import NOT_TOLD
 from compaction_pipeline.core.words import duration_text
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.optimizer.inspection import Inspection
 from compaction_pipeline.optimizer.slot_clock import SlotClock
 
@@ -96,6 +96,8 @@ class HttpTaskQueue:
         self._fetched: deque[Assignment] = deque()
         self._running: set[AttemptId] = set()
         self._lost: set[AttemptId] = set()
+        self._used: dict[AttemptId, UsedSoFar] = {}
+        self._tells_used = True
         self._slots = SlotClock(registration.parallelism)
         self._poll_id = _new_poll_id()
         self._inspection = Inspection()
@@ -122,6 +124,7 @@ class HttpTaskQueue:
             self._lost = self._running.difference(assignment.attempt_id for assignment in self._fetched)
             self._fetched.clear()
             self._running.clear()
+            self._used.clear()
             # A registration is a new life, whose totals begin at 0.
             self._slots = SlotClock(self._registration.parallelism)
         log.info("registered as %s in group %s", self._optimizer_id, self._registration.group)
@@ -133,13 +136,14 @@ class HttpTaskQueue:
         """
         with self._lock:
             optimizer_id, running, slots = self._optimizer_id, sorted(self._running), self._slots.totals()
+            used = {str(attempt): asdict(self._used[attempt]) for attempt in running if attempt in self._used and self._tells_used}
         try:
             application = application_id(self.application())
             body = {"running": running, "held_seconds": slots.held, "idle_seconds": slots.idle}
             body |= {"application": application} if application else {}
             collected = self.driver_gc()
             body |= {} if collected is None else {"driver_gc_seconds": collected[0], "driver_up_seconds": collected[1]}
-            answer = self._asked("POST", f"/optimizers/{optimizer_id}/touch", body)
+            answer = self._touched(f"/optimizers/{optimizer_id}/touch", body, used)
         except NotFoundError as error:
             self._anew(optimizer_id, error)
             return
@@ -153,6 +157,16 @@ class HttpTaskQueue:
         self._inspection.heard(answer)
         if answer["drain"]:
             self.drain(answer["why"])
+
+    def _touched(self, path: str, body: dict[str, Any], used: Mapping[str, Any]) -> Any:
+        """Send a heartbeat. A server of an earlier release refuses one that tells what attempts use, so it gets another one without."""
+        if used:
+            try:
+                return self._asked("POST", path, {**body, "used": used})
+            except MergeRefused as error:
+                log.info("optimizer %s no longer tells what its running attempts use: %s", self._optimizer_id, error)
+                self._tells_used = False
+        return self._asked("POST", path, body)
 
     def drain(self, why: str) -> None:
         """Take no further task."""
@@ -223,9 +237,10 @@ class HttpTaskQueue:
         with self._lock:
             return self._fetched.popleft() if self._fetched else None
 
-    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
-        # `touch` renews the leases of all attempts at once; here is what it learned.
+    def renew(self, attempt_ids: Sequence[AttemptId], used: Mapping[AttemptId, UsedSoFar] | None = None) -> Sequence[AttemptId]:
+        # `touch` renews the leases of all attempts at once, and tells what they have used; here is what it learned.
         with self._lock:
+            self._used.update(used or {})
             return tuple(attempt for attempt in attempt_ids if attempt not in self._lost)
 
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
@@ -261,6 +276,7 @@ class HttpTaskQueue:
             with self._lock:
                 self._running.discard(result.attempt_id)
                 self._lost.discard(result.attempt_id)
+                self._used.pop(result.attempt_id, None)
                 self._slots.holds(len(self._running))
 
     def _failed(self, path: str, failure: MergeResult) -> TaskStatus:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -22,10 +24,11 @@ from pydantic import TypeAdapter
 from compaction_pipeline.core.errors import CompactionError
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.kernel import merge_task
-from compaction_pipeline.spark.session_kind import is_connect, note_gc
+from compaction_pipeline.merging.so_far import noted, used_by_noted
+from compaction_pipeline.spark.session_kind import is_connect, note_gc, runs_here
 from compaction_pipeline.spark.worker import shared_deletes, tidy_up_after_task
 
 log = logging.getLogger(__name__)
@@ -59,6 +62,8 @@ class SparkMergeEngine:
     def __init__(self, sessions: Sessions, parallel: int | None = None) -> None:
         self._sessions = sessions
         self._parallel = parallel
+        self._notes: dict[AttemptId, Path] = {}
+        """Where the workers of this host note themselves while they merge an attempt."""
 
     def must_start(self, task: MergeInput[Work] | None) -> bool:
         return task is None
@@ -90,8 +95,8 @@ class SparkMergeEngine:
 
     def _run(self, session: Any, task: MergeInput[Work], file_io: Mapping[str, str]) -> MergeResult:
         try:
-            with _tagged(session, _tag(task.attempt_id)):
-                rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, file_io), _RESULT_SCHEMA).collect()
+            with self._note(session, task.attempt_id) as note, _tagged(session, _tag(task.attempt_id)):
+                rows = session.range(0, 1, 1, 1).mapInArrow(_shipped(task, file_io, note), _RESULT_SCHEMA).collect()
             note_gc(session, time.monotonic())
             return _RESULT.validate_json(rows[0][0])
         except Exception as error:
@@ -109,8 +114,35 @@ class SparkMergeEngine:
             # The JVM or the server of Spark Connect does not answer. The worker asks again at its next heartbeat.
             log.warning("attempt=%s the merge was not canceled: %s", attempt_id, _spark_reason(error))
 
+    @contextmanager
+    def _note(self, session: Any, attempt_id: AttemptId) -> Iterator[Path | None]:
+        """The file in which the worker of an attempt notes itself; None where workers are on other hosts, or no file can be made."""
+        folder = _folder() if runs_here(session) else None
+        if folder is None:
+            yield None
+            return
+        with folder as name:
+            note = self._notes[attempt_id] = Path(name) / "worker"
+            try:
+                yield note
+            finally:
+                self._notes.pop(attempt_id, None)
+
+    def used_so_far(self, attempt_id: AttemptId) -> UsedSoFar | None:
+        note = self._notes.get(attempt_id)
+        return None if note is None else used_by_noted(note)
+
     def close(self) -> None:
         self._sessions.stop()
+
+
+def _folder() -> tempfile.TemporaryDirectory[str] | None:
+    """A folder that only this user may open. A worker that is told to stop may still write into it while it is removed."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="compaction-merge-", ignore_cleanup_errors=True)
+    except OSError as error:
+        log.info("running merges do not tell what they use, because there is no place for their notes: %s", error)
+        return None
 
 
 def _tag(attempt_id: AttemptId) -> str:
@@ -130,13 +162,16 @@ def _tagged(session: Any, tag: str) -> Iterator[None]:
         (session.removeTag if context is None else context.removeJobTag)(tag)
 
 
-def _shipped(task: MergeInput[Work], file_io: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _shipped(
+    task: MergeInput[Work], file_io: Mapping[str, str], note: Path | None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that runs in the Spark task. Its closure holds everything that the task needs."""
 
     def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             if batch.num_rows:
-                result = merge_task(task, file_io, shared_deletes())
+                with noted(note, shared_deletes().nbytes):
+                    result = merge_task(task, file_io, shared_deletes())
                 yield pa.RecordBatch.from_pydict({"result": [_RESULT.dump_json(result).decode()]})
         tidy_up_after_task()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Integer, cast, func, insert, select, update
 
 from compaction_pipeline.core.capacity.ledger import (
     MOST_BYTES,
@@ -19,24 +19,26 @@ from compaction_pipeline.core.capacity.ledger import (
     shares_of,
     told_by,
     used_by,
+    used_until_now,
 )
 from compaction_pipeline.core.capacity.slot_time import SlotTime, SlotTotals, passed
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.leases.timeouts import LEASE
 from compaction_pipeline.core.queue.optimizer import Optimizer
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
-from compaction_pipeline.storage.engine import upsert
+from compaction_pipeline.storage.engine import batches, upsert
 
-_cost, _optimizer, _slots = schema.cost.c, schema.optimizer.c, schema.slot_time.c
+_cost, _optimizer, _slots, _attempt = schema.cost.c, schema.optimizer.c, schema.slot_time.c, schema.attempt.c
 
 
 def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: datetime, result: MergeResult | None) -> None:
     """Write what the attempt that held this task has cost until `now`, by day.
 
     A lost attempt ends when its worker was last heard of, which is when its lease was last renewed. While its worker has not reported, its
-    row is provisional.
+    row is provisional: it says what the attempt told while it ran.
     """
     if row.started_at is None:
         # A row of a release that did not note when an attempt began. Nobody can say what it cost, and it must end all the same.
@@ -46,6 +48,9 @@ def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: d
         ended = min(now, row.lease_expires_at - LEASE)
     share, since = _share(connection, row.owner, row.attempt_id, row.started_at)
     used = believable(used_by(row.planned.work, result), share, now - row.started_at, now - since)
+    if None in (used.cpu_seconds, used.peak_memory_bytes):
+        so_far = select(_attempt.used_so_far).where(_attempt.attempt_id == row.attempt_id)
+        used = used.or_so_far(connection.execute(so_far).scalar())
     of_attempt = {
         "attempt_id": row.attempt_id,
         "identifier": row.identifier,
@@ -73,16 +78,19 @@ def charge(connection: Connection, row: StoredRow, end_reason: EndReason, now: d
 
 
 def correct(connection: Connection, result: MergeResult, now: datetime) -> None:
-    """Write what a late report tells of an attempt that ended without one: its CPU and its memory. Its time stays as it was charged."""
+    """Write what a late report tells of an attempt that ended without one: its CPU and its memory. Its time stays as it was charged.
+
+    What the report does not tell stays as it was told while the attempt ran.
+    """
     provisional = (_cost.attempt_id == result.attempt_id, _cost.is_provisional)
     rows = connection.execute(select(schema.cost).where(*provisional).order_by(_cost.day).with_for_update()).all()
     if not rows:
         return
     begun = datetime(rows[0].day.year, rows[0].day.month, rows[0].day.day, tzinfo=timezone.utc)
-    attempt = schema.attempt.c
-    started = connection.execute(select(attempt.started_at).where(attempt.attempt_id == result.attempt_id)).scalar() or begun
+    known = connection.execute(select(_attempt.started_at, _attempt.used_so_far).where(_attempt.attempt_id == result.attempt_id)).first()
+    started = begun if known is None else known.started_at
     share, since = _share(connection, rows[0].owner, rows[0].attempt_id, started)
-    used = believable(told_by(result), share, now - started, now - since)
+    used = believable(told_by(result), share, now - started, now - since).or_so_far(None if known is None else known.used_so_far)
     parts = shares_of([row.slot_seconds for row in rows])
     for number, (row, part) in enumerate(zip(rows, parts, strict=True)):
         columns = _columns(part_of(used, part, is_last=number == len(rows) - 1, parts=parts))
@@ -90,13 +98,35 @@ def correct(connection: Connection, result: MergeResult, now: datetime) -> None:
         connection.execute(update(schema.cost).where(*mine).values(**columns, is_provisional=False))
 
 
+def note_used(connection: Connection, told: Mapping[AttemptId, UsedSoFar], now: datetime) -> None:
+    """Keep what running attempts have used until now, as their workers tell it, cut at what is possible."""
+    for batch in batches(sorted(told)):
+        running = select(_attempt.attempt_id, _attempt.owner, _attempt.started_at, _attempt.used_so_far)
+        for row in connection.execute(running.where(_attempt.attempt_id.in_(batch), _attempt.ended_at.is_(None))).all():
+            share, _ = _share(connection, row.owner, row.attempt_id, row.started_at)
+            used = used_until_now(told[row.attempt_id], row.used_so_far, share, now - row.started_at)
+            connection.execute(update(schema.attempt).where(_attempt.attempt_id == row.attempt_id).values(used_so_far=used))
+
+
+def used_by_ended(connection: Connection, attempt_ids: Sequence[AttemptId]) -> Mapping[AttemptId, Used]:
+    """Return what these attempts were charged for, on all days. Those without a row of the ledger are left out."""
+    sums = [func.sum(_cost[name]).label(name) for name in ("cpu_seconds", "overhead_cpu_seconds", "bytes_read", "bytes_written")]
+    highest = [func.max(_cost.peak_memory_bytes).label("peak"), func.max(cast(_cost.is_cut, Integer)).label("is_cut")]
+    found: dict[AttemptId, Used] = {}
+    for batch in batches(attempt_ids):
+        of_attempts = select(_cost.attempt_id, *sums, *highest).where(_cost.attempt_id.in_(batch)).group_by(_cost.attempt_id)
+        for row in connection.execute(of_attempts):
+            read, written = (None if total is None else int(total) for total in (row.bytes_read, row.bytes_written))
+            found[row.attempt_id] = Used(row.cpu_seconds, row.overhead_cpu_seconds, row.peak, read, written, bool(row.is_cut))
+    return found
+
+
 def _share(connection: Connection, owner: str, attempt_id: str, otherwise: datetime) -> tuple[Share, datetime]:
     """What one slot of a worker has, and since when the worker is there: `otherwise` when it is no registered optimizer."""
     columns = (_optimizer.memory_bytes, _optimizer.parallelism, _optimizer.cores, _optimizer.started_at)
     found = connection.execute(select(*columns).where(_optimizer.optimizer_id == owner)).first()
     if found is None:
-        attempt = schema.attempt.c
-        return Share(connection.execute(select(attempt.reserve_bytes).where(attempt.attempt_id == attempt_id)).scalar()), otherwise
+        return Share(connection.execute(select(_attempt.reserve_bytes).where(_attempt.attempt_id == attempt_id)).scalar()), otherwise
     return Share(found.memory_bytes // found.parallelism or None, found.cores), min(found.started_at, otherwise)
 
 

@@ -32,6 +32,7 @@ from sqlalchemy.schema import SchemaItem
 
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.capacity.driver_gc import DriverGc
+from compaction_pipeline.core.capacity.ledger import Used
 from compaction_pipeline.core.capacity.scaling.action import Outcome
 from compaction_pipeline.core.capacity.scaling.observation import Observation
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord
@@ -383,6 +384,8 @@ attempt = _table(
     Column("application", String, nullable=False, server_default=""),
     # The memory of its slot, when it is no optimizer's.
     Column("reserve_bytes", BigInteger),
+    # What its worker told while it ran. What it is charged for stands in the ledger.
+    Column("used_so_far", Json(Used)),
     # An attempt id is never used twice, because a file name contains it to tell which attempt wrote the file.
     Index("compaction_attempt_id", "attempt_id", unique=True),
     # The occupation of tables is that of the last hour.

@@ -13,7 +13,7 @@ from compaction_pipeline.core.errors import CompactionError, IllegalTransition, 
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.attempts import AfterAttempt
 from compaction_pipeline.core.queue.order import in_place_of, rank
-from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
+from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.queue.transitions import OPEN, allowed
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
@@ -21,7 +21,7 @@ from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches
-from compaction_pipeline.storage.ledger import charge
+from compaction_pipeline.storage.ledger import charge, used_by_ended
 
 _task = schema.task.c
 
@@ -208,6 +208,29 @@ def write_attempt_end(connection: Connection, row: StoredRow, end: AttemptEnd) -
     written = last.values(ended_at=end.at, end_reason=end.end_reason, reason=end.why, claimed=end.claimed)
     if connection.execute(written).rowcount == 1:
         charge(connection, row, end.end_reason, end.at, end.result)
+
+
+def attempts_of(connection: Connection, task_id: TaskId) -> tuple[TaskAttempt, ...]:
+    """The attempts of a task, the first one first, with what they have used."""
+    columns = schema.attempt.c
+    rows = connection.execute(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number)).all()
+    used = used_by_ended(connection, [row.attempt_id for row in rows if row.ended_at is not None])
+    return tuple(
+        TaskAttempt(
+            row.attempt_id,
+            row.task_id,
+            row.number,
+            row.owner,
+            row.started_at,
+            row.ended_at,
+            row.end_reason,
+            row.reason,
+            row.claimed,
+            row.application,
+            used.get(row.attempt_id) if row.ended_at is not None else row.used_so_far,
+        )
+        for row in rows
+    )
 
 
 def task_id_of_attempt(attempt_id: AttemptId) -> Any:

@@ -24,13 +24,13 @@ from compaction_pipeline.core.queue.transitions import FINAL, allowed
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.storage import schema
 from compaction_pipeline.storage.claims import Asked, Claimer, application_of, claim, next_pending
 from compaction_pipeline.storage.columns import StoredRow
 from compaction_pipeline.storage.engine import batches, lock, reading, writing
 from compaction_pipeline.storage.groups import lock_group
-from compaction_pipeline.storage.ledger import correct
+from compaction_pipeline.storage.ledger import correct, note_used
 from compaction_pipeline.storage.occupation import slot_seconds, taken, waiting_identifiers
 from compaction_pipeline.storage.open_work import in_use, open_tasks, planned_work, prepared_work
 from compaction_pipeline.storage.queue_moves import give_team, move_waiting, other_queues
@@ -42,6 +42,7 @@ from compaction_pipeline.storage.task_rows import (
     WAITS,
     AttemptEnd,
     Overtaken,
+    attempts_of,
     cancel_replaced,
     cancel_running,
     cancel_waiting,
@@ -162,7 +163,9 @@ class SqlTaskStore(SqlStore):
             rows = next_pending(connection, Asked(queue, None, turns, most), self._reckoning, self._reckoning.clock())
         return tuple(TableIdentifier.parse(identifier) for identifier in dict.fromkeys(row.identifier for row in rows))
 
-    def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
+    def renew(
+        self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta, used: Mapping[AttemptId, UsedSoFar] | None = None
+    ) -> Sequence[AttemptId]:
         held: list[AttemptId] = []
         with writing(self._engine) as connection:
             for attempt_id in sorted(attempt_ids):
@@ -177,6 +180,7 @@ class SqlTaskStore(SqlStore):
                 )
                 if renewed.rowcount == 1:
                     held.append(attempt_id)
+            note_used(connection, {attempt_id: used[attempt_id] for attempt_id in held if attempt_id in used} if used else {}, now)
         return tuple(attempt_id for attempt_id in attempt_ids if attempt_id in held)
 
     def complete(
@@ -245,23 +249,8 @@ class SqlTaskStore(SqlStore):
         return tuple(task_id for task_id in task_ids if task_id in put_back)
 
     def attempts(self, task_id: TaskId) -> Sequence[TaskAttempt]:
-        columns = schema.attempt.c
-        rows = self._rows(select(schema.attempt).where(columns.task_id == task_id).order_by(columns.number))
-        return tuple(
-            TaskAttempt(
-                row.attempt_id,
-                row.task_id,
-                row.number,
-                row.owner,
-                row.started_at,
-                row.ended_at,
-                row.end_reason,
-                row.reason,
-                row.claimed,
-                row.application,
-            )
-            for row in rows
-        )
+        with reading(self._engine) as connection:
+            return attempts_of(connection, task_id)
 
     def refused_reports(self, since: datetime) -> Mapping[str, int]:
         owner, ended_at, end_reason = (schema.attempt.c[name] for name in ("owner", "ended_at", "end_reason"))

@@ -12,7 +12,7 @@ from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.result import MergeResult
 from compaction_pipeline_tests.api.merges import merged, planned
-from compaction_pipeline_tests.api.served import Served
+from compaction_pipeline_tests.api.served import Served, Worker
 
 TABLE = "/api/v1/tables/lake.db.t"
 
@@ -73,6 +73,36 @@ def test_an_attempt_names_its_spark_application_and_links_to_it_where_an_address
     [attempt] = get(served, f"/api/v1/tasks/{task_id}")["attempts"]
     assert (optimizer["application"], attempt["application"]) == ("app-20261125021615-0007",) * 2
     assert attempt["application_url"] is None
+
+
+def test_a_running_attempt_shows_what_its_own_optimizer_tells_and_nobody_else(served: Served) -> None:
+    [task_id] = planned(served)
+    worker, other = served.registered(cores=2.0), served.registered(cores=2.0)
+    [assignment] = worker.poll()
+    attempt = assignment["task"]["attempt_id"]
+
+    def told(by: Worker, running: list[str], used: object) -> int:
+        body = {"running": running, "used": used}
+        return int(served.ask("POST", f"/api/v1/optimizers/{by.optimizer_id}/touch", by.token, json=body).status_code)
+
+    def shown() -> tuple[object, object, object]:
+        [found] = get(served, f"/api/v1/tasks/{task_id}")["attempts"]
+        return found["cpu_seconds"], found["peak_memory_bytes"], found["is_cut"]
+
+    served.house.pass_time(10)
+    assert shown() == (None, None, False)
+    figures = {"cpu_ms": 2_500, "peak_memory_bytes": 70}
+    assert told(other, [attempt], {attempt: figures}) == 200
+    assert shown() == (None, None, False)
+    # What is said of an attempt that does not run any more is not heard, and costs the heartbeat nothing.
+    assert told(worker, [attempt], {"unknown": figures}) == 200
+    assert shown() == (None, None, False)
+    for wrong in ([], {attempt: {"cpu_ms": -1, "peak_memory_bytes": 1}}, {attempt: {"cpu_ms": 1}}, {attempt: {**figures, "more": 1}}):
+        assert told(worker, [attempt], wrong) == 422
+    assert told(worker, [attempt], {attempt: figures}) == 200
+    assert shown() == (2.5, 70, False)
+    assert told(worker, [attempt], {attempt: {"cpu_ms": 2**60, "peak_memory_bytes": 80}}) == 200
+    assert shown() == (20.0, 80, True)
 
 
 @pytest.mark.parametrize("application", ["a" * 101, "app\n7", "app-\x1b[31m", "../../etc", "<script>", 'a"b', "é", 7])

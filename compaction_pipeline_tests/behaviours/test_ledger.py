@@ -11,6 +11,7 @@ import pytest
 
 from compaction_pipeline.core.capacity.costs import CostKey, SlotSum
 from compaction_pipeline.core.capacity.driver_gc import DriverGc
+from compaction_pipeline.core.capacity.ledger import Used
 from compaction_pipeline.core.capacity.low_use_share import IdleDay
 from compaction_pipeline.core.capacity.own_work import OwnKind, OwnSum, OwnWork
 from compaction_pipeline.core.capacity.slot_time import SlotTotals
@@ -22,6 +23,7 @@ from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.prediction import Prediction
+from compaction_pipeline.core.work.result import UsedSoFar
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
 from compaction_pipeline_tests.builders import NOW, TABLE
 
@@ -194,6 +196,93 @@ def test_an_attempt_that_its_optimizer_no_longer_names_may_still_tell_its_cpu(st
     stores.tasks.correct_cost(replace(prepared(task), cpu_ms=3_000), NOW + 40 * SECONDS)
     (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
     assert (cost.slot_seconds, cost.cpu_seconds, cost.provisional) == (10.0, 3.0, 0)
+
+
+def telling(stores: Stores, task: CompactionTask, seconds: int, cpu_ms: int, peak: int) -> None:
+    """Let the worker of this task tell what it has used until so many seconds after the claim."""
+    told = {task.current_attempt_id: UsedSoFar(cpu_ms, peak)}
+    stores.tasks.renew([task.current_attempt_id], NOW + seconds * SECONDS, LEASE, told)
+
+
+def used(stores: Stores, task: CompactionTask) -> Used | None:
+    (attempt,) = stores.tasks.attempts(task.task_id)
+    return attempt.used
+
+
+def test_a_running_attempt_shows_what_its_worker_told_last_and_an_ended_one_what_it_was_charged_for(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    assert used(stores, task) is None
+    telling(stores, task, 10, 4_000, 70)
+    assert used(stores, task) == Used(4.0, None, 70)
+    telling(stores, task, 20, 9_000, 90)
+    # This one was late on its way.
+    telling(stores, task, 21, 4_000, 70)
+    assert used(stores, task) == Used(9.0, None, 90)
+    assert not stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    stores.tasks.complete(replace(prepared(task), cpu_ms=12_000, overhead_cpu_ms=0, peak_memory_bytes=80), NOW + 30 * SECONDS)
+    assert used(stores, task) == Used(12.0, 0.0, 80, task.work.bytes_read, 100)
+
+
+def test_what_a_running_attempt_tells_is_cut_at_what_is_possible(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    telling(stores, task, 10, 2**60, 2**60)
+    assert used(stores, task) == Used(20.0, None, 2 * 10**9, is_cut=True)
+    stores.tasks.release_expired(NOW + 10 * SECONDS + 3 * LEASE)
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (cost.slot_seconds, cost.cpu_seconds, cost.cut) == (10.0, 20.0, 1)
+
+
+def test_an_attempt_that_has_lost_its_task_tells_nothing_more(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    stores.tasks.release_expired(NOW + 3 * LEASE)
+    telling(stores, task, 200, 1_000, 70)
+    assert used(stores, task) == Used()
+
+
+def test_a_lost_attempt_is_charged_for_what_it_told_last_until_its_report_corrects_it_once(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    task = claimed(stores, example("t1"))
+    telling(stores, task, 20, 6_000, 70)
+    late = NOW + 20 * SECONDS + 3 * LEASE
+    assert stores.tasks.release_expired(late) == ("t1",)
+    (lost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (lost.slot_seconds, lost.cpu_seconds, lost.provisional) == (20.0, 6.0, 1)
+    assert used(stores, task) == Used(6.0, None, 70)
+    stores.tasks.correct_cost(replace(prepared(task), cpu_ms=7_000, peak_memory_bytes=90), late)
+    stores.tasks.correct_cost(replace(prepared(task), cpu_ms=9_000, peak_memory_bytes=99), late)
+    (corrected,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (corrected.slot_seconds, corrected.cpu_seconds, corrected.provisional, corrected.attempts) == (20.0, 7.0, 0, 1)
+    assert used(stores, task) == Used(7.0, None, 90)
+
+
+def test_an_end_that_tells_nothing_leaves_what_was_told_before(stores: Stores) -> None:
+    stores.optimizers.add(ONE)
+    died, lost = claimed(stores, example("t1")), claimed(stores, example("t2"))
+    telling(stores, died, 10, 3_000, 70)
+    telling(stores, lost, 10, 2_000, 60)
+    # The worker of the first one died, so the engine does not know what it has used.
+    stores.tasks.complete(failed(died, "the worker died"), NOW + 20 * SECONDS)
+    late = NOW + 20 * SECONDS + 3 * LEASE
+    assert stores.tasks.release_expired(late) == ("t2",)
+    stores.tasks.correct_cost(prepared(lost), late)
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (cost.cpu_seconds, cost.provisional) == (5.0, 0)
+    assert (used(stores, died), used(stores, lost)) == (Used(3.0, None, 70), Used(2.0, None, 60))
+
+
+def test_a_run_of_its_own_tells_too_and_a_table_that_is_forgotten_keeps_it(stores: Stores) -> None:
+    stores.index.add(TABLE)
+    stores.tasks.insert([example("t1")], [], NOW)
+    task = stores.tasks.poll(None, "a run", NOW, LEASE, ["t1"])
+    assert task is not None
+    telling(stores, task, 10, 3_000, 70)
+    assert used(stores, task) == Used(3.0, None, 70)
+    stores.index.forget(TABLE)
+    (cost,) = stores.costs.sums(CostKey.TABLE, TODAY, TODAY)
+    assert (cost.slot_seconds, cost.cpu_seconds, cost.provisional, cost.cut) == (10.0, 3.0, 1, 0)
 
 
 def test_rows_are_summed_once_by_however_many_at_a_time(stores: Stores) -> None:

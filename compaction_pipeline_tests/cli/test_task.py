@@ -8,6 +8,7 @@ import pytest
 
 from compaction_pipeline.core.queue.task import CompactionTask
 from compaction_pipeline.core.stores import Stores
+from compaction_pipeline.core.work.result import UsedSoFar
 from compaction_pipeline.settings import load_settings
 from compaction_pipeline.storage.stores import open_stores
 from compaction_pipeline_tests.behaviours.example_tasks import LEASE, example, failed, prepared
@@ -66,6 +67,16 @@ def test_a_task_is_shown_with_its_attempts(desk: Desk, stores: Stores) -> None:
     unknown = desk.type("task", "show", "nothing")
     assert unknown.exit_code == 2
     assert "'nothing' is not known" in unknown.stderr
+
+
+def test_a_task_shows_what_its_attempts_have_used(desk: Desk, stores: Stores) -> None:
+    taken = stores.tasks.poll(None, "worker", NOW, LEASE, ["pending"])
+    assert taken is not None
+    assert "attempt 1 used" not in desk.type("task", "show", "pending").stdout
+    stores.tasks.renew([taken.current_attempt_id], NOW + MINUTE, LEASE, {taken.current_attempt_id: UsedSoFar(2_500, 70_000_000)})
+    assert "attempt 1 used 2.5 s of CPU and at most 70.0 MB of memory until now" in desk.type("task", "show", "pending").stdout
+    (attempt,) = desk.json("task", "show", "pending")["attempts"]
+    assert (attempt["cpu_seconds"], attempt["peak_memory_bytes"], attempt["is_cut"]) == (2.5, 70_000_000, False)
 
 
 def test_a_task_shows_the_spark_application_of_an_attempt_and_its_page(desk: Desk, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.insight.compaction import Compaction
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merge_engine import MergeEngine
@@ -83,6 +84,8 @@ class Lagging:
             while len(seen) <= self._commits and time.monotonic() < deadline:
                 threading.Event().wait(0.05)
                 seen.add(self._head())
+
+    def used_so_far(self, attempt_id: AttemptId) -> None: ...
 
     def close(self) -> None:
         self._engine.close()

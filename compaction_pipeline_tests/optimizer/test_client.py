@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 import pytest
 
 from compaction_pipeline.core.access.token import Role
+from compaction_pipeline.core.capacity.ledger import Used
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAttempt, StorageUnavailable
 from compaction_pipeline.core.queue.assignment import Assignment
 from compaction_pipeline.core.queue.optimizer import OptimizerState, Registration
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.optimizer.client import HttpTaskQueue, Pace
 from compaction_pipeline_tests.optimizer.serving import IMPATIENT, REGISTRATION, plan, serving
 from compaction_pipeline_tests.services.house import House
@@ -89,6 +90,33 @@ def test_a_lost_attempt_is_learned_by_a_touch_and_its_report_is_stale(house: Hou
         assert queue.renew([taken.attempt_id]) == ()
         with pytest.raises(StaleAttempt):
             queue.complete(taken.task, MergeResult(taken.task.task_id, taken.attempt_id, error="too late"))
+
+
+def test_a_heartbeat_tells_what_a_running_attempt_has_used(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        taken = taken_by(queue)
+        house.pass_time(5)
+        queue.renew([taken.attempt_id], {taken.attempt_id: UsedSoFar(1_500, 70)})
+        queue.touch()
+        (attempt,) = house.services.stores.tasks.attempts(taken.task.task_id)
+        assert attempt.used == Used(1.5, None, 70)
+
+
+def test_a_server_that_refuses_what_attempts_use_still_gets_heartbeats(house: House) -> None:
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        taken = taken_by(queue)
+        # A server of an earlier release answers the unknown field as this one answers a wrong one.
+        for _ in range(3):
+            house.pass_time(30)
+            queue.renew([taken.attempt_id], {taken.attempt_id: UsedSoFar(-1, 70)})
+            queue.touch()
+            house.services.keep_watch.keep()
+        assert queue.renew([taken.attempt_id]) == (taken.attempt_id,)
+        assert house.services.read_tasks.queue_counts().executing == 1
 
 
 def test_a_worker_survives_a_restart_and_a_server_that_forgot_it(house: House) -> None:

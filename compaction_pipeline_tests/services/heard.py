@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from compaction_pipeline.core.commit.record import CompactionRecord
 from compaction_pipeline.core.errors import CompactionError
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -32,6 +33,8 @@ class Between:
         return task is None
 
     def ready(self) -> None: ...
+
+    def used_so_far(self, attempt_id: AttemptId) -> None: ...
 
     def close(self) -> None:
         self._engine.close()

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from threading import Event
 
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.tables.node import TableNode
@@ -51,6 +52,8 @@ class Waiting:
         if _name(task) != "mine":
             self._other_ended.set()
         yield from results
+
+    def used_so_far(self, attempt_id: AttemptId) -> None: ...
 
     def close(self) -> None: ...
 

@@ -63,6 +63,8 @@ class _Refusing(SparkSessions):
     def sparkContext(self) -> Any:
         return self
 
+    master = "yarn"
+
     def addJobTag(self, tag: str) -> None: ...
 
     def removeJobTag(self, tag: str) -> None: ...
@@ -180,6 +182,12 @@ def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tm
         merge = slot.submit(lambda: list(engine.merge([stuck.merge_input(table.layout())], {"py-io-impl": "endless_io.Endless"})))
         while not began.exists():
             assert not merge.done(), merge.result()
+        used, process = engine.used_so_far(AttemptId("stuck-1")), psutil.Process(int(began.read_text()))
+        if Path("/proc").exists():
+            assert used is not None
+            assert used.cpu_ms <= 1000 * (process.cpu_times().user + process.cpu_times().system)
+            assert 0 < used.peak_memory_bytes < process.memory_info().rss
+        assert engine.used_so_far(AttemptId("other-1")) is None
         engine.cancel(AttemptId("other-1"))
         [merged] = engine.merge([other.merge_input(table.layout())], {})
         assert merged.error is None
@@ -187,6 +195,7 @@ def test_a_merge_that_does_not_end_is_canceled_by_its_attempt_and_no_other_is(tm
         engine.cancel(AttemptId("stuck-1"))
         [ended] = merge.result(timeout=300)
     assert ended.error == "the merge was canceled"
+    assert engine.used_so_far(AttemptId("stuck-1")) is None
     # Only when its process is gone too can Spark give the core to another task.
     with suppress(psutil.NoSuchProcess):
         psutil.Process(int(began.read_text())).wait(timeout=300)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import typer
 
 from compaction_pipeline.cli.app import GLOBAL_HELP, command_group
-from compaction_pipeline.cli.render import applications_lines, task_times, tasks_table
+from compaction_pipeline.cli.attempt_lines import applications_lines, used_lines
+from compaction_pipeline.cli.render import task_times, tasks_table
 from compaction_pipeline.cli.session import TABLE_HELP, Session
 from compaction_pipeline.core.ids import TaskId
 from compaction_pipeline.core.insight.task_value import whole_value
@@ -64,7 +65,7 @@ def show(context: typer.Context, task: str = typer.Argument(help="The task's id.
         read = session.services.read_tasks
         value = whole_value(found, attempts, read.application_page)
         shown = tasks_table([found], "task", {found.task_id: attempts}), task_times(found)
-        session.output.answer(value, *shown, *applications_lines(attempts, read.application_page))
+        session.output.answer(value, *shown, *used_lines(attempts), *applications_lines(attempts, read.application_page))
 
 
 @tasks.command(epilog=GLOBAL_HELP)

@@ -30,7 +30,8 @@ what a footer tells (sizes, counts, bounds and split offsets), has 0.86 MB. `tes
 REPORT = BodyBounds(4 * LARGEST_REPORT_BYTES, 240_000)
 COMMIT_REPORT = BodyBounds(512 * _KIB, 20_000)
 """`compaction_pipeline.reports` cuts its reports to this size."""
-TOUCH = BodyBounds(256 * _KIB, 5_000)
+TOUCH = BodyBounds(256 * _KIB, 10_000)
+"""It names each running attempt, and says of each what it has used: 7 marks for each of 1,024 slots."""
 SITE_FILE = BodyBounds(1536 * _KIB, 50)
 """A file of 1 MiB in base64."""
 OTHER = BodyBounds(64 * _KIB, 5_000)

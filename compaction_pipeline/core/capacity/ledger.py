@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.core.work.work import Work
 
 KEPT_DAYS = 35
@@ -49,6 +49,14 @@ class Used:
     bytes_written: int | None = None
     is_cut: bool = False
 
+    def or_so_far(self, told: Used | None) -> Used:
+        """The same, with the CPU and the memory that were told while the attempt ran where its end tells none."""
+        if told is None or None not in (self.cpu_seconds, self.peak_memory_bytes):
+            return self
+        cpu = told.cpu_seconds if self.cpu_seconds is None else self.cpu_seconds
+        peak = told.peak_memory_bytes if self.peak_memory_bytes is None else self.peak_memory_bytes
+        return replace(self, cpu_seconds=cpu, peak_memory_bytes=peak, is_cut=self.is_cut or told.is_cut)
+
 
 UNKNOWN = Used()
 
@@ -74,6 +82,19 @@ def told_by(result: MergeResult) -> Used:
     """The CPU and the memory of an attempt, as its worker tells them."""
     # A worker of an earlier release, or one whose Spark failed, tells no memory, which reads as 0.
     return Used(_seconds(result.cpu_ms), _seconds(result.overhead_cpu_ms), result.peak_memory_bytes or None)
+
+
+def used_until_now(told: UsedSoFar, before: Used | None, share: Share, held: timedelta) -> Used:
+    """What an attempt that still runs has used, `before` being what it told before.
+
+    Both figures only grow, so one that arrives late changes nothing. `held` is the time since its claim.
+    """
+    new = believable(Used(_seconds(told.cpu_ms), None, told.peak_memory_bytes), share, held, timedelta(0))
+    if before is None:
+        return new
+    cpu = max(new.cpu_seconds or 0.0, before.cpu_seconds or 0.0)
+    peak = max(new.peak_memory_bytes or 0, before.peak_memory_bytes or 0)
+    return Used(cpu, None, peak, is_cut=new.is_cut or before.is_cut)
 
 
 def _seconds(milliseconds: int | None) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from compaction_pipeline.core.capacity.ledger import UNKNOWN
 from compaction_pipeline.core.insight.plain import plain
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt
 
@@ -48,6 +49,7 @@ def whole_value(
 
 
 def _attempt_value(attempt: TaskAttempt, page: Callable[[str], str | None]) -> dict[str, object]:
-    value = plain(attempt)
+    value, used = plain(attempt), plain(attempt.used or UNKNOWN)
     assert isinstance(value, dict)
-    return {**value, "application_url": page(attempt.application)}
+    assert isinstance(used, dict)
+    return {**{name: each for name, each in value.items() if name != "used"}, **used, "application_url": page(attempt.application)}

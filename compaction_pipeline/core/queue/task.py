@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
+from compaction_pipeline.core.capacity.ledger import Used
 from compaction_pipeline.core.ids import AttemptId, RecordId, TaskId
 from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.work.ends import EndReason
@@ -129,7 +130,8 @@ class TaskAttempt:
     """One try of a task: who held it, and why it ended.
 
     `claimed` is the end that its optimizer reported, when nobody else had seen it and the attempt therefore counts as FAILED.
-    `application` is the id of the Spark application that it ran in, as its worker says; "" when none is known.
+    `application` is the id of the Spark application that it ran in, as its worker says; "" when none is known. `used` is what it was
+    charged for; while it runs, what its worker told last. It is None when nothing is known.
     """
 
     attempt_id: AttemptId
@@ -142,3 +144,4 @@ class TaskAttempt:
     reason: str | None = None
     claimed: EndReason | None = None
     application: str = ""
+    used: Used | None = None

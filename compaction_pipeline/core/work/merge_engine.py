@@ -7,7 +7,7 @@ from typing import Protocol
 
 from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.core.work.work import Work
 
 
@@ -34,6 +34,12 @@ class MergeEngine(Protocol):
         """Stop the merge of this attempt as soon as possible; its result is a failure then. Another thread waits for that result.
 
         Nothing happens when the attempt is not being merged, or when the engine cannot stop a merge. It never raises.
+        """
+
+    def used_so_far(self, attempt_id: AttemptId) -> UsedSoFar | None:
+        """Return what the merge of this attempt has used until now; None when it is not being merged, or when nobody here can see it.
+
+        Another thread waits for its result. It never raises.
         """
 
     def close(self) -> None:

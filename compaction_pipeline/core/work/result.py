@@ -19,6 +19,14 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
+class UsedSoFar:
+    """What an attempt that still runs has used, as whoever waits for its merge sees it: the same figures as in its result."""
+
+    cpu_ms: int
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class MergeResult:
     """What one attempt did. `error` is None after a success; otherwise it is the reason in words, and there are no outputs.
 

@@ -49,7 +49,7 @@ from compaction_pipeline.core.queue.reported_ends import (
 from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, TaskStatus
 from compaction_pipeline.core.words import duration_text, printable
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.services.queue.admit_optimizers import AdmitOptimizers
 
 log = logging.getLogger(__name__)
@@ -160,12 +160,13 @@ class ServeOptimizers:
         application: str = "",
         slots: SlotTotals | None = None,
         driver_gc: DriverGc | None = None,
+        used: Mapping[AttemptId, UsedSoFar] | None = None,
     ) -> Touched:
         """Note that an optimizer is there, and renew the leases of the attempts that it names.
 
         `application` is the id of its Spark application, as it says; "" when it has started none. `slots` is how long its slots have been
         in use, as it says; None for an optimizer of an earlier release.
-        `driver_gc` has the totals of its Spark driver; None when it tells none.
+        `driver_gc` has the totals of its Spark driver; None when it tells none. `used` is what some of its attempts have used until now.
 
         An attempt that the optimizer holds, but does not name although it was claimed a while ago, is ended here. Either the answer to the
         poll was lost, or the optimizer no longer knows of the attempt. Raises NotFoundError, StorageUnavailable, and ConfigError when a
@@ -179,7 +180,8 @@ class ServeOptimizers:
             self._optimizers.note_application(optimizer_id, application)
         optimizer = self._drained_when_outdated(optimizer)
         held = {task.current_attempt_id: task for task in self._queue.held(optimizer_id)}
-        renewed = set(self._queue.renew([attempt for attempt in running if attempt in held]))
+        # Only what it holds is renewed, so what it tells of attempts of others is not heard.
+        renewed = set(self._queue.renew([attempt for attempt in running if attempt in held], used))
         for attempt_id, task in held.items():
             if attempt_id not in running and task.started_at is not None and self._clock() - task.started_at >= NOT_ARRIVED:
                 self._end(task, task.started_at)

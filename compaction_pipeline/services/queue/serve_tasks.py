@@ -36,7 +36,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier, TableLayout
 from compaction_pipeline.core.words import printable
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.reported_paths import lie_elsewhere, own_files
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.services.queue.judge_reports import JudgeReports
 
 log = logging.getLogger(__name__)
@@ -154,8 +154,8 @@ class ServeTasks:
     def assigned(self, task: CompactionTask) -> Assignment | EndedAttempt:
         return self._assigned(task, self._access(task.owner or "", task.table))
 
-    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
-        return self._tasks.renew(attempt_ids, self._clock(), LEASE)
+    def renew(self, attempt_ids: Sequence[AttemptId], used: Mapping[AttemptId, UsedSoFar] | None = None) -> Sequence[AttemptId]:
+        return self._tasks.renew(attempt_ids, self._clock(), LEASE, used)
 
     def judged(self, task: CompactionTask, result: MergeResult, *, wait: bool = True) -> MergeResult | None:
         layout = self._layout(task, result)

@@ -1,4 +1,4 @@
-"""Watches one attempt while it is merged: renews its lease, and has the merge stopped when the attempt has lost its task.
+"""Watches one attempt while it is merged: renews its lease, tells what it has used, and stops a merge whose attempt has lost its task.
 
 A running attempt loses its task when it takes too long, when its lease ends (the network paused), when its worker registers anew, or when a
 person cancels the task. Whatever it still writes would be of no use, and the slot is needed for other tasks.
@@ -41,10 +41,14 @@ class WatchAttempt:
         self._merged = True
 
     def renew(self) -> None:
-        """Renew the lease, or have the merge stopped when the attempt has lost its task. Raises StorageUnavailable."""
+        """Renew the lease and tell what the merge has used, or have it stopped when the attempt has lost its task.
+
+        Raises StorageUnavailable.
+        """
         attempt_id = self._task.current_attempt_id
         if self._lost_at is None:
-            if attempt_id in self._queue.renew([attempt_id]) or self._merged:
+            used = None if self._merged else self._engine.used_so_far(attempt_id)
+            if attempt_id in self._queue.renew([attempt_id], {} if used is None else {attempt_id: used}) or self._merged:
                 return
             self._lost_at = self._clock()
             log.warning(

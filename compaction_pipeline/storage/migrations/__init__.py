@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HEAD = "0082"
+HEAD = "0083"
 """The version that this program writes (a test compares it with the newest file in `versions/`)."""
 OLDEST = "0026"
 """The oldest version that this program upgrades."""

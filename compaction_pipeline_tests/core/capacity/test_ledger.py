@@ -19,7 +19,9 @@ from compaction_pipeline.core.capacity.ledger import (
     days_between,
     gb_hours,
     used_by,
+    used_until_now,
 )
+from compaction_pipeline.core.work.result import UsedSoFar
 from compaction_pipeline_tests.behaviours.example_tasks import example, failed, prepared
 
 USED = Used(90.0, 9.0, 500, 1_000_001, 77)
@@ -81,6 +83,23 @@ def test_a_worker_used_no_more_than_its_cores_and_its_memory_allow(told: Used, b
 def test_a_worker_that_tells_no_cores_is_not_believed_without_a_bound() -> None:
     lie = believable(Used(1e300, None, 2**80), Share(), timedelta(seconds=1), timedelta(seconds=1))
     assert (lie.cpu_seconds, lie.peak_memory_bytes, lie.is_cut) == (MOST_CORES, MOST_BYTES, True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**6), st.integers(0, 300)), min_size=1))
+def test_what_a_running_attempt_has_used_only_grows_and_never_beyond_what_is_possible(told: list[tuple[int, int, int]]) -> None:
+    share, before = Share(1_000, 2.0), None
+    for cpu_ms, peak, held in sorted(told, key=lambda each: each[2]):
+        now = used_until_now(UsedSoFar(cpu_ms, peak), before, share, timedelta(seconds=held))
+        assert now.cpu_seconds is not None
+        assert now.peak_memory_bytes is not None
+        assert min(cpu_ms / 1000, 2.0 * held) <= now.cpu_seconds <= 2.0 * held
+        assert min(peak, 1_000) <= now.peak_memory_bytes <= 1_000
+        assert now.is_cut == ((before is not None and before.is_cut) or cpu_ms / 1000 > 2.0 * held or peak > 1_000)
+        if before is not None:
+            assert now.cpu_seconds >= (before.cpu_seconds or 0)
+            assert now.peak_memory_bytes >= (before.peak_memory_bytes or 0)
+        assert used_until_now(UsedSoFar(cpu_ms, peak), now, share, timedelta(seconds=held)) == now
+        before = now
 
 
 def test_what_a_merge_read_and_wrote_is_what_the_task_and_its_files_say() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_pipeline.core.ids import TaskId
+from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.insight.listener import CompactionListener
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.assignment import Assignment
@@ -50,6 +50,8 @@ class Failing:
             yield MergeResult(tasks[0].task_id, tasks[0].attempt_id, error="footer unreadable")
         else:
             yield from InProcessMergeEngine().merge(tasks, file_io)
+
+    def used_so_far(self, attempt_id: AttemptId) -> None: ...
 
     def close(self) -> None: ...
 

@@ -11,6 +11,7 @@ import pytest
 from compaction_pipeline.core.capacity.scaling.action import Action, ActionKind, Direction, Outcome
 from compaction_pipeline.core.capacity.scaling.record import Scale, ScalingRecord
 from compaction_pipeline.core.capacity.scaling.target import Target
+from compaction_pipeline.core.ids import AttemptId
 from compaction_pipeline.core.planning.plan import PlanRequest
 from compaction_pipeline.core.queue.drain import Drain, Takes
 from compaction_pipeline.core.queue.group import ResourceGroup
@@ -59,6 +60,8 @@ class Noting:
         results = list(InProcessMergeEngine().merge(tasks, file_io))
         self._after()
         yield from results
+
+    def used_so_far(self, attempt_id: AttemptId) -> None: ...
 
     def close(self) -> None: ...
 

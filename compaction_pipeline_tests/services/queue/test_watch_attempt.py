@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from threading import Event, Thread, current_thread, main_thread
 
 import pytest
@@ -112,25 +113,35 @@ def test_an_attempt_that_takes_too_long_is_stopped_and_its_slot_takes_the_next_t
     assert [attempt.end_reason for attempt in services.stores.tasks.attempts(task.task_id)] == [EndReason.TIMED_OUT, EndReason.MERGED]
 
 
-def test_a_small_merge_in_this_process_is_stopped_when_it_takes_too_long(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_merge_in_this_process_tells_what_it_uses_and_is_stopped_when_it_takes_too_long(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow, quick = house.fragmented("slow"), house.fragmented("quick")
     planned(house, slow, quick)
     watched = Endless(slow)
     opened, attempts = FileAccess._opened, []
 
+    told = Event()
+
     def waits(files: FileAccess, path: str, size: int | None) -> object:
         if "/slow/" in path and not attempts:
             attempts.append(path)
+            while not told.is_set():
+                (task,) = services.stores.tasks.tasks(slow.identifier)
+                (attempt,) = services.stores.tasks.attempts(task.task_id)
+                if attempt.used is not None or not Path("/proc").exists():
+                    told.set()
             watched.begun.set()
             while not files._canceled():
                 watched.let_go.wait(0.001)
         return opened(files, path, size)
 
-    monkeypatch.setattr(FileAccess, "_opened", waits)
     services = house.services
+    monkeypatch.setattr(FileAccess, "_opened", waits)
     engine = SmallFirstEngine(lambda: pytest.fail("Spark is started"), lambda: False)
     worker = WorkOnQueue(services.serve_tasks, engine, services.clock, beating_fast, 1)
     done = worker.drain("worker", Drain(hears=Hears(meanwhile=timing_out(house, watched))))
+    assert told.is_set()
     assert (done.polled, len(done.prepared)) == (3, 2)
     (task,) = services.stores.tasks.tasks(slow.identifier)
     assert [attempt.end_reason for attempt in services.stores.tasks.attempts(task.task_id)] == [EndReason.TIMED_OUT, EndReason.MERGED]

@@ -25,7 +25,7 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.ends import EndReason
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.merge_input import MergeInput
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.merging.engine import InProcessMergeEngine
 from compaction_pipeline.process import heartbeat
@@ -66,6 +66,8 @@ class Held:
                 raise self._error
         with self._one_at_a_time:
             yield from InProcessMergeEngine().merge(tasks, file_io)
+
+    def used_so_far(self, attempt_id: AttemptId) -> None: ...
 
     def close(self) -> None: ...
 
@@ -337,7 +339,7 @@ class Busy(TaskQueue):
             self.ends = True
             self._changed.notify_all()
 
-    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
+    def renew(self, attempt_ids: Sequence[AttemptId], used: Mapping[AttemptId, UsedSoFar] | None = None) -> Sequence[AttemptId]:
         return attempt_ids
 
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:

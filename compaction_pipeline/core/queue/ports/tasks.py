@@ -15,7 +15,7 @@ from compaction_pipeline.core.queue.task import CompactionTask, TaskAttempt, Tas
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 
 
 class TaskStore(PreparedTasks[CompactionTask], Protocol):
@@ -108,8 +108,13 @@ class TaskStore(PreparedTasks[CompactionTask], Protocol):
         Raises NotFoundError when the group of that queue does not exist.
         """
 
-    def renew(self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta) -> Sequence[AttemptId]:
-        """Renew the leases of these attempts, and return those that still hold their task."""
+    def renew(
+        self, attempt_ids: Sequence[AttemptId], now: datetime, lease: timedelta, used: Mapping[AttemptId, UsedSoFar] | None = None
+    ) -> Sequence[AttemptId]:
+        """Renew the leases of these attempts, and return those that still hold their task.
+
+        Of these, keep what they have used until now, as `used` tells it, cut at what is possible.
+        """
 
     def complete(
         self, result: MergeResult, now: datetime, retry_after: timedelta = timedelta(0), claimed: EndReason | None = None

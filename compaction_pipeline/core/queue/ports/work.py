@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from compaction_pipeline.core.ids import AttemptId, TaskId
 from compaction_pipeline.core.queue.assignment import Assignment, EndedAttempt
 from compaction_pipeline.core.queue.task import CompactionTask, TaskStatus
 from compaction_pipeline.core.work.ends import EndReason
-from compaction_pipeline.core.work.result import MergeResult
+from compaction_pipeline.core.work.result import MergeResult, UsedSoFar
 
 
 class TaskQueue(Protocol):
@@ -32,8 +32,11 @@ class TaskQueue(Protocol):
         StorageUnavailable.
         """
 
-    def renew(self, attempt_ids: Sequence[AttemptId]) -> Sequence[AttemptId]:
-        """Renew the leases of these attempts, and return those that still hold their task. Raises StorageUnavailable."""
+    def renew(self, attempt_ids: Sequence[AttemptId], used: Mapping[AttemptId, UsedSoFar] | None = None) -> Sequence[AttemptId]:
+        """Renew the leases of these attempts, and return those that still hold their task. Raises StorageUnavailable.
+
+        `used` is what some of them have used until now, where the worker can see it.
+        """
 
     def complete(self, task: CompactionTask, result: MergeResult) -> TaskStatus:
         """Report how an attempt ended, and return the status that its task has now. `task` is the one of the assignment.
