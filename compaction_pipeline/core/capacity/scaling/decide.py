@@ -52,11 +52,9 @@ def decide(
 
 def _by_load(known: Past, seen: Seen) -> Action | Hold:
     more = _first(OUT_RULES.values(), known, seen)
-    # Nothing is taken away while tasks wait, and nothing soon before new tasks come.
+    # Nothing is taken away while tasks wait.
     if isinstance(more, Action) or seen.is_behind:
         return more
-    if seen.last[-1].is_due_soon:
-        return Hold(f"a plan or a commit is due within {duration_text(seen.policy.idle)}")
     less = _first(IN_RULES.values(), known, seen)
     return less if isinstance(less, Action) else Hold(f"{more.reason}; {less.reason}")
 

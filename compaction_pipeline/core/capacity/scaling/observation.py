@@ -29,8 +29,7 @@ class Observation:
     an optimizer needed, of its reserve. `memory_kills` counts the attempts and optimizers that were killed for memory.
 
     `up` counts the optimizers that have polled and take tasks, `starting` those that were started and have not polled, `draining` those
-    that finish what they have. `is_due_soon` says that a plan or a commit of one of the group's tables is due within the policy's `idle`.
-    `is_silent` says that the container of the group was asked what runs in it, and did not answer.
+    that finish what they have. `is_silent` says that the container of the group was asked what runs in it, and did not answer.
     """
 
     at: datetime
@@ -48,7 +47,6 @@ class Observation:
     up: int = 0
     starting: int = 0
     draining: int = 0
-    is_due_soon: bool = False
     is_silent: bool = False
 
     @property

@@ -163,8 +163,7 @@ def test_what_a_burst_left_brings_as_many_as_work_it_off_in_time() -> None:
     assert _action(left, policy=replace(POLICY, step=None)).after == Target(20, 1)
 
 
-def test_nothing_goes_while_a_plan_is_due_or_another_drains() -> None:
-    assert "a plan or a commit is due within 5 min" in _reason(minutes(replace(CALM, is_due_soon=True), 6))
+def test_nothing_goes_while_another_drains() -> None:
     assert "drains still" in _reason(minutes(replace(CALM, draining=1), 6))
 
 
@@ -407,7 +406,6 @@ MINUTES = st.builds(
     memory_share=SHARES,
     memory_kills=st.sampled_from([0, 0, 0, 1]),
     starting=st.sampled_from([0, 0, 1]),
-    is_due_soon=st.booleans(),
 )
 POLICIES = st.builds(
     ScalingPolicy,
