@@ -77,6 +77,7 @@ def known_names(served: Served) -> Mapping[str, str]:
     attempt = assignment["task"]["attempt_id"]
     task = assignment["task"]["task_id"]
     names = {"optimizer_id": worker.optimizer_id, "attempt_id": attempt, "task_id": task}
+    names |= {"target": str(table.identifier), "group": "default"}
     return {**names, "table": str(table.identifier), "catalog": table.identifier.catalog, "record_id": record}
 
 
