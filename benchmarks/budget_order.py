@@ -2,6 +2,7 @@
 
     python benchmarks/budget_order.py                       # 90 commits to each table, a budget of 0.3 of what all work costs
     python benchmarks/budget_order.py --batches 40 --share 0.5
+    python benchmarks/budget_order.py --batches 15 --heavier 200   # commits to `devices` have so many times more rows
 
 The same backlog is written and worked off again and again, each time by another policy, until the budget of the team is used up: `off`
 plans as if nobody could predict a cost, so what is the most urgent goes first; `on` is what ticks do, with the line of the budget in each
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from compaction_pipeline.core.tables.deletes.applies import DeleteIndex
 from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.tables.team_name import UNASSIGNED
 from compaction_pipeline.demo.options import CATALOG, DemoOptions
-from compaction_pipeline.demo.tables import NAMESPACE, TABLES
+from compaction_pipeline.demo.tables import DEVICES, NAMESPACE, TABLES
 from compaction_pipeline.demo.warehouse import catalog_entry, make_tables
 from compaction_pipeline.demo.writers import Writer
 from compaction_pipeline.services.planning.payers import Payers
@@ -58,14 +59,15 @@ class Bought:
 class Demo:
     """The demo's plain tables in a folder of their own, with a backlog, after a smaller one was compacted."""
 
-    def __init__(self, folder: Path, batches: int) -> None:
+    def __init__(self, folder: Path, batches: int, heavier: int = 1) -> None:
         options = DemoOptions(folder)
         options.make_folders()
         make_tables(options)
         settings = Settings(home=folder / "home", merge_engine="in-process", run_memory=RUN_MEMORY, task_slots=1)
         self.services = opened(settings)
         self.services.explore_catalogs.register(catalog_entry(options))
-        writers = [Writer(options, table, seed) for seed, table in enumerate(TABLES.values())]
+        devices = replace(DEVICES, changes_per_commit=heavier * DEVICES.changes_per_commit)
+        writers = [Writer(options, table, seed) for seed, table in enumerate({**TABLES, DEVICES.name: devices}.values())]
         for _ in range(2):
             self._write(writers, 15)
             for table in IDS:
@@ -148,14 +150,15 @@ def main() -> None:
     parser.add_argument("--batches", type=positive, default=90, help="commits to each table before the policy plans")
     parser.add_argument("--share", type=float, default=0.3, help="the budget, as a share of what all work costs")
     parser.add_argument("--rounds", type=positive, default=3)
+    parser.add_argument("--heavier", type=positive, default=1, help="how many times more rows a commit to the table `devices` has")
     arguments = parser.parse_args()
     print(f"{arguments.batches} commits to each of {len(IDS)} tables, {load_average()}", flush=True)
-    whole = _median([_bought(_without_order, arguments.batches, float("inf")) for _ in range(2)][1:])
+    whole = _median([_bought(_without_order, arguments, float("inf")) for _ in range(2)][1:])
     _print("all", whole)
     found: dict[str, list[Bought]] = {name: [] for name in POLICIES}
     for _ in range(arguments.rounds):
         for name, policy in POLICIES.items():
-            found[name].append(_bought(policy, arguments.batches, arguments.share * whole.gb_hours))
+            found[name].append(_bought(policy, arguments, arguments.share * whole.gb_hours))
     medians = {name: _median(each) for name, each in found.items()}
     for name, each in medians.items():
         _print(name, each)
@@ -164,9 +167,9 @@ def main() -> None:
     print(f"ratio {per_hour['on'] / per_hour['off']:.2f}, ranked {per_hour['ranked'] / per_hour['off']:.2f}")
 
 
-def _bought(policy: Policy, batches: int, budget: float) -> Bought:
+def _bought(policy: Policy, arguments: argparse.Namespace, budget: float) -> Bought:
     with tempfile.TemporaryDirectory(prefix="budget-order-benchmark-") as folder:
-        demo = Demo(Path(folder), batches)
+        demo = Demo(Path(folder), arguments.batches, arguments.heavier)
         services: OpenedServices = demo.services
         before, spent = demo.opened(), demo.spent()
         policy(demo, budget)
