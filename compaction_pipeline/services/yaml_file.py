@@ -43,7 +43,9 @@ class _NoKeyTwice(yaml.SafeLoader):  # type: ignore[misc]
             if isinstance(key, dict | list | set):
                 raise yaml.constructor.ConstructorError(None, None, "a key is no text", key_node.start_mark)
             if key in seen:
-                twice = f"the key {printable(str(key), 100)!r} stands twice in one mapping"
+                # An address that stands where a key belongs may hold a password.
+                shown = "a key" if "://" in str(key) else f"the key {printable(str(key), 100)!r}"
+                twice = f"{shown} stands twice in one mapping"
                 raise yaml.constructor.ConstructorError(None, None, twice, key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)

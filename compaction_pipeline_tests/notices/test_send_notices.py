@@ -179,6 +179,24 @@ def test_an_address_that_cannot_be_sent_to_is_found_before_anything_is_sent(hous
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("administrators: json://127.0.0.1\n'json://user:s3cret@host/x': 'mailto://ann@shop'", "key 2 of {} has '://'"),
+        ("json://user:s3cret@host/x: ann", "key 1 of {} has '://'"),
+        ("? !!binary anNvbjovL3VzZXI6czNjcmV0QGhvc3Q=\n: json://host", "key 1 of {} has '://'"),
+        ("json://user:s3cret@host/x: ann\njson://user:s3cret@host/x: bob", "a key stands twice in one mapping in line 2"),
+    ],
+)
+def test_an_address_that_stands_where_a_key_belongs_is_not_repeated(house: House, text: str, says: str) -> None:
+    house.addresses(text)
+    with pytest.raises(ConfigError) as refused:
+        house.checked()
+    assert says.format(house.file) in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+    assert "host/x" not in str(refused.value)
+
+
 def test_a_misspelled_key_of_administrators_is_refused_unless_a_team_has_this_owner(house: House) -> None:
     house.addresses("administrator: json://user:secret@127.0.0.1")
     with pytest.raises(ConfigError) as refused:

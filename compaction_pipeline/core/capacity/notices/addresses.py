@@ -74,14 +74,19 @@ def unknown_keys(book: AddressBook, owners: Collection[str], source: str) -> Seq
 def book_of(read: object, source: str) -> AddressBook:
     """Return what a YAML document says. `source` names the document in errors.
 
-    Raises ConfigError, which names the key and the rule, and never a value.
+    Raises ConfigError, which names the key and the rule, and never a value, nor a key that may be an address.
     """
     if read is None:
         return AddressBook()
     if not isinstance(read, Mapping):
         raise ConfigError(f"{source} must hold owners of teams, and below each its addresses, for example `ann: [json://host/path]`")
     found: dict[str, tuple[str, ...]] = {}
-    for name, value in read.items():
+    for number, (name, value) in enumerate(read.items(), 1):
+        if "://" in str(name):
+            raise ConfigError(
+                f"key {number} of {source} has '://', so it may be an address, which is not repeated; a key must be {ADMINISTRATORS!r} "
+                "or an owner of a team, and its addresses stand behind it: correct the key"
+            )
         urls = [value] if isinstance(value, str) else value
         if not isinstance(name, str) or not isinstance(urls, list) or not 1 <= len(urls) <= MOST_ADDRESSES:
             raise ConfigError(
