@@ -26,7 +26,7 @@ class DueNode:
     """The tasks that are due on a node: how many files and deletes readers open less after them, and what they are predicted to cost.
 
     `error` is the factor by which such predictions are wrong in the median (`core.capacity.calibration`), and `since` is since when the
-    node has been due; None when it is not known.
+    node has been due; None when it is not known. Nodes of a table with the same `together` are worked on all or none.
     """
 
     table: TableIdentifier
@@ -37,6 +37,7 @@ class DueNode:
     gb_hours: float
     error: float | None = None
     since: datetime | None = None
+    together: TableNode | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,3 +134,20 @@ def units(tasks: Sequence[W]) -> list[list[W]]:
         alone: object = work.node if work.type is CompactionType.FULL else number
         units.setdefault(work.group or alone, []).append(work)
     return list(units.values())
+
+
+def nodes_together(tasks: Iterable[Work]) -> Mapping[TableNode, TableNode]:
+    """Return for the node of each task the one that stands for all nodes which are worked on together with it. A group joins its nodes."""
+    stands: dict[TableNode, TableNode] = {}
+    first: dict[str, TableNode] = {}
+
+    def of(node: TableNode) -> TableNode:
+        while (other := stands.setdefault(node, node)) != node:
+            node = other
+        return node
+
+    for work in tasks:
+        node = of(work.node)
+        if work.group:
+            stands[node] = of(first.setdefault(work.group, work.node))
+    return {node: of(node) for node in list(stands)}

@@ -6,7 +6,9 @@ a day is begun when it comes first, because it would not fit tomorrow either.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
@@ -14,42 +16,53 @@ from compaction_pipeline.core.planning.benefit import DueNode, in_order
 from compaction_pipeline.core.planning.budget import W, units
 from compaction_pipeline.core.planning.plan import CostLimit
 from compaction_pipeline.core.tables.node import TableNode
+from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.words import gb_hours_text
 
 
-def below_the_line(due: Iterable[DueNode], left: float, whole: float, now: datetime) -> Sequence[DueNode]:
-    """Return what the GB-hours that are `left` of a `whole` day do not reach."""
-    ordered = in_order(due, now)
+def reached(due: Iterable[DueNode], left: float, whole: float, now: datetime) -> Sequence[DueNode]:
+    """Return what the GB-hours reach that are `left` of a `whole` day. Nodes that are worked on together are reached together."""
+    bundles: dict[tuple[TableIdentifier, TableNode], list[DueNode]] = defaultdict(list)
+    for one in due:
+        bundles[one.table, one.together or one.node].append(one)
+    found: list[DueNode] = []
     spent = 0.0
-    for place, one in enumerate(ordered):
-        too_large = place == 0 and left > 0 and one.gb_hours > whole
-        if spent + one.gb_hours > left and not too_large:
+    for whole_of in in_order(map(_as_one, bundles.values()), now):
+        too_large = not found and left > 0 and whole_of.gb_hours > whole
+        if spent + whole_of.gb_hours > left and not too_large:
             # A cheaper node below is worth less for its cost, and would keep this one from ever being reached.
-            return ordered[place:]
-        spent += one.gb_hours
-    return ()
+            break
+        found += bundles[whole_of.table, whole_of.together or whole_of.node]
+        spent += whole_of.gb_hours
+    return found
+
+
+def _as_one(nodes: Sequence[DueNode]) -> DueNode:
+    """Nodes that are worked on together, as if they were one that has been due as long as the oldest of them."""
+    since = min((one.since for one in nodes if one.since is not None), default=None)
+    return replace(nodes[0], benefit=sum(one.benefit for one in nodes), gb_hours=sum(one.gb_hours for one in nodes), since=since)
 
 
 def cut_by_cost(works: Sequence[W], limit: CostLimit) -> tuple[Sequence[W], Mapping[TableNode, PlanReason]]:
-    """Return the works that the budget reaches, and why nodes whose works are all below the line wait.
+    """Return the works that the budget reaches, and why nodes wait of whose works it reaches none.
 
-    Works that are taken together or not at all go when a node of one of them is cut.
+    Works that are taken together or not at all go when it does not reach a node of one of them.
     """
-    kept = [work for unit in units(works) if not any(work.node in limit.below for work in unit) for work in unit]
+    kept = [work for unit in units(works) if all(work.node in limit.reached for work in unit) for work in unit]
     taken, left = {id(work) for work in kept}, {work.node for work in kept}
-    hours = gb_hours_text(max(0.0, limit.left))
     below = {
-        node: PlanReason(
-            PlanReasonCode.BELOW_BUDGET_CUT,
-            f"it waits: team {limit.team} has {hours} GB-hours left today (UTC), and {_costs(node, limit)} not among the nodes of all its "
-            "tables that gain the most for that",
-        )
+        node: PlanReason(PlanReasonCode.BELOW_BUDGET_CUT, _why(node, limit))
         for node in dict.fromkeys(work.node for work in works)
         if node not in left
     }
     return [work for work in works if id(work) in taken], below
 
 
-def _costs(node: TableNode, limit: CostLimit) -> str:
-    # A node whose work goes together with that of a node below the line may itself be above it.
-    return f"its {gb_hours_text(limit.below[node])} are" if node in limit.below else "a node that is merged together with it is"
+def _why(node: TableNode, limit: CostLimit) -> str:
+    if node not in limit.costs:
+        return f"it waits until a tick has compared it with what is due on the other tables of team {limit.team}"
+    hours = gb_hours_text(max(0.0, limit.left))
+    return (
+        f"it waits: team {limit.team} has {hours} GB-hours left today (UTC) beside its waiting and running tasks; the "
+        f"{gb_hours_text(limit.costs[node])} of this node do not fit into them, or other nodes of its tables gain more for theirs"
+    )

@@ -79,14 +79,15 @@ class FilesAfter:
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """The GB-hours that the team of a table has left today for new tasks, and the nodes that these do not reach.
+    """The GB-hours that the team of a table has left today for new tasks, and the nodes that these reach: no other one is planned.
 
-    `below` has the predicted GB-hours of each of these nodes (`core.planning.cost_cut.below_the_line`).
+    `costs` are the predicted GB-hours of the nodes that were compared with those of the team's other tables (`core.planning.cost_cut`).
     """
 
     team: str
     left: float
-    below: Mapping[TableNode, float]
+    reached: frozenset[TableNode] = frozenset()
+    costs: Mapping[TableNode, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from compaction_pipeline.core.fragmentation.verdict import PlanReason
+from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +23,8 @@ class TablePlanning:
     problem: str | None = None
     distrusted_read_id: str | None = None
     queue_full_since: datetime | None = None
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the storage of the table let nobody write last."""
+        return self.reason is not None and self.reason.code is PlanReasonCode.NO_ACCESS

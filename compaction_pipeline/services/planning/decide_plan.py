@@ -159,7 +159,8 @@ class DecidePlan:
     def decide(self, known: KnownTable, request: PlanRequest, asker: Asker, now: datetime, cost: CostLimit | None = None) -> Decision:
         """Decide what to plan on a table. `known` is what is known of it. Raises NotFoundError when the table was forgotten meanwhile.
 
-        `cost` says which nodes the GB-hours of the table's team do not reach. It bounds a tick alone.
+        `cost` says which nodes the GB-hours of the table's team reach. It bounds a tick alone. Without it, a tick plans nothing of a team
+        with a limit of GB-hours, because nobody knows what else these are needed for.
         """
         entry = self._catalogs.entry(known.table.catalog)
         reads = asker is Asker.READER
@@ -182,8 +183,8 @@ class DecidePlan:
         seen = replace(self._look(known, admitted, group, request, asker, now), payer=payer)
         if payer.held is not None and asker in (Asker.TICK, Asker.PERSON):
             seen = replace(seen, budget=replace(seen.budget, team_held=payer.held))
-        if cost is not None and asker is Asker.TICK and not request.force:
-            seen = replace(seen, budget=replace(seen.budget, cost=cost))
+        if payer.left is not None and asker is Asker.TICK and not request.force:
+            seen = replace(seen, budget=replace(seen.budget, cost=cost or CostLimit(payer.team, payer.left)))
         decision = replace(self._decide(known, admitted, seen, request, asker), team=payer.team)
         if decision.plan.tasks and asker in (Asker.TICK, Asker.PERSON, Asker.READER):
             decision = replace(decision, plan=self._rooms.payers.predicted(decision.plan, known.table, now))
@@ -213,7 +214,8 @@ class DecidePlan:
             if waits is not None:
                 return Decision(CompactionPlan((), waits), admitted)
             seen = replace(seen, nodes=tuple(nodes))
-        if seen.budget.cost is not None:
+        if seen.budget.cost is not None and seen.budget.cost.costs and request.nodes is None:
+            # Only a plan of the whole table says that no node of it is reached.
             self._cut_at[known.table] = _cut_key(seen)
         if not (seen.by_person or request.force):
             nodes_seen = [node.node for node in seen.nodes]

@@ -10,6 +10,7 @@ from compaction_pipeline.core.capacity.calibration import Fit
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.planning.benefit import DueNode
+from compaction_pipeline.core.planning.budget import nodes_together
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.policies import inherited
 from compaction_pipeline.core.tables.ports.catalogs import CatalogStore
@@ -39,11 +40,13 @@ class DueNodes:
         of_catalog = inherited(self._catalogs.entry(known.table.catalog).properties, known.policies)
         weight = properties_or_defaults(properties_of(known), of_catalog).read_weight
         since = self._due_since(known, {node for node, _ in by_node})
+        together = nodes_together(work for of_node in by_node.values() for work in of_node)
         for (node, kind), of_node in by_node.items():
             fit = fit_of(kind)
             cost = sum(fit.gb_hours(work.bytes_read) or 0.0 for work in of_node) if fit is not None else 0.0
             gain = weight * sum(work.gain for work in of_node)
-            yield DueNode(known.table, node, kind, len(of_node), gain, cost, fit.error if fit is not None else None, since.get(node))
+            error = fit.error if fit is not None else None
+            yield DueNode(known.table, node, kind, len(of_node), gain, cost, error, since.get(node), together[node])
 
     def _due_since(self, known: KnownTable, nodes: set[TableNode]) -> dict[TableNode, datetime | None]:
         return {state.node: state.verdict.since for state in self._reader.nodes(known.table, nodes) if state.verdict is not None}

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from compaction_pipeline.core.capacity.calibration import Fit, fit
 from compaction_pipeline.core.capacity.costs import CostStore
+from compaction_pipeline.core.capacity.limits import Standing
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.insight.known_table import KnownTable
 from compaction_pipeline.core.planning.calibrated import calibrated
@@ -36,22 +37,36 @@ class Payer:
     left: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Book:
+    """How teams stand, by name, and the teams that administrators gave to tables and catalogs."""
+
+    standings: Mapping[str, Standing]
+    mapping: Mapping[str, str]
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether any team has a limit of GB-hours."""
+        return any(standing.allowed.gb_hours is not None for standing in self.standings.values())
+
+
 class Payers:
-    """Four questions: are_limited, of, fits, predicted."""
+    """Four questions: book, of, fits, predicted."""
 
     def __init__(self, teams: TeamStore, costs: CostStore) -> None:
         self._teams = teams
         self._costs = costs
         self._fits: tuple[datetime, Fits] | None = None
 
-    def are_limited(self) -> bool:
-        """Return whether any team has a limit of GB-hours."""
-        return any(standing.allowed.gb_hours is not None for standing in self._teams.standings().values())
+    def book(self) -> Book:
+        """Return how all teams stand now, and what is mapped to them."""
+        return Book(self._teams.standings(), self._teams.mapping())
 
-    def of(self, known: KnownTable, of_catalog: Mapping[str, str]) -> Payer:
-        """Return who pays for a table."""
-        standings = self._teams.standings()
-        name = named_team(known.table, properties_of(known), of_catalog, self._teams.mapping())
+    def of(self, known: KnownTable, of_catalog: Mapping[str, str], book: Book | None = None) -> Payer:
+        """Return who pays for a table. Who asks for many tables may read the book once."""
+        book = book or self.book()
+        standings = book.standings
+        name = named_team(known.table, properties_of(known), of_catalog, book.mapping)
         standing = standings.get(name) or standings.get(UNASSIGNED)
         if standing is None:
             return Payer(UNASSIGNED)

@@ -95,7 +95,8 @@ class PlanTables:
     ) -> Planned:
         """Make a plan and queue its tasks. Raises NotFoundError when the table is unknown.
 
-        `cost` says which nodes the GB-hours of the table's team do not reach; None when these bound nothing.
+        `cost` says which nodes the GB-hours of the table's team reach. Without it, a team with a limit of GB-hours gets nothing planned, if
+        no person asked.
         `unlimited` is True when a person asked. Then neither the quota, nor `self-optimizing.min-plan-interval`, nor the pause of failing
         nodes bounds the plan, only the capacity of the queue. A paused table is still not planned.
         """
@@ -122,7 +123,7 @@ class PlanTables:
                 return
             # A `NO_ACCESS` that a plan found stays as the reason until the next plan.
             planning = _after(known.planning, decision)
-            if decision.made_from is not None and not _is_denied(known.planning):
+            if decision.made_from is not None and not known.planning.is_denied:
                 planning = replace(planning, reason=decision.plan.reason)
             self._keep(known, planning, decision.plan.verdicts)
 
@@ -185,7 +186,7 @@ class PlanTables:
                 return _busy("a task that this plan replaces started meanwhile; the table is planned again later")
         except QueueFull as full:
             return _busy(f"other plans were faster: {full}; the table is planned again later")
-        reason = plan.reason if _is_denied(known.planning) else planning.reason
+        reason = plan.reason if known.planning.is_denied else planning.reason
         self._keep(known, replace(planning, reason=reason, last_planned_at=now), plan.verdicts)
         log.info("table=%s plan=%s tasks=%d replaced=%d", known.table, tasks[0].plan_id, len(tasks), len(plan.replaces))
         return Planned(plan, tasks)
@@ -225,10 +226,6 @@ def _for_insert(room: QueueRoom | None, tasks: int) -> QueueRoom | None:
     A plan of more tasks than were free may exceed it (`first`); any other plan must still fit when it is inserted.
     """
     return None if room is None else replace(room, first=room.first and tasks > room.free)
-
-
-def _is_denied(planning: TablePlanning) -> bool:
-    return planning.reason is not None and planning.reason.code is PlanReasonCode.NO_ACCESS
 
 
 def _busy(reason: str) -> Planned:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from compaction_pipeline.core.fragmentation.verdict import PlanReason, PlanReasonCode
 from compaction_pipeline.core.planning.benefit import DueNode
-from compaction_pipeline.core.planning.budget import node_gains
-from compaction_pipeline.core.planning.cost_cut import below_the_line, cut_by_cost
+from compaction_pipeline.core.planning.budget import node_gains, nodes_together
+from compaction_pipeline.core.planning.cost_cut import cut_by_cost, reached
 from compaction_pipeline.core.planning.plan import CostLimit
 from compaction_pipeline.core.tables.node import TableNode
 from compaction_pipeline.core.tables.table import TableIdentifier
@@ -47,13 +47,17 @@ class Line:
     def due(self, works: Sequence[Work], gains: Mapping[TableNode, int]) -> list[DueNode]:
         nodes = dict.fromkeys(work.node for work in works)
         costs = {each: sum(cost_of(work) for work in works if work.node == each) for each in nodes}
+        minor, together = CompactionType.MINOR, nodes_together(works)
         return [
-            DueNode(TABLE, each, CompactionType.MINOR, 1, gains.get(each, 0), costs[each], since=self.since.get(each)) for each in nodes
+            DueNode(TABLE, each, minor, 1, gains.get(each, 0), costs[each], since=self.since.get(each), together=together[each])
+            for each in nodes
         ]
 
     def limit(self, works: Sequence[Work], gains: Mapping[TableNode, int]) -> CostLimit:
-        below = below_the_line([*self.due(works, gains), *self.beside], self.left, self.whole, NOW)
-        return CostLimit("ant", self.left, {one.node: one.gb_hours for one in below if one.table == TABLE})
+        due = self.due(works, gains)
+        found = reached([*due, *self.beside], self.left, self.whole, NOW)
+        nodes = frozenset(one.node for one in found if one.table == TABLE)
+        return CostLimit("ant", self.left, nodes, {one.node: one.gb_hours for one in due})
 
 
 def cut(works: Sequence[Work], gains: Mapping[TableNode, int], line: Line) -> tuple[Sequence[Work], Mapping[TableNode, PlanReason]]:
@@ -132,7 +136,7 @@ def test_a_node_larger_than_a_day_begins_alone_when_it_comes_first() -> None:
     large, small = (work.node for work in works)
     kept, below = cut(works, {large: 1000, small: 1}, Line(50, 60))
     assert ([work.node for work in kept], list(below)) == ([large], [small])
-    assert "team ant has 50 GB-hours left today" in below[small].text
+    assert "team ant has 50 GB-hours left today (UTC) beside its waiting and running tasks; the 2.93 of this node" in below[small].text
     assert cut(works, {large: 1000, small: 1}, Line(50, 250))[0] == []
 
 
@@ -149,7 +153,10 @@ def test_a_plan_with_a_limit_of_cost_only_leaves_nodes_out(situation: Situation,
     for work in whole.tasks:
         if not any(each.node == work.node for each in cut.tasks):
             assert reasons[work.node] is PlanReasonCode.BELOW_BUDGET_CUT
-    assert planned(files, request, rules=rules, in_use=in_use, budget=replace(PLENTY, cost=replace(limit, below={}))) == whole
+    assert (
+        planned(files, request, rules=rules, in_use=in_use, budget=replace(PLENTY, cost=replace(limit, reached=frozenset(limit.costs))))
+        == whole
+    )
     assert set(whole.tasks) <= set(whole.due)
 
 
@@ -161,17 +168,31 @@ def test_the_line_is_the_same_whichever_of_the_teams_tables_has_a_node(sizes: li
     # Equal worth is decided by the name of the table, so the nodes are told apart.
     gains = {each: 100 * gain + number for number, (each, gain) in enumerate(gains.items())}
     line = Line(left)
-    together = {one.node for one in below_the_line(line.due(works, gains), left, line.whole, NOW)}
+    together = {one.node for one in reached(line.due(works, gains), left, line.whole, NOW)}
     here, there = works[moved:], works[:moved]
     beside = [replace(one, table=OTHER) for one in line.due(there, gains)]
     kept, below = cut(here, gains, replace(line, beside=beside))
-    assert below.keys() == {work.node for work in here} & together
-    assert [work.node for work in kept] == [work.node for work in here if work.node not in together]
+    assert below.keys() == {work.node for work in here} - together
+    assert [work.node for work in kept] == [work.node for work in here if work.node in together]
 
 
-def test_a_node_that_goes_together_with_one_below_the_line_waits_and_says_so() -> None:
-    first, second = (replace(work, group="g") for work in works_of([1, 2]))
-    kept, below = cut_by_cost([first, second], CostLimit("ant", 1.5, {second.node: 2.0}))
+def test_nodes_that_are_worked_on_together_are_reached_together_or_not_at_all() -> None:
+    """Otherwise the best of them would keep its hours for ever, and never be planned."""
+    *grouped, alone = (replace(work, group="g" if number < 2 else None) for number, work in enumerate(works_of([8, 5, 1])))
+    works = [*grouped, alone]
+    gains = {grouped[0].node: 800, grouped[1].node: 5, alone.node: 1}
+    first, of_group, whole = cost_of(grouped[0]), sum(map(cost_of, grouped)), sum(map(cost_of, works))
+    kept, below = cut(works, gains, Line(first, whole))
     assert kept == []
-    assert "its 2 are not among the nodes of all its tables" in below[second.node].text
-    assert "a node that is merged together with it is not among" in below[first.node].text
+    assert below.keys() == gains.keys()
+    assert list(cut(works, gains, Line(of_group, whole))[0]) == grouped
+    assert list(cut(works, gains, Line(whole, whole))[0]) == works
+    # What is larger than a day is begun when it comes first.
+    assert list(cut(works, gains, Line(first, first))[0]) == grouped
+
+
+def test_a_node_that_was_not_compared_with_others_waits_until_it_was() -> None:
+    work = works_of([1])[0]
+    kept, below = cut_by_cost([work], CostLimit("ant", 9.0))
+    assert kept == []
+    assert "until a tick has compared it with what is due on the other tables of team ant" in below[work.node].text

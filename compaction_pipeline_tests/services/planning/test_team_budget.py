@@ -22,12 +22,13 @@ from compaction_pipeline.core.tables.table import TableIdentifier
 from compaction_pipeline.core.work.kinds import CompactionType
 from compaction_pipeline.core.work.work import Work
 from compaction_pipeline.services.planning.decide_plan import DecidePlan, Decision
+from compaction_pipeline.services.planning.draw_lines import DrawLines
 from compaction_pipeline.services.planning.fits import Fits
 from compaction_pipeline.services.planning.payers import Payer, Payers
 from compaction_pipeline.services.planning.plan_tables import PlanTables
 from compaction_pipeline.services.planning.table_parts import TableParts
 from compaction_pipeline_tests.services.house import House
-from compaction_pipeline_tests.services.planning.test_queue_room import partitioned, plan
+from compaction_pipeline_tests.services.planning.test_queue_room import TICK, partitioned, plan
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_a_table_that_is_cut_whole_is_not_read_at_each_tick(house: House, monkey
     house.services.one_table.refresh(table)
     house.services.manage_teams.set(Team("unassigned", (), Limits(gb_hours=3.0)), "root")
     payer = Payer("unassigned", None, 3.0, 0.5)
-    monkeypatch.setattr(Payers, "of", lambda payers, known, of_catalog: payer)
+    monkeypatch.setattr(Payers, "of", lambda payers, known, of_catalog, book=None: payer)
     assert plan(house, table) == [("p", PlanReasonCode.BELOW_BUDGET_CUT)]
     assert codes(house, table) == ["BELOW_BUDGET_CUT"] * 3
     looks: list[str] = []
@@ -201,7 +202,7 @@ def test_the_hours_of_a_team_go_to_what_gains_most_on_any_of_its_tables(house: H
     cut, planned = PlanReasonCode.BELOW_BUDGET_CUT, PlanReasonCode.PLANNED
     assert plan(house, *tables, other) == [("a", cut), ("b", planned), ("c", planned), ("d", planned)]
     said = reason_of(house, tables[0]).text
-    assert "team ant has 3 GB-hours left today (UTC), and its 3 are not among the nodes of all its tables" in said
+    assert "team ant has 3 GB-hours left today (UTC) beside its waiting and running tasks; the 3 of this node do not fit into them" in said
     # Tasks that wait take their part of what is left, whichever table they belong to.
     assert house.services.stores.costs.promised("ant") == pytest.approx(2.0)
     late = table_of(house, "late", "ant")
@@ -230,19 +231,81 @@ def test_tables_that_a_tick_has_no_time_to_look_at_are_planned_by_the_next_one(h
 
 
 @pytest.mark.usefixtures("an_hour_each")
-def test_a_table_that_cannot_be_looked_at_shows_why_and_the_others_are_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [StorageUnavailable("its files are away"), ValueError("nobody foresaw this")])
+def test_a_table_that_cannot_be_looked_at_shows_why_and_the_others_are_planned(
+    house: House, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=9.0)), "root")
     tables = [table_of(house, name, "ant") for name in ("a", "b")]
     decide = DecidePlan.decide
 
     def broken(decides: DecidePlan, known: KnownTable, *of: Any, **more: Any) -> Decision:
         if known.table.name == "a":
-            raise StorageUnavailable("its files are away")
+            raise error
         return decide(decides, known, *of, **more)
 
     monkeypatch.setattr(DecidePlan, "decide", broken)
     assert plan(house, *tables) == [("b", PlanReasonCode.PLANNED)]
-    assert house.services.stores.tables.state(tables[0]).planning.problem == "its files are away"
+    assert str(error) in (house.services.stores.tables.state(tables[0]).planning.problem or "")
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_what_no_look_has_compared_is_not_planned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The team may have got room between the look and the plan, or the look may have failed."""
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=9.0)), "root")
+    table = table_of(house, "a", "ant")
+    with monkeypatch.context() as patched:
+        patched.setattr(DrawLines, "draw", lambda lines, requests, deadline: dict.fromkeys(requests))
+        assert plan(house, table) == [("a", PlanReasonCode.BELOW_BUDGET_CUT)]
+        assert "until a tick has compared it" in reason_of(house, table).text
+    assert plan(house, table) == [("a", PlanReasonCode.PLANNED)]
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_a_table_that_nobody_may_write_takes_only_hours_that_are_left_over(house: House) -> None:
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=1.0)), "root")
+    denied, other = (table_of(house, name, "ant") for name in ("a", "b"))
+    assert house.services.plan_tables.note_denied(denied, "its bucket says no")
+    assert plan(house, denied, other) == [("a", PlanReasonCode.BELOW_BUDGET_CUT), ("b", PlanReasonCode.PLANNED)]
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=2.0)), "root")
+    house.services.plan_tables.note_denied(denied, "its bucket says no")
+    assert plan(house, denied) == [("a", PlanReasonCode.PLANNED)]
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_looks_that_take_long_come_to_every_table_in_turn(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=99.0)), "root")
+    tables = [table_of(house, name, "ant") for name in ("a", "b", "c", "d")]
+    looked_at: list[str] = []
+
+    def slow(plans: PlanTables, known: KnownTable, request: PlanRequest) -> Sequence[Work]:
+        looked_at.append(known.table.name)
+        house.pass_time(7)
+        return ()
+
+    monkeypatch.setattr(PlanTables, "wanted", slow)
+    for _ in range(2):
+        house.services.sweep_tables.plan_due(tables, timedelta(seconds=20))
+    assert looked_at == ["a", "b", "c", "d"]
+
+
+@pytest.mark.usefixtures("an_hour_each")
+def test_a_plan_of_some_nodes_does_not_put_off_the_look_at_the_whole_table(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = partitioned(house, 3).identifier
+    house.services.one_table.refresh(table)
+    house.services.manage_teams.set(Team("unassigned", (), Limits(gb_hours=3.0)), "root")
+    payer = Payer("unassigned", None, 3.0, 0.5)
+    monkeypatch.setattr(Payers, "of", lambda payers, known, of_catalog, book=None: payer)
+    house.now = house.now.replace(minute=10)
+    assert plan(house, table) == [("p", PlanReasonCode.BELOW_BUDGET_CUT)]
+    house.pass_time(3600)
+    some = frozenset(node.node for node in house.services.stores.tables.nodes(table)[:1])
+    house.services.sweep_tables.plan_due([table], TICK, nodes={table: some})
+    assert codes(house, table) == ["BELOW_BUDGET_CUT"] * 3
+    payer = replace(payer, left=3.0)
+    house.pass_time(70)
+    assert plan(house, table) == [("p", PlanReasonCode.PLANNED)]
+    assert len(house.services.stores.tasks.tasks(table, [TaskStatus.PENDING])) == 3
 
 
 def test_what_the_first_attempt_tells_is_known_a_minute_later(house: House) -> None:
