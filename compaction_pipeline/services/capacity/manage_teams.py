@@ -12,7 +12,7 @@ from compaction_pipeline.core.capacity.loan import LONGEST_LOAN, Loan, asked, ch
 from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_excuses, check_low_use
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, lifted, unknown_team
-from compaction_pipeline.core.capacity.team_file import check_target, team_file_of
+from compaction_pipeline.core.capacity.team_file import target_of, team_file_of
 from compaction_pipeline.core.errors import ConfigError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
@@ -190,16 +190,17 @@ class ManageTeams:
 
         Return whether anything changed. Raises NotFoundError when the team does not exist, and ConfigError for a name of neither.
         """
-        if not target.strip():
+        given = target.strip()
+        if not given:
             raise ConfigError("the name of the table or catalog is empty")
-        if team is not None:
-            check_target(target)
-        return self._teams.map(target.strip(), team, _named(who), self._clock())
+        # An earlier release took any name. Such a mapping can be taken away as it is written.
+        name = given if team is None and given in self._teams.mapping() else target_of(given)
+        return self._teams.map(name, team, _named(who), self._clock())
 
     def unknown_targets(self, targets: Iterable[str]) -> str | None:
         """Say which of these names are neither a known table nor a catalog. None when all are known."""
         known = {entry.name for entry in self._known.catalogs.entries()} | {str(state.table) for state in self._known.tables.states()}
-        unknown = sorted({target.strip() for target in targets} - known)
+        unknown = sorted(set(map(target_of, targets)) - known)
         if not unknown:
             return None
         shown = ", ".join(unknown[:5]) + ", …" * (len(unknown) > 5)

@@ -31,7 +31,14 @@ def test_teams_have_their_limits_owners_and_tables() -> None:
         ("", "teams.yaml must hold names of teams"),
         ("[shop]", "teams.yaml must hold names of teams"),
         ("shop: 8", "team 'shop' of teams.yaml must be a name with keys below it"),
-        ("8: {slots: 1}", "team '8' of teams.yaml must be a name"),
+        ("8: {slots: 1}", "teams.yaml has the team 8, which YAML reads as another value than a text: put its name in quotes"),
+        ("yes: {slots: 1}", "teams.yaml has the team True, which YAML reads as another value than a text: put its name in quotes"),
+        ("shop: {slots: }", "'slots' of team 'shop' is empty but must be a number; leave the key out for no limit"),
+        ("shop: {gb-hours: }", "'gb-hours' of team 'shop' is empty but must be a number; leave the key out for no limit"),
+        ("shop: {gb-hours: 100000000000}", "'gb-hours' of team 'shop' is 100000000000 but must be a number from 0 to 1,000,000,000"),
+        ('shop: {tables: ["lake.shop.\\0"]}', "has a character that nobody can see, so it names no table"),
+        ("shop: {tables: [lake.shop.]}", "level 3 of table 'lake.shop.' is empty"),
+        ("shop: {tables: [not a name]}", "'not a name' is no name of a catalog, which has 1 to 100 letters"),
         ("shop: {slot: 8}", "has the key 'slot': did you mean 'slots'?"),
         ("shop: {colour: red}", "has the key 'colour': it may have slots, memory-gb, gb-hours, owners, tables"),
         ("shop: {slots: 1.5}", "'slots' of team 'shop' is 1.5 but must be a whole number"),
@@ -69,3 +76,7 @@ def test_any_document_is_read_or_refused_in_words(value: object) -> None:
     with suppress(ConfigError):
         found = team_file_of(value, "teams.yaml")
         assert len(found.teams) == len(value)  # type: ignore[arg-type]
+
+
+def test_a_table_is_mapped_by_its_name_however_that_is_quoted() -> None:
+    assert read("shop: {tables: ['lake.`shop`.orders', 'lake.a.`b.c`']}").mapping == {"lake.shop.orders": "shop", "lake.a.`b.c`": "shop"}

@@ -121,3 +121,21 @@ def test_a_unique_beginning_of_a_loans_id_is_enough(manage: ManageTeams, stores:
         manage.end("lo1", "root")
     assert manage.end("loan0", "root").loan_id == "loan0"
     assert manage.approve("lo", "Bob", "root").loan_id == "loan1"
+
+
+def test_a_mapping_is_stored_under_the_name_that_a_table_has(manage: ManageTeams) -> None:
+    assert manage.map(" lake.`shop`.events ", "ant", "root")
+    assert manage.mapping() == {"lake.shop.events": "ant"}
+    assert manage.map("lake.shop.`events`", None, "root")
+    for name in ("lake.shop.\0", "not a name", "lake..events", "lake.`shop.events"):
+        with pytest.raises(ConfigError):
+            manage.map(name, "ant", "root")
+        with pytest.raises(ConfigError):
+            manage.map(name, None, "root")
+    assert manage.mapping() == {}
+
+
+def test_a_mapping_of_an_earlier_release_is_taken_away_as_it_is_written(stores: Stores, manage: ManageTeams) -> None:
+    stores.teams.map("lake.`shop`.events", "ant", "root", NOW)
+    assert manage.map("lake.`shop`.events", None, "root")
+    assert manage.mapping() == {}
