@@ -12,7 +12,7 @@ from datetime import datetime
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from compaction_pipeline.core.planning.plan import PlanRequest
+from compaction_pipeline.core.planning.plan import CostLimit, PlanRequest
 from compaction_pipeline.core.queue.task import TaskStatus
 from compaction_pipeline.core.tables.index import Reading
 from compaction_pipeline.core.tables.table import CatalogEntry, TableHead, TableIdentifier
@@ -196,8 +196,8 @@ def test_a_plan_that_stood_still_does_not_take_back_what_another_plan_noted(hous
     services.plan_tables._decide_plan = held
     calls: list[Asker] = []
 
-    def slow(known: object, request: PlanRequest, asker: Asker, now: datetime) -> Decision:
-        decision: Decision = held.real.decide(known, request, asker, now)
+    def slow(known: object, request: PlanRequest, asker: Asker, now: datetime, cost: CostLimit | None) -> Decision:
+        decision: Decision = held.real.decide(known, request, asker, now, cost)
         calls.append(asker)
         if len(calls) == 1:
             house.pass_time(STOOD_STILL)
