@@ -152,7 +152,7 @@ def serve(services: Services, listening: Listening, *, ticks: bool, listens: Cal
     services.server_url = listening.url
     receiver = receiver_of(services.settings)
     # A wrong file of addresses ends the start. Later it only delays notices.
-    for warning in services.send_notices.check():
+    for warning in services.send_notices.make_ready():
         log.warning("%s", warning)
     if not services.send_notices.book().urls:
         warn_of_unheard(services)

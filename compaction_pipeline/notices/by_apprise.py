@@ -69,9 +69,14 @@ def _kind(url: str) -> str:
 
 def _not_known(apprise: Any, url: str) -> ConfigError:
     kind = _kind(url)
-    schemas = apprise.Apprise().details()["schemas"]
-    kinds = {each for schema in schemas for key in ("protocols", "secure_protocols") for each in schema[key] or ()}
-    if kind.lower() in kinds:
+    schemas = apprise.Apprise().details(show_requirements=True, show_disabled=True)["schemas"]
+    kinds = {each: schema for schema in schemas for key in ("protocols", "secure_protocols") for each in schema[key] or ()}
+    schema = kinds.get(kind.lower())
+    if schema is not None and not schema["enabled"]:
+        needs = schema["requirements"]["packages_required"]
+        what = f"needs the Python package {', '.join(needs)}: install it" if needs else "cannot do so on this host: use another form"
+        return ConfigError(f"apprise knows the form {kind}://…, but to send to it apprise {what}, or correct the address")
+    if schema is not None:
         return ConfigError(
             f"apprise knows the form {kind}://…, but a part of the address is missing or wrong; `apprise --details` shows what it "
             "must have; correct the address"

@@ -45,3 +45,20 @@ def test_a_wrong_file_of_addresses_ends_the_start(tmp_path: Path) -> None:
             serve(services, Listening("127.0.0.1", 0), ticks=False)
     finally:
         services.close()
+
+
+def test_an_owner_that_no_team_has_any_more_keeps_no_server_from_starting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "notices.yaml"
+    file.write_text("administrators@shop.example: json://host\nadministrator: json://user:s3cret@host")
+    file.chmod(0o644)
+    services = OpenedServices(Settings(home=tmp_path, notices_file=file))
+    try:
+        with mock.patch("compaction_pipeline.api.serve._Server.run"), pytest.raises(ConfigError, match="the server did not start"):
+            serve(services, Listening("127.0.0.1", 0), ticks=False)
+    finally:
+        services.close()
+    owner, misspelled = [text for text in caplog.messages if str(file) in text]
+    assert "'administrators@shop.example' of" in owner
+    assert "did you mean 'administrators'?" in misspelled
+    assert "s3cret" not in caplog.text
+    assert file.stat().st_mode & 0o777 == 0o640

@@ -174,6 +174,7 @@ def test_a_junit_report_is_written(lake: Desk, tmp_path: Path) -> None:
 def test_a_wrong_file_of_addresses_is_an_error_and_an_unknown_owner_a_warning(lake: Desk, tmp_path: Path) -> None:
     file = tmp_path / "notices.yaml"
     file.write_text("administrator: json://user:secret@host")
+    file.chmod(0o640)
     refused = lake.type("check", TABLE, COMPACTION_NOTICES_FILE=str(file))
     assert refused.exit_code == 2
     assert "did you mean 'administrators'?" in " ".join(refused.stderr.split())
@@ -185,4 +186,5 @@ def test_a_wrong_file_of_addresses_is_an_error_and_an_unknown_owner_a_warning(la
     doctor = json.loads(lake.type("doctor", "--json", COMPACTION_NOTICES_FILE=str(file)).stdout)
     (found,) = [each["found"] for each in doctor["findings"] if each["subject"] == "notices file"]
     assert "'ann' of" in found
+    assert file.stat().st_mode & 0o777 == 0o640, "another user than the server's may run a command"
     assert "secret" not in found

@@ -10,6 +10,7 @@ from email.header import decode_header, make_header
 from pathlib import Path
 
 import pytest
+from apprise import Apprise
 from apprise.plugins.dingtalk import NotifyDingTalk
 
 from compaction_pipeline.core.capacity.notices.event import Event
@@ -41,8 +42,13 @@ class House:
     def checked(self) -> list[str]:
         return list(self.notices.check())
 
+    @property
+    def mode(self) -> int:
+        return stat.S_IMODE(self.file.stat().st_mode)
+
     def addresses(self, text: str) -> None:
         self.file.write_text(text)
+        self.file.chmod(0o600)
 
     def later(self, after: timedelta) -> int:
         self.now += after
@@ -138,14 +144,21 @@ def test_without_a_file_nothing_is_sent(house: House) -> None:
     assert SendNotices(house.stores.notices, ByApprise(), None, lambda: NOON).send_due() == 0
 
 
-def test_a_good_file_is_checked_without_sending_and_loses_the_rights_of_others(house: House, receiver: Webhook) -> None:
+def test_a_good_file_is_checked_without_sending_and_loses_the_rights_of_others_by_the_server(house: House, receiver: Webhook) -> None:
     house.stores.teams.put(Team("shop", ("ann",)), "somebody", NOON)
     house.addresses(
         f"administrators: json://user:secret@127.0.0.1:{receiver.port}\nann: mailto://127.0.0.1?from=c@example.org&to=ann@example.org"
     )
     house.file.chmod(0o644)
+    (warning,) = house.checked()
+    assert f"others may open {str(house.file)!r} (mode 0644)" in warning
+    assert house.mode == 0o644, "whoever checks may be another user than the one that sends"
+    assert house.notices.make_ready() == []
+    assert house.mode == 0o640, "the server may read the file by its group"
     assert house.checked() == []
-    assert stat.S_IMODE(house.file.stat().st_mode) == 0o600
+    house.file.chmod(0o604)
+    house.later(timedelta(0))
+    assert house.mode == 0o600
     assert receiver.got == []
 
 
@@ -154,11 +167,11 @@ def test_a_file_whose_rights_cannot_be_taken_is_warned_of(house: House, monkeypa
         raise PermissionError
 
     house.addresses("administrators: json://127.0.0.1")
-    house.file.chmod(0o640)
+    house.file.chmod(0o644)
     monkeypatch.setattr(Path, "chmod", refuse)
-    (warning,) = house.checked()
-    assert f"others may open {str(house.file)!r} (mode 0640)" in warning
-    assert f"chmod 600 {house.file}" in warning
+    (warning,) = house.notices.make_ready()
+    assert f"others may open {str(house.file)!r} (mode 0644)" in warning
+    assert f"chmod o-rwx {house.file}" in warning
 
 
 @pytest.mark.parametrize(
@@ -204,8 +217,46 @@ def test_a_misspelled_key_of_administrators_is_refused_unless_a_team_has_this_ow
     assert f"'administrator' of {house.file} must be 'administrators' or an owner of a team" in str(refused.value)
     assert "did you mean 'administrators'?" in str(refused.value)
     assert "secret" not in str(refused.value)
+    # A server starts all the same.
+    assert house.notices.make_ready() == [str(refused.value)]
     house.stores.teams.put(Team("shop", ("administrator",)), "somebody", NOON)
     assert house.checked() == []
+    assert house.notices.make_ready() == []
+
+
+@pytest.mark.parametrize("key", ["Administrators", "administrators ", "adminstrators", "admnistrator", "administratosr"])
+def test_a_misspelling_of_administrators_is_told_from_an_owner(house: House, key: str) -> None:
+    house.addresses(f"{key!r}: json://127.0.0.1")
+    with pytest.raises(ConfigError, match="did you mean 'administrators'"):
+        house.checked()
+
+
+@pytest.mark.parametrize("key", ["administrators@shop.example", "administrators@", "administration", "admins", "registrators", "minister"])
+def test_an_owner_that_left_all_teams_is_no_misspelling_of_administrators(house: House, key: str) -> None:
+    house.addresses(f"{key!r}: json://127.0.0.1")
+    (warning,) = house.checked()
+    assert warning.startswith(f"{key!r} of {house.file} is no owner of a team")
+    assert house.notices.make_ready() == [warning]
+
+
+def test_a_form_whose_package_is_missing_is_told_from_one_that_apprise_does_not_know(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def details(_: Apprise, **__: bool) -> dict[str, object]:
+        def form(name: str, *needs: str) -> dict[str, object]:
+            return {"protocols": [name], "secure_protocols": None, "enabled": False, "requirements": {"packages_required": needs}}
+
+        return {"schemas": [form("mqtt", "paho-mqtt >= 2.1.0"), form("windows")]}
+
+    monkeypatch.setattr(Apprise, "add", lambda _, __: False)
+    monkeypatch.setattr(Apprise, "details", details)
+    for form, says in (
+        ("mqtt", "apprise needs the Python package paho-mqtt >= 2.1.0: install it, or correct the address"),
+        ("windows", "apprise cannot do so on this host: use another form, or correct the address"),
+        ("nothing", "apprise knows no address of the form nothing://…"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            ByApprise().check(f"{form}://user:secret@host/topic")
+        assert says in str(refused.value)
+        assert "secret" not in str(refused.value)
 
 
 def test_an_owner_that_no_team_has_yet_is_warned_of(house: House) -> None:

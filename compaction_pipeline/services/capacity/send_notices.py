@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from compaction_pipeline.core.capacity.notices.addresses import AddressBook, book_of, unknown_keys
+from compaction_pipeline.core.capacity.notices.addresses import AddressBook, book_of, check_spelling, unknown_keys
 from compaction_pipeline.core.capacity.notices.event import KEPT_FOR, next_try
 from compaction_pipeline.core.capacity.notices.ports import Notice, NoticeSender, NoticeStore
 from compaction_pipeline.core.errors import CompactionError, ConfigError
@@ -19,12 +19,12 @@ from compaction_pipeline.services.yaml_file import yaml_value
 _AT_ONCE = 10
 """So many notices are claimed at once, so that all of them are tried before others may claim them."""
 _MOST_BYTES = 2**20
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LOG = logging.getLogger(__name__)
 
 
 class SendNotices:
-    """Verbs: send what is due, which a thread of its own calls, so it delays nothing else; and check the file of addresses."""
+    """Verbs: send what is due, which a thread of its own calls, so it delays nothing else; make ready for that, and check the
+    file of addresses. Only the server that sends changes the mode of the file."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class SendNotices:
         if self._file is None:
             # Another server may know addresses.
             return 0
+        self._make_private(self._file)
         book = self.book()
         self._store.spread(book.of, self._clock())
         return sum(self._send(notice, book) for notice in self._store.claim(_AT_ONCE, self._clock()))
@@ -56,42 +57,64 @@ class SendNotices:
         if self._file is None:
             return AddressBook()
         where = f"COMPACTION_NOTICES_FILE is {str(self._file)!r}"
-        path = self._file.expanduser()
-        # As the key of the state database loses them. What this user may not change, such as a mounted secret, stays as it is.
-        with suppress(OSError):
-            if path.stat().st_mode & _OTHERS:
-                path.chmod(stat.S_IMODE(path.stat().st_mode) & ~_OTHERS)
-        return book_of(yaml_value(path, where, _MOST_BYTES, "addresses of owners"), str(self._file))
+        return book_of(yaml_value(self._file.expanduser(), where, _MOST_BYTES, "addresses of owners"), str(self._file))
+
+    def make_ready(self) -> Sequence[str]:
+        """Judge the whole file at the start of a server, and take the rights of others from it. Return warnings.
+
+        Raises as `check`, but an owner that no team has keeps no server from starting, however it is spelled.
+        """
+        if self._file is None:
+            return ()
+        self._make_private(self._file)
+        return self._judged(self._file, self.book())
 
     def check(self) -> Sequence[str]:
-        """Judge the whole file without sending anything. Return warnings of what may be meant so.
+        """Judge the whole file without sending or changing anything. Return warnings of what may be meant so.
 
         Raises ConfigError, which names the file, the key and the rule, and never an address.
         """
         if self._file is None:
             return ()
         book = self.book()
+        warnings = self._judged(self._file, book)
+        if (owners := self._known_owners()) is not None:
+            check_spelling(book, owners, str(self._file))
+        return warnings
+
+    def _judged(self, file: Path, book: AddressBook) -> Sequence[str]:
         for name in book.urls:
             for number, address in enumerate(book.of_one(name), 1):
                 try:
                     self._sender.check(address.url)
                 except ConfigError as error:
-                    raise ConfigError(f"address {number} of {printable(name, 100)!r} in {self._file}: {error}") from None
-        return [*self._open_to_others(self._file), *self._unknown(book)]
+                    raise ConfigError(f"address {number} of {printable(name, 100)!r} in {file}: {error}") from None
+        owners = self._known_owners()
+        return [*self._open_to_others(file), *(() if owners is None else unknown_keys(book, owners, str(file)))]
+
+    def _make_private(self, file: Path) -> None:
+        """Take the rights of others. Those of its group stay: by them a server may read the file of another user."""
+        path = file.expanduser()
+        # What this user may not change, such as a mounted secret, stays as it is.
+        with suppress(OSError):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if mode & stat.S_IRWXO:
+                path.chmod(mode & ~stat.S_IRWXO)
 
     def _open_to_others(self, file: Path) -> Sequence[str]:
         mode = stat.S_IMODE(file.expanduser().stat().st_mode)
-        if not mode & _OTHERS:
+        if not mode & stat.S_IRWXO:
             return ()
-        return [f"others may open {str(file)!r} (mode {mode:04o}), and most addresses are secrets: its owner should run `chmod 600 {file}`"]
+        return [
+            f"others may open {str(file)!r} (mode {mode:04o}), and most addresses are secrets: its owner should run `chmod o-rwx {file}`"
+        ]
 
-    def _unknown(self, book: AddressBook) -> Sequence[str]:
+    def _known_owners(self) -> Collection[str] | None:
+        """The owners of all teams; None while the state database does not answer, because a server may start before it."""
         try:
-            owners = self._owners()
+            return self._owners()
         except CompactionError:
-            # A server may start before its state database.
-            return ()
-        return unknown_keys(book, owners, str(self._file))
+            return None
 
     def _send(self, notice: Notice, book: AddressBook) -> bool:
         address = book.find(notice.address)

@@ -17,6 +17,8 @@ from compaction_pipeline.core.words import printable
 ADMINISTRATORS = "administrators"
 MOST_ADDRESSES = 20
 """One owner may have so many addresses."""
+_ALIKE = 0.9
+"""A key that is so like `administrators` is a misspelling of it. `administration`, which may be an owner, is less like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,36 @@ class AddressBook:
 def unknown_keys(book: AddressBook, owners: Collection[str], source: str) -> Sequence[str]:
     """Return a sentence for each key of the document that is no owner of a team, because nobody is told at its addresses.
 
-    A team may get this owner later, so such a key is no error. Raises ConfigError for a key that looks like a misspelled `administrators`.
+    A team may lose this owner and get it again, so such a key is no error.
     """
-    unknown = [name for name in book.urls if name != ADMINISTRATORS and name not in owners]
-    for name in unknown:
-        if difflib.get_close_matches(name.strip().casefold(), [ADMINISTRATORS]):
-            raise ConfigError(
-                f"{printable(name, 100)!r} of {source} must be {ADMINISTRATORS!r} or an owner of a team, and no team has this owner: "
-                f"did you mean {ADMINISTRATORS!r}? Correct the key, or give the owner to a team by `compaction-pipeline team set`"
-            )
-    return [
+    return [_unknown_text(name, source) for name in _unknown(book, owners)]
+
+
+def check_spelling(book: AddressBook, owners: Collection[str], source: str) -> None:
+    """Raises ConfigError for a key that is no owner of a team and looks like a misspelled `administrators`."""
+    for name in _unknown(book, owners):
+        if _is_misspelled(name):
+            raise ConfigError(_unknown_text(name, source))
+
+
+def _unknown(book: AddressBook, owners: Collection[str]) -> Sequence[str]:
+    return [name for name in book.urls if name != ADMINISTRATORS and name not in owners]
+
+
+def _is_misspelled(name: str) -> bool:
+    return "@" not in name and bool(difflib.get_close_matches(name.strip().casefold(), [ADMINISTRATORS], cutoff=_ALIKE))
+
+
+def _unknown_text(name: str, source: str) -> str:
+    if _is_misspelled(name):
+        return (
+            f"{printable(name, 100)!r} of {source} must be {ADMINISTRATORS!r} or an owner of a team, and no team has this owner: "
+            f"did you mean {ADMINISTRATORS!r}? Correct the key, or give the owner to a team by `compaction-pipeline team set`"
+        )
+    return (
         f"{printable(name, 100)!r} of {source} is no owner of a team, so nobody is told at its addresses: correct the key, or give the "
         "owner to a team by `compaction-pipeline team set`"
-        for name in unknown
-    ]
+    )
 
 
 def book_of(read: object, source: str) -> AddressBook:
