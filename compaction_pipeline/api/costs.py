@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Path, Query
 
 from compaction_pipeline.api.openapi import plain_answer
@@ -22,6 +23,8 @@ from compaction_pipeline.services.capacity.read_costs import Costs, ReadCosts
 from compaction_pipeline.services.capacity.read_scaling import GroupScaling, ReadScaling
 from compaction_pipeline.services.capacity.read_use import OptimizerUse, ReadUse
 
+_DRY_RUNS_AT_ONCE = 1
+"""So many dry runs of policies are made at a time. One may count for half a minute, and must not keep heartbeats waiting."""
 _Days = Annotated[int, Query(ge=1, le=SUMS_KEPT_DAYS)]
 _Hours = Annotated[int, Query(ge=1, le=24 * KEPT_FOR.days)]
 
@@ -29,6 +32,7 @@ _Hours = Annotated[int, Query(ge=1, le=24 * KEPT_FOR.days)]
 def cost_routes(read_costs: ReadCosts, read_use: ReadUse, read_scaling: ReadScaling, guard: Guard) -> APIRouter:
     """The routes below `/api/v1`."""
     routes = APIRouter(tags=["costs"], responses=ANSWERS, dependencies=[Depends(guard.needs(Role.READER))])
+    limiter = CapacityLimiter(_DRY_RUNS_AT_ONCE)
 
     @routes.get("/costs", response_model=None, responses=plain_answer(Costs))
     def costs(by: CostKey = CostKey.TABLE, days: _Days = 7) -> Any:
@@ -46,8 +50,8 @@ def cost_routes(read_costs: ReadCosts, read_use: ReadUse, read_scaling: ReadScal
         return plain(read_scaling.groups())
 
     @routes.get("/scaling/{group}/dry-run", response_model=None, responses=plain_answer(list[PastAction]))
-    def scaling_dry_run(group: Annotated[str, Path(max_length=200)], hours: _Hours = 24) -> Any:
+    async def scaling_dry_run(group: Annotated[str, Path(max_length=200)], hours: _Hours = 24) -> Any:
         """What the policy of one group would have done in so many hours, as if it were enabled, the oldest first. Nothing is changed."""
-        return plain(read_scaling.dry_run(group, hours))
+        return plain(await to_thread.run_sync(read_scaling.dry_run, group, hours, limiter=limiter))
 
     return routes

@@ -159,14 +159,19 @@ class HttpTaskQueue:
             self.drain(answer["why"])
 
     def _touched(self, path: str, body: dict[str, Any], used: Mapping[str, Any]) -> Any:
-        """Send a heartbeat. A server of an earlier release refuses one that tells what attempts use, so it gets another one without."""
-        if used:
-            try:
-                return self._asked("POST", path, {**body, "used": used})
-            except MergeRefused as error:
-                log.info("optimizer %s no longer tells what its running attempts use: %s", self._optimizer_id, error)
-                self._tells_used = False
-        return self._asked("POST", path, body)
+        """Send a heartbeat. A server of an earlier release refuses one that tells what attempts use, and takes only short ones. So it gets
+        another one without."""
+        if not used:
+            return self._asked("POST", path, body)
+        try:
+            return self._asked("POST", path, {**body, "used": used})
+        except (MergeRefused, ConfigError) as error:
+            refused = error
+        # When the first one was refused for another reason, this one is refused too.
+        answer = self._asked("POST", path, body)
+        log.info("optimizer %s no longer tells what its running attempts use: %s", self._optimizer_id, refused)
+        self._tells_used = False
+        return answer
 
     def drain(self, why: str) -> None:
         """Take no further task."""

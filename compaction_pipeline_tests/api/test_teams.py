@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
+from threading import Event, Semaphore
 from unittest import mock
 
 from compaction_pipeline.core.access.token import Role
@@ -95,6 +97,31 @@ def test_the_dry_run_of_a_policy_is_that_of_the_command(served: Served) -> None:
     with mock.patch.object(services.read_scaling, "dry_run", return_value=(TRIED,)) as tried:
         assert served.ask("GET", path, reader, params={"hours": 12}).json() == [plain(TRIED)]
     tried.assert_called_once_with("heavy", 12)
+
+
+def test_dry_runs_wait_for_each_other_and_keep_nobody_else_waiting(served: Served) -> None:
+    readers = [served.token(Role.READER) for _ in range(3)]
+    begun, goes_on, running, most = Semaphore(0), Event(), [0], [0]
+
+    def slow(*_: object) -> tuple[PastAction, ...]:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        begun.release()
+        assert goes_on.wait(60)
+        running[0] -= 1
+        return (TRIED,)
+
+    with mock.patch.object(served.house.services.read_scaling, "dry_run", slow), ThreadPoolExecutor(len(readers)) as askers:
+        asked = [askers.submit(served.ask, "GET", "/api/v1/scaling/heavy/dry-run", reader) for reader in readers]
+        try:
+            assert begun.acquire(timeout=60)
+            # While one counts, others are answered, and no second one begins.
+            for _ in range(5):
+                assert served.ask("GET", "/api/v1/scaling", readers[0]).status_code == 200
+        finally:
+            goes_on.set()
+        assert [one.result().json() for one in asked] == [[plain(TRIED)]] * len(readers)
+    assert most == [1]
 
 
 def test_only_an_admin_changes_teams(served: Served) -> None:

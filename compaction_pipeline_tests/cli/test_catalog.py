@@ -55,6 +55,11 @@ def test_a_change_says_which_team_is_charged_then(desk: Desk) -> None:
     assert key in said("-p", "table.compaction.team=shop")
     assert key not in said("-p", "table.compaction.team=shop", "-p", "table-filter=db[.].*", "--dry-run")
     assert f"{key} 'unassigned' instead of 'shop'" in said("--unset", "table.compaction.team", "--dry-run")
+    assert key in said("-p", "table.compaction.team=ghost")
+    assert f"{key} 'shop' instead of 'unassigned'" in said("-p", "table.compaction.team=shop", "--dry-run")
+    assert key not in said("--unset", "table.compaction.team", "--dry-run"), "nobody else was charged while there was no team 'ghost'"
+    desk.json("team", "map", "shop", "lake")
+    assert key not in said("-p", "table.compaction.team=other", "--dry-run"), "a mapping of the catalog wins"
 
 
 def test_a_filter_is_changed_and_the_table_leaves_and_comes_back_with_its_records(desk: Desk) -> None:

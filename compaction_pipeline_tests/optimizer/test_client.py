@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from compaction_pipeline.core.access import body_bounds
 from compaction_pipeline.core.access.token import Role
 from compaction_pipeline.core.capacity.ledger import Used
 from compaction_pipeline.core.errors import ConfigError, NotFoundError, StaleAttempt, StorageUnavailable
@@ -117,6 +118,26 @@ def test_a_server_that_refuses_what_attempts_use_still_gets_heartbeats(house: Ho
             house.services.keep_watch.keep()
         assert queue.renew([taken.attempt_id]) == (taken.attempt_id,)
         assert house.services.read_tasks.queue_counts().executing == 1
+
+
+def test_a_server_that_takes_only_short_heartbeats_still_gets_them(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A server of an earlier release lets a heartbeat have fewer marks than those that tell what attempts use.
+    monkeypatch.setattr(body_bounds, "TOUCH", body_bounds.BodyBounds(10_000, 12))
+    with serving(house) as port:
+        plan(house, "a")
+        queue = queue_at(house, port)
+        taken = taken_by(queue)
+        for _ in range(3):
+            house.pass_time(30)
+            queue.renew([taken.attempt_id], {taken.attempt_id: UsedSoFar(1_500, 70)})
+            queue.touch()
+            house.services.keep_watch.keep()
+        assert queue.renew([taken.attempt_id]) == (taken.attempt_id,)
+        (attempt,) = house.services.stores.tasks.attempts(taken.task.task_id)
+        assert attempt.used is None
+        house.services.serve_optimizers.cancel(queue.optimizer_id)
+        with pytest.raises(ConfigError, match="a person canceled optimizer"):
+            queue.touch()
 
 
 def test_a_worker_survives_a_restart_and_a_server_that_forgot_it(house: House) -> None:

@@ -74,7 +74,8 @@ def changed(entry: CatalogEntry, change: CatalogChange, source: Source) -> Catal
 
 
 def team_change_text(before: Mapping[str, str], after: Mapping[str, str], teams: Collection[str] | None) -> str:
-    """Say who is charged for the tables of a catalog after a change of its properties. "" when that does not change.
+    """Say who is charged for the tables of a catalog after a change of its properties, which a mapping of the catalog would overrule. ""
+    when that does not change.
 
     `teams` are those that exist; None when nobody has looked.
     """
@@ -82,10 +83,13 @@ def team_change_text(before: Mapping[str, str], after: Mapping[str, str], teams:
     old, new = (properties.get(key, "").strip() or UNASSIGNED for properties in (before, after))
     if old == new:
         return ""
-    text = (
-        f"'{key}' gives the work on its tables to team {new!r} instead of {old!r}; tables with a team of their own or a mapping keep theirs"
-    )
-    if teams is None or new in teams:
+    known = (UNASSIGNED, *(teams if teams is not None else (old, new)))
+    charged = old if old in known else UNASSIGNED
+    if charged == new:
+        return ""
+    tables = "tables with a team of their own or a mapping keep theirs"
+    text = f"'{key}' gives the work on its tables to team {new!r} instead of {charged!r}; {tables}"
+    if new in known:
         return text
     return f"{text}. There is no team {new!r}, so {UNASSIGNED!r} is charged until `compaction-pipeline team set {new}` makes it"
 

@@ -18,7 +18,7 @@ class Facts:
 
     `why_no_pattern` says why a text is no regular expression that can be matched in linear time; None when it is one. `why_no_condition`
     says why a text is a condition for no table. `groups` are the resource groups that exist, and `teams` the teams; None when nobody has
-    looked.
+    looked. `mapped` are the names of the tables and catalogs that an administrator has given to a team.
     `site_files` are the kinds of the stored files that catalogs may name, by id; None when nobody has looked.
     """
 
@@ -27,3 +27,4 @@ class Facts:
     groups: Collection[str] | None = None
     teams: Collection[str] | None = None
     site_files: Mapping[str, SiteFileKind] | None = None
+    mapped: Collection[str] = ()

@@ -13,7 +13,7 @@ from compaction_pipeline.core.capacity.low_use_share import OwnOptimizer, check_
 from compaction_pipeline.core.capacity.ports import TeamStore
 from compaction_pipeline.core.capacity.team import LONGEST_TEXT, Limits, Team, TeamChange, Whitelisted, checked, lifted, unknown_team
 from compaction_pipeline.core.capacity.team_file import target_of, team_file_of
-from compaction_pipeline.core.errors import ConfigError
+from compaction_pipeline.core.errors import ConfigError, NotFoundError
 from compaction_pipeline.core.insight.ports import TableReader
 from compaction_pipeline.core.leases.ports import Clock
 from compaction_pipeline.core.queue.ports.groups import GroupStore
@@ -23,6 +23,8 @@ from compaction_pipeline.services.yaml_file import yaml_value
 
 _MOST_FILE_BYTES = 2**20
 MOST_DAYS = 366
+_LEAST_OF_ID = 4
+"""A beginning of a loan's id has so many characters, so that no single letter ends a loan."""
 """A team may be whitelisted for so many days. Loans are shorter (`core.capacity.loan`)."""
 
 
@@ -165,8 +167,14 @@ class ManageTeams:
 
     def _loan_id(self, given: str) -> str:
         """The id of the loan whose id begins so; what is given when none does, which the store refuses."""
-        found = [loan.loan_id for loan in self._teams.loans() if given and loan.loan_id.startswith(given)]
-        if given in found or not found:
+        found = [loan.loan_id for loan in self._teams.loans() if loan.loan_id.startswith(given)]
+        if given in found:
+            return given
+        if len(given) < _LEAST_OF_ID:
+            raise NotFoundError(
+                f"loan {given!r} does not exist, and a beginning of an id must have at least {_LEAST_OF_ID} characters; give more of the id"
+            )
+        if not found:
             return given
         if len(found) > 1:
             raise ConfigError(f"{given[:100]!r} is the beginning of {len(found)} loans ({', '.join(found[:5])}); give more of the id")

@@ -84,6 +84,8 @@ class ScaleGroups:
         self._killed: frozenset[str] = frozenset()
         self._in_round = Lock()
         self._changed = False
+        self._broken: dict[str, str] = {}
+        """Why groups are not scaled, as the log has said it."""
 
     def scale(self, waits: Collection[str] = ()) -> bool:
         """Look at each group that a container serves. Of those with a policy, take the next step of an open action, or decide.
@@ -124,8 +126,11 @@ class ScaleGroups:
                 policy = None if is_external else group_policy(group, container)
             except ConfigError as error:
                 # That may last for a moment. Until it is mended, nothing is changed.
-                log.debug("group=%s is not scaled: %s", name, error)
+                level = logging.DEBUG if self._broken.get(name) == str(error) else logging.WARNING
+                log.log(level, "group=%s is not scaled: %s", name, error)
+                self._broken[name] = str(error)
                 continue
+            self._broken.pop(name, None)
             if policy is None and name in scales:
                 self._disable(scales[name], now)
             if not is_external:

@@ -167,7 +167,9 @@ class ManageCatalogs:
         return _tried(after, sorted(listing.tables), self._charged(before.properties, after))
 
     def _charged(self, before: Mapping[str, str], after: CatalogEntry) -> str:
-        return team_change_text(before, after.properties, self._facts().teams)
+        facts = self._facts()
+        # A mapping of the whole catalog wins over its properties, so these change nothing.
+        return "" if after.name in facts.mapped else team_change_text(before, after.properties, facts.teams)
 
     def going(self, name: str) -> Going:
         """Return what goes with a catalog. It need not be readable: the key of its secrets may be lost. Raises NotFoundError."""

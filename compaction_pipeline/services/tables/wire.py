@@ -54,7 +54,8 @@ class TableServices(Wiring):
         def facts() -> Facts:
             groups = [group.name for group in stores.groups.groups()]
             teams = [team.name for team in stores.teams.teams()]
-            return Facts(why_no_pattern, self.explore_catalogs.why_no_condition, groups, teams, self.site_files.kinds())
+            mapped = stores.teams.mapping()
+            return Facts(why_no_pattern, self.explore_catalogs.why_no_condition, groups, teams, self.site_files.kinds(), mapped)
 
         return ManageCatalogs(stores.catalogs, stores.tables, stores.tasks, stores.records, self.explore_catalogs, file, facts)
 

@@ -119,8 +119,13 @@ def test_a_unique_beginning_of_a_loans_id_is_enough(manage: ManageTeams, stores:
         manage.end("", "root")
     with pytest.raises(NotFoundError, match="loan 'lo1' does not exist"):
         manage.end("lo1", "root")
+    for short in ("l", "loa"):
+        with pytest.raises(NotFoundError, match=f"loan '{short}' does not exist, and a beginning of an id must have at least 4 characters"):
+            manage.end(short, "root")
     assert manage.end("loan0", "root").loan_id == "loan0"
-    assert manage.approve("lo", "Bob", "root").loan_id == "loan1"
+    with pytest.raises(NotFoundError, match="must have at least 4 characters; give more of the id"):
+        manage.approve("lo", "Bob", "root")
+    assert manage.approve("loan", "Bob", "root").loan_id == "loan1"
 
 
 def test_a_mapping_is_stored_under_the_name_that_a_table_has(manage: ManageTeams) -> None:

@@ -247,6 +247,28 @@ def test_a_person_who_changes_the_policy_keeps_the_optimizers_that_are_there(sto
     assert there == {each.optimizer_id for each in hall.rows(RUNNING)}
 
 
+def test_a_group_whose_stored_policy_breaks_a_rule_is_warned_of_once_for_each_change(
+    stores: Stores, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A release that has a new rule finds groups that were stored before."""
+    hall = at_work(stores)
+    floors = {"min-parallelism": "1", "dynamic-allocation.min-parallelism": "2"}
+
+    def warned(**properties: str) -> list[str]:
+        caplog.clear()
+        hall.stores.groups.change(replace(HEAVY, properties={**POLICY, **properties}))
+        hall.minutes(3)
+        return [each.getMessage() for each in caplog.records if each.levelname == "WARNING" and "is not scaled" in each.getMessage()]
+
+    (two,) = warned(**floors)
+    assert two.startswith("group=heavy is not scaled: 'dynamic-allocation.min-parallelism' of group heavy is 2 and 'min-parallelism' is 1")
+    assert warned(**floors) == []
+    (three,) = warned(**{**floors, "min-parallelism": "3"})
+    assert "'min-parallelism' is 3" in three
+    assert warned() == []
+    assert warned(**floors) == [two]
+
+
 def test_a_file_that_cannot_be_read_for_a_while_ends_nothing(stores: Stores) -> None:
     hall = at_work(stores)
     hall.ask(ActionKind.OPTIMIZERS, Target(3, 2))
