@@ -183,7 +183,7 @@ class DecidePlan:
         seen = replace(self._look(known, admitted, group, request, asker, now), payer=payer)
         if payer.held is not None and asker in (Asker.TICK, Asker.PERSON):
             seen = replace(seen, budget=replace(seen.budget, team_held=payer.held))
-        if payer.left is not None and asker is Asker.TICK and not request.force:
+        elif payer.left is not None and asker is Asker.TICK and not request.force:
             seen = replace(seen, budget=replace(seen.budget, cost=cost or CostLimit(payer.team, payer.left)))
         decision = replace(self._decide(known, admitted, seen, request, asker), team=payer.team)
         if decision.plan.tasks and asker in (Asker.TICK, Asker.PERSON, Asker.READER):

@@ -262,6 +262,14 @@ def test_what_no_look_has_compared_is_not_planned(house: House, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("an_hour_each")
+def test_a_team_that_has_used_up_its_hours_is_the_reason_of_its_nodes_too(house: House) -> None:
+    house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=0.0)), "root")
+    table = table_of(house, "a", "ant")
+    assert plan(house, table) == [("a", PlanReasonCode.OVER_TEAM_BUDGET)]
+    assert codes(house, table) == ["OVER_TEAM_BUDGET"]
+
+
+@pytest.mark.usefixtures("an_hour_each")
 def test_a_table_that_nobody_may_write_takes_only_hours_that_are_left_over(house: House) -> None:
     house.services.manage_teams.set(Team("ant", (), Limits(gb_hours=1.0)), "root")
     denied, other = (table_of(house, name, "ant") for name in ("a", "b"))
