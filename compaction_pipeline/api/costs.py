@@ -24,7 +24,7 @@ from compaction_pipeline.services.capacity.read_scaling import GroupScaling, Rea
 from compaction_pipeline.services.capacity.read_use import OptimizerUse, ReadUse
 
 _DRY_RUNS_AT_ONCE = 1
-"""So many dry runs of policies are made at a time. One may count for half a minute, and must not keep heartbeats waiting."""
+"""So many dry runs of policies are made at a time. One may compute for half a minute, and must not keep heartbeats waiting."""
 _Days = Annotated[int, Query(ge=1, le=SUMS_KEPT_DAYS)]
 _Hours = Annotated[int, Query(ge=1, le=24 * KEPT_FOR.days)]
 

@@ -146,7 +146,7 @@ def _planned(task: CompactionTask) -> dict[str, object]:
         "waiting_since": waiting_since,
         "rank": rank(task.priority, waiting_since),
         "many_files": -task.work.small_files,
-        "predicted_gb_hours": None if task.prediction is None else task.prediction.gb_hours,
+        "predicted_gb_hours": task.prediction.gb_hours,
     }
 
 

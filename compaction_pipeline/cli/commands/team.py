@@ -28,7 +28,9 @@ commands = command_group()
 commands.add_typer(teams, name="team")
 
 _NAME = typer.Argument(help="The name of the team.")
-_LOAN = typer.Argument(help="The id of the loan, as `team list` shows it, or the beginning of it if no other id begins so.")
+_LOAN = typer.Argument(
+    help="The id of the loan, as `team list` shows it, or 4 or more characters of its beginning if no other id begins so."
+)
 _DAYS = typer.Option(1.0, "--days", help="It ends by itself after so many days.")
 _MOST_CHANGES = 20
 

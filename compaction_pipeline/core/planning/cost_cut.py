@@ -27,13 +27,13 @@ def reached(due: Iterable[DueNode], left: float, whole: float, now: datetime) ->
         bundles[one.table, one.together or one.node].append(one)
     found: list[DueNode] = []
     spent = 0.0
-    for whole_of in in_order(map(_as_one, bundles.values()), now):
-        too_large = not found and left > 0 and whole_of.gb_hours > whole
-        if spent + whole_of.gb_hours > left and not too_large:
+    for bundle in in_order(map(_as_one, bundles.values()), now):
+        too_large = not found and left > 0 and bundle.gb_hours > whole
+        if spent + bundle.gb_hours > left and not too_large:
             # A cheaper node below is worth less for its cost, and would keep this one from ever being reached.
             break
-        found += bundles[whole_of.table, whole_of.together or whole_of.node]
-        spent += whole_of.gb_hours
+        found += bundles[bundle.table, bundle.together or bundle.node]
+        spent += bundle.gb_hours
     return found
 
 

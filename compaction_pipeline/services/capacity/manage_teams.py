@@ -23,9 +23,9 @@ from compaction_pipeline.services.yaml_file import yaml_value
 
 _MOST_FILE_BYTES = 2**20
 MOST_DAYS = 366
+"""A team may be whitelisted for so many days. Loans are shorter (`core.capacity.loan`)."""
 _LEAST_OF_ID = 4
 """A beginning of a loan's id has so many characters, so that no single letter ends a loan."""
-"""A team may be whitelisted for so many days. Loans are shorter (`core.capacity.loan`)."""
 
 
 @dataclass(frozen=True, slots=True)

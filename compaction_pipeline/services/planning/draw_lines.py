@@ -1,4 +1,4 @@
-"""Draws the line that the GB-hours of each team reach, over all its tables, before a tick plans them one by one."""
+"""Draws the line that the GB-hours of each team reach, over those of its tables that a tick is going to plan one by one."""
 
 from __future__ import annotations
 
